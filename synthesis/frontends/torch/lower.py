@@ -25,22 +25,14 @@ from synthesis.frontends.torch.folding import (
     frontier,
 )
 from synthesis.frontends.torch.provenance import Provenance, is_backward, layer_of
+from synthesis.frontends.torch.target import TORCH_DTYPES
 from synthesis.frontends.torch.trace import Traced
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import NO_MESH, Mesh, Source, TensorType
 
-DTYPES = {
-    torch.float64: "f64",
-    torch.float32: "f32",
-    torch.bfloat16: "bf16",
-    torch.float16: "f16",
-    torch.int64: "i64",
-    torch.int32: "i32",
-    torch.uint8: "u8",
-    torch.bool: "bool",
-}
+DTYPES = {dtype: name for name, dtype in TORCH_DTYPES.items()}
 _SKIP = {"_assert_tensor_metadata.default", "_assert_scalar.default", "sym_constrain_range.default"}
 _EMPTY = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}
 RECIPE = f"add an op: see CONTRIBUTING.md{OR_TRANSLATE}"

@@ -5,7 +5,8 @@
 
 import copy
 import linecache
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,17 @@ class Order:
         wide = dtype is torch.float64 or self.exact
         like = TORCH_DTYPES[self.dtype]
         return Watch(self.root, wide, record, dtype, self.ways.trail, like, self.ways)
+
+
+@contextmanager
+def default_dtype(dtype: Any) -> Iterator[None]:
+    """What floats are where nothing is said."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 @dataclass
@@ -188,9 +200,7 @@ def _prepared(order: Order, seed: int, dtype: Any, label: str = "") -> nn.Module
 def _facts(order: Order, dtype: Any) -> _Facts:
     """One run for names, types and values; another call of the same model must agree."""
     facts = _Facts()
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
+    with default_dtype(dtype):
         model = _prepared(order, 0, dtype)
         given = runs.draw(order.specs, "random", 0, dtype)
         kept = {k: v.clone() for k, v in given.items()}
@@ -218,8 +228,6 @@ def _facts(order: Order, dtype: Any) -> _Facts:
         again = {k: v.clone() for k, v in kept.items()}
         twice, _ = _run(order, model, again, order.watch(dtype), False)
         _check_memory(order, model, dtype)
-    finally:
-        torch.set_default_dtype(before)
     for (name, t), (_, other) in zip(named, twice, strict=True):
         if not runs.same(array(t), array(other)):
             raise StateError(
@@ -267,9 +275,7 @@ def _check_memory(order: Order, used: nn.Module, dtype: Any) -> None:
 def _other_in_float32(order: Order, facts: _Facts, samples: list[Sample]) -> str:
     """Where float32 gives what is not about the same: an epsilon or a branch of the dtype."""
     order = replace(order, exact=True)
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float32)
-    try:
+    with default_dtype(torch.float32):
         for sample in samples:
             if sample.label not in BOTH or sample.left_out:
                 continue
@@ -287,29 +293,25 @@ def _other_in_float32(order: Order, facts: _Facts, samples: list[Sample]) -> str
                 size = float(np.abs(want).max())
                 if got.shape != want.shape or not np.all(np.abs(got - want) <= ALIKE * size):
                     return f"{fact.path} on the sample '{sample.label}'"
-    finally:
-        torch.set_default_dtype(before)
     return ""
 
 
 def _samples(order: Order, facts: _Facts, dtype: Any) -> list[Sample]:
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
     order.ways.counting = True
     try:
-        out = [_sample(order, facts, dtype, *planned) for planned in PLANNED]
-        for planned in SEARCHED:
-            reached = order.ways.reached()
-            if all(w.true and w.false for w in reached):
-                break
-            seen = order.ways.taken()
-            more = _sample(order, facts, dtype, *planned)
-            if order.ways.taken() - seen:
-                out.append(more)
-        return [*out, *_edges(order, facts, dtype)]
+        with default_dtype(dtype):
+            out = [_sample(order, facts, dtype, *planned) for planned in PLANNED]
+            for planned in SEARCHED:
+                reached = order.ways.reached()
+                if all(w.true and w.false for w in reached):
+                    break
+                seen = order.ways.taken()
+                more = _sample(order, facts, dtype, *planned)
+                if order.ways.taken() - seen:
+                    out.append(more)
+            return [*out, *_edges(order, facts, dtype)]
     finally:
         order.ways.counting = False
-        torch.set_default_dtype(before)
 
 
 def _edges(order: Order, facts: _Facts, dtype: Any) -> list[Sample]:
@@ -432,16 +434,13 @@ def _slopes(order: Order, facts: _Facts, sample: Sample) -> dict[str, bool]:
     """Whether each gradient is the slope of the code's own forward, on the first sample."""
     if sample.left_out:
         return {}
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
     loss = next((o.path for o in facts.outputs if o.role == "loss"), None)
     out: dict[str, bool] = {}
-    try:
+    with default_dtype(torch.float64):
         fresh = _prepared(order, sample.seed, torch.float64)
         for name, grad in list(sample.grads.items())[:MOST_SLOPES]:
-            kind, _, key = name.rpartition("input:")
+            key = name.rpartition("input:")[2]
             at = torch.from_numpy((sample.inputs if "input:" in name else sample.params)[key])
-            del kind
 
             def value(x: Any, name: str = name, key: str = key) -> float:
                 torch.manual_seed(sample.seed)
@@ -462,6 +461,4 @@ def _slopes(order: Order, facts: _Facts, sample: Sample) -> dict[str, bool]:
                 return total
 
             out[name] = runs.slope(value, at, torch.from_numpy(grad), 5).agree
-    finally:
-        torch.set_default_dtype(before)
     return out
