@@ -149,7 +149,7 @@ class _Try:
 
     def _capture(self) -> tuple[Trouble | None, str]:
         """Why capture refuses the whole model, and the module in which it does."""
-        from synthesis.frontends.torch.session import Clock, _capture
+        from synthesis.frontends.torch.session import Clock, Session
 
         clock = Clock(lambda _: None)
         made: list[nn.Module] = []
@@ -160,9 +160,8 @@ class _Try:
             return made[-1]
 
         try:
-            _capture(
-                self.request, replace(self.target, build=noted), self.places, None, None, clock
-            )
+            target = replace(self.target, build=noted)
+            Session(self.request, target, self.places, clock).run()
         except Exception as problem:  # noqa: BLE001
             return self._why(problem), _module(problem, made[-1]) if made else ""
         return None, ""

@@ -73,7 +73,7 @@ def capture_here(request: CaptureRequest, progress: Progress) -> Captured:
     captured: Captured | None = None
     for depth in options:
         try:
-            captured = _capture(request, target, places, depth, whole, clock)
+            captured = Session(request, target, places, clock, depth, whole).run()
             break
         except NotRolledError as problem:
             progress(f"{problem}; tracing more layers")
@@ -108,68 +108,98 @@ def _depths(
     return whole, [*options, None]
 
 
-def _capture(
-    request: CaptureRequest,
-    target: Target,
-    places: Provenance,
-    depth: depths.Depth | None,
-    whole: nn.Module | None,
-    clock: Clock,
-) -> Captured:
-    lowered, facts, model, modes = _flat(request, target, places, depth, whole, clock)
-    with clock.phase("lower"):
-        flat = prune(lowered.program)
-        unused = check_gradients(flat, facts, request.gradients)
-    with clock.phase("roll"):
-        rolled = roll_program(flat, lowered.backward, block_lists(model), depth)
-    used = {i.name for i in rolled.program.inputs}
-    facts = replace(facts, groups=rolled.groups, unused=unused)
-    return Captured(
-        rolled.program,
-        {k: v for k, v in lowered.consts.items() if k in used},
-        facts,
-        tuple(_assumptions(request, target, facts, model, depth, lowered, modes)),
-    )
+@dataclass
+class Session:
+    """The capture of a model at one depth; None traces all layers of `whole`, or of it built anew
+    where that is None too."""
 
+    request: CaptureRequest
+    target: Target
+    places: Provenance
+    clock: Clock
+    depth: depths.Depth | None = None
+    whole: nn.Module | None = None
 
-def _flat(
-    request: CaptureRequest,
-    target: Target,
-    places: Provenance,
-    depth: depths.Depth | None,
-    whole: nn.Module | None,
-    clock: Clock,
-) -> tuple[Lowered, ModelFacts, nn.Module, Modes]:
-    """The flat program, at `depth`, with the facts of the whole model, the model traced and what
-    is known of its modes."""
-    with clock.phase("build"):
-        override = depths.shorter_config(target.hf_config, depth) if depth else {}
-        with parameters_on_meta(), no_gradient_hooks():
-            model = target.build(**override)
-        dtype = TORCH_DTYPES[request.dtype]
-        model = prepare(model, dtype, request.gradients)
-        if depth is None or whole is None:
+    def run(self) -> Captured:
+        """Raises what `capture_here` raises, and NotRolledError: more layers are to be traced."""
+        lowered, facts, model, modes = self._flat()
+        with self.clock.phase("lower"):
+            flat = prune(lowered.program)
+            unused = check_gradients(flat, facts, self.request.gradients)
+        with self.clock.phase("roll"):
+            rolled = roll_program(flat, lowered.backward, block_lists(model), self.depth)
+        used = {i.name for i in rolled.program.inputs}
+        facts = replace(facts, groups=rolled.groups, unused=unused)
+        return Captured(
+            rolled.program,
+            {k: v for k, v in lowered.consts.items() if k in used},
+            facts,
+            tuple(self._assumptions(facts, lowered, modes)),
+        )
+
+    def _flat(self) -> tuple[Lowered, ModelFacts, nn.Module, Modes]:
+        """The flat program, with the facts of the whole model, the model traced and what is known
+        of its modes."""
+        request, target, depth, clock = self.request, self.target, self.depth, self.clock
+        with clock.phase("build"):
+            override = depths.shorter_config(target.hf_config, depth) if depth else {}
+            with parameters_on_meta(), no_gradient_hooks():
+                model = target.build(**override)
+            dtype = TORCH_DTYPES[request.dtype]
+            model = prepare(model, dtype, request.gradients)
             whole = model
-        else:
-            whole = prepare(whole, dtype, request.gradients)
-        inputs = find_inputs(request, target, model)
-        facts = read_facts(whole, target, request.target, inputs, places)
-        buffers = take_buffers(model)
-        canonical = {n: g[0] for g in tied_groups(model) for n in g}
-    with clock.phase("trace"):
-        with fake_mode():
-            to_fake(model)
-            kwargs = fake_inputs(torch_types(inputs))
-        modes = compare_modes(model, kwargs, request.gradients, target.module, target.root)
-        traced = trace(model, kwargs, target.result_names)
-        if modes.unread:
-            raise CaptureError(
-                f"the model cannot be run to compare train and eval mode: {modes.unread}"
-            )
-        refuse_unwritten(traced.graph, places)
-    with clock.phase("lower"):
-        lowered = Lowering(traced, buffers, places, canonical, facts.class_name).run()
-    return lowered, facts, model, modes
+            if depth is not None and self.whole is not None:
+                whole = prepare(self.whole, dtype, request.gradients)
+            inputs = find_inputs(request, target, model)
+            facts = read_facts(whole, target, request.target, inputs, self.places)
+            buffers = take_buffers(model)
+            canonical = {n: g[0] for g in tied_groups(model) for n in g}
+        with clock.phase("trace"):
+            with fake_mode():
+                to_fake(model)
+                kwargs = fake_inputs(torch_types(inputs))
+            modes = compare_modes(model, kwargs, request.gradients, target.module, target.root)
+            traced = trace(model, kwargs, target.result_names)
+            if modes.unread:
+                raise CaptureError(
+                    f"the model cannot be run to compare train and eval mode: {modes.unread}"
+                )
+            refuse_unwritten(traced.graph, self.places)
+        with clock.phase("lower"):
+            lowered = Lowering(traced, buffers, self.places, canonical, facts.class_name).run()
+        return lowered, facts, model, modes
+
+    def _assumptions(self, facts: ModelFacts, lowered: Lowered, modes: Modes) -> Iterator[str]:
+        target, request = self.target, self.request
+        yield from modes.told()
+        if target.dropout:
+            yield f"Dropout of the config is set to 0: {', '.join(target.dropout)}."
+        shown = ", ".join(f"{i.name}={i.dtype}{list(i.shape)}" for i in facts.inputs)
+        yield f"Shapes are those of the inputs {shown}; no other shape is covered."
+        if request.dtype != "f32" or target.hf_config is not None:
+            yield f"Parameters are {request.dtype}; casts are the identity over the reals."
+        if target.hf_config is not None:
+            how = f"the {request.attention} implementation of transformers"
+            yield f"Attention is {how}, without a cache."
+            if getattr(target.cls, "_can_set_experts_implementation", bool)():
+                yield f"Experts are the {EXPERTS['experts_implementation']} implementation."
+        buffers = sorted(lowered.buffers)
+        if buffers:
+            more = f" and {len(buffers) - 4} more" if len(buffers) > 4 else ""
+            listed = ", ".join(buffers[:4]) + more
+            yield f"Buffers hold the values their constructor gives them: {listed}."
+        if lowered.infinite:
+            yield "Infinite constants (masks) are written as plus or minus 2^200."
+        yield from lowered.notes
+        if self.depth is not None:
+            yield self.depth.sentence()
+        if facts.unused:
+            yield f"No output depends on {', '.join(facts.unused)}: no gradient is claimed for it."
+        if facts.frozen:
+            yield f"Frozen, so without a gradient: {', '.join(facts.frozen)}."
+        if len(facts.tied):
+            tied = "; ".join(" = ".join(group) for group in facts.tied)
+            yield f"Tied parameters are one parameter: {tied}."
 
 
 def prepare(model: nn.Module, dtype: Any, gradients: bool) -> nn.Module:
@@ -219,51 +249,3 @@ def check_gradients(program: Program, facts: ModelFacts, gradients: bool) -> tup
                 "then mark it with requires_grad_(False)",
             )
     return tuple(unused)
-
-
-def _assumptions(
-    request: CaptureRequest,
-    target: Target,
-    facts: ModelFacts,
-    model: nn.Module,
-    depth: depths.Depth | None,
-    lowered: Lowered,
-    modes: Modes,
-) -> Iterator[str]:
-    yield from modes.told()
-    if target.dropout:
-        yield f"Dropout of the config is set to 0: {', '.join(target.dropout)}."
-    yield f"Shapes are those of the inputs {', '.join(_shown(facts))}; no other shape is covered."
-    if request.dtype != "f32" or target.hf_config is not None:
-        yield f"Parameters are {request.dtype}; casts are the identity over the reals."
-    if target.hf_config is not None:
-        yield (
-            f"Attention is the {request.attention} implementation of transformers, without a cache."
-        )
-        if getattr(target.cls, "_can_set_experts_implementation", bool)():
-            yield f"Experts are the {EXPERTS['experts_implementation']} implementation."
-    buffers = sorted(lowered.buffers)
-    if buffers:
-        listed = ", ".join(buffers[:4]) + (
-            f" and {len(buffers) - 4} more" if len(buffers) > 4 else ""
-        )
-        yield f"Buffers hold the values their constructor gives them: {listed}."
-    if lowered.infinite:
-        yield "Infinite constants (masks) are written as plus or minus 2^200."
-    yield from lowered.notes
-    if depth is not None:
-        yield depth.sentence()
-    if facts.unused:
-        yield f"No output depends on {', '.join(facts.unused)}: no gradient is claimed for it."
-    if facts.frozen:
-        yield f"Frozen, so without a gradient: {', '.join(facts.frozen)}."
-    if len(facts.tied):
-        yield (
-            "Tied parameters are one parameter: "
-            + "; ".join(" = ".join(g) for g in facts.tied)
-            + "."
-        )
-
-
-def _shown(facts: ModelFacts) -> list[str]:
-    return [f"{i.name}={i.dtype}{list(i.shape)}" for i in facts.inputs]
