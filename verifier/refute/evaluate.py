@@ -3,9 +3,9 @@
 What ranks compute from the very same arrays is computed once. Arrays are never written to.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -32,8 +32,42 @@ Exchange = Callable[
 ]
 """What the ranks of a group hold after a node: node, their values (None where one has none), the
 ranks, attributes."""
-Run = Callable[[Ranks, Domain, Exchange | None], None]
+
+
+class Work:
+    """What ops compute on, and where: here, each node of a program for itself.
+
+    Args:
+        exchange: runs the nodes of groups in place of what they mean.
+    """
+
+    def __init__(self, domain: Domain, exchange: Exchange | None = None) -> None:
+        self.domain, self.exchange = domain, exchange
+
+    def once(self, key: Hashable, make: Callable[[], Any], about: object = None) -> Any:
+        """What `make` gives; `key` says all that this depends on, arrays and `about` by `id`."""
+        return make()
+
+    def held(self, array: Array) -> Array:
+        """The array, or one that is equal and known."""
+        return array
+
+    def meant(
+        self,
+        call: Hashable,
+        meaning: Callable[..., Any],
+        attrs: Mapping[str, Any],
+        given: Sequence[Array],
+        ids: Hashable,
+    ) -> Array:
+        """What an op makes of operands, of which `ids` are the identities."""
+        return np.asarray(meaning(self.domain, *given, **attrs))
+
+
+Run = Callable[[Ranks, Work], None]
 """Runs one node on all ranks, adding its results."""
+Step = tuple[Run, Sequence[str]]
+"""What runs a node, and the values that nobody reads after it."""
 PREPARED = 8
 """Programs that are kept ready to be run once more."""
 
@@ -55,18 +89,20 @@ def simulate(
     exchange: Exchange | None = None,
     *,
     wanted: Collection[str] | None = None,
+    work: Work | None = None,
 ) -> Ranks:
     """Run a program on all ranks of its mesh; `ranks[i]` holds the inputs of rank i.
 
     Returns every value of every rank, in rank order (last mesh dim fastest); a rank has no entry
     for a value that lives on others. `exchange` runs the nodes of groups in place of what they
-    mean. With `wanted`, nodes that these values do not depend on are not run.
+    mean. With `wanted`, nodes that these values do not depend on are not run, and others that
+    nobody reads any more are left out. `work` stands for domain and exchange.
 
     Raises:
         IRError: a node that some rank cannot run.
     """
     ready = _prepared(_Same(program))
-    domain, coords = domain or Floats(), ready.coords
+    work, coords = work or Work(domain or Floats(), exchange), ready.coords
     if len(ranks) != len(coords):
         raise ValueError(f"{len(ranks)} sets of inputs for a mesh of {len(coords)} ranks")
     state: Ranks = []
@@ -78,10 +114,13 @@ def simulate(
             array = np.asarray(given[item.name])
             if array.shape != item.type.shape:
                 raise ValueError(f"%{item.name} is {item.type}, got shape {list(array.shape)}")
-            local[item.name] = array
+            local[item.name] = work.held(array)
         state.append(local)
-    for run in ready.runs if wanted is None else ready.leading_to(frozenset(wanted)):
-        run(state, domain, exchange)
+    for run, read in ready.steps(None if wanted is None else frozenset(wanted)):
+        run(state, work)
+        for name in read:
+            for local in state:
+                local.pop(name, None)
     for composite, value in ready.renamed.items():
         for local in state:
             if value in local:
@@ -98,17 +137,33 @@ class _Ready:
     runs: tuple[Run, ...]
     renamed: Mapping[str, str]
     """What results of composite ops are called in it."""
-    chosen: dict[frozenset[str], list[Run]] = field(default_factory=dict[frozenset[str], list[Run]])
+    chosen: dict[frozenset[str], list[Step]] = field(
+        default_factory=dict[frozenset[str], list[Step]]
+    )
 
-    def leading_to(self, wanted: frozenset[str]) -> list[Run]:
-        """What runs the nodes that some values depend on."""
+    def steps(self, wanted: frozenset[str] | None) -> list[Step]:
+        """What runs the nodes, or those that some values depend on."""
+        if wanted is None:
+            return [(run, ()) for run in self.runs]
         if wanted not in self.chosen:
-            nodes = self.program.nodes
-            kept = leading_to([self.renamed.get(v, v) for v in wanted], nodes)
-            ids = set(map(id, kept))
-            runs = zip(nodes, self.runs, strict=True)
-            self.chosen[wanted] = [run for node, run in runs if id(node) in ids]
+            ends = {self.renamed.get(v, v) for v in wanted}
+            kept = leading_to(ends, self.program.nodes)
+            runs = dict(zip(map(id, self.program.nodes), self.runs, strict=True))
+            last = _last_reads(kept, ends)
+            self.chosen[wanted] = [(runs[id(node)], last.get(id(node), ())) for node in kept]
         return self.chosen[wanted]
+
+
+def _last_reads(nodes: Sequence[Node], kept: Collection[str]) -> dict[int, list[str]]:
+    """By node, the values that nobody reads after it."""
+    last: dict[str, int] = {}
+    for node in nodes:
+        last |= dict.fromkeys((*node.inputs, *node.outputs), id(node))
+    out: dict[int, list[str]] = {}
+    for name, at_last in last.items():
+        if name not in kept:
+            out.setdefault(at_last, []).append(name)
+    return out
 
 
 @dataclass(frozen=True)
@@ -150,7 +205,7 @@ def run_node(
     exchange: Exchange | None = None,
 ) -> None:
     """Run one node on all ranks, adding its results to `state`."""
-    _Maker(mesh, coords).run(node, places)(state, domain, exchange)
+    _Maker(mesh, coords).run(node, places)(state, Work(domain, exchange))
 
 
 class _Maker:
@@ -198,20 +253,26 @@ class _Maker:
             self.groups[names] = process_groups(self.mesh, names)
         groups, held = self.groups[names], frozenset(here)
 
-        def run(state: Ranks, domain: Domain, exchange: Exchange | None) -> None:
+        call = _call(op, attrs)
+
+        def results(work: Work, given: Sequence[Array | None]) -> Sequence[Array | None]:
+            made = facets(op.name).meaning(work.domain, given, **attrs)
+            return [x if x is None else work.held(np.asarray(x)) for x in made]
+
+        def run(state: Ranks, work: Work) -> None:
             known: dict[tuple[int, ...], Sequence[Array | None]] = {}
             for group in groups:
                 given = [state[r].get(name) for r in group]
                 if all(x is None for x in given):
                     continue
-                if exchange is None:
+                if work.exchange is None:
                     key = tuple(map(id, given))
                     if key not in known:
-                        known[key] = facets(op.name).meaning(domain, given, **attrs)
-                    results = known[key]
+                        known[key] = work.once((call, key), partial(results, work, given))
+                    made = known[key]
                 else:
-                    results = exchange(node, given, group, attrs)
-                for rank, value in zip(group, results, strict=True):
+                    made = work.exchange(node, given, group, attrs)
+                for rank, value in zip(group, made, strict=True):
                     if value is not None and rank in held:
                         state[rank][out] = value
 
@@ -219,14 +280,13 @@ class _Maker:
 
     def _by_rank(self, node: Node, op: Op, attrs: dict[str, Any], here: tuple[int, ...]) -> Run:
         chosen = [(rank, at(attrs, self.coords[rank])) for rank in here]
-        out, names = node.outputs[0], node.inputs
+        calls = [(rank, mine, _call(op, mine)) for rank, mine in chosen]
+        out, names, meaning = node.outputs[0], node.inputs, facets(op.name).meaning
 
-        def run(state: Ranks, domain: Domain, exchange: Exchange | None) -> None:
-            for rank, mine in chosen:
-                local = state[rank]
-                local[out] = np.asarray(
-                    facets(op.name).meaning(domain, *(local[v] for v in names), **mine)
-                )
+        def run(state: Ranks, work: Work) -> None:
+            for rank, mine, call in calls:
+                given = [state[rank][v] for v in names]
+                state[rank][out] = work.meant(call, meaning, mine, given, tuple(map(id, given)))
 
         return run
 
@@ -241,8 +301,17 @@ class _Maker:
         steps = range(length - 1, -1, -1) if node.attrs.get("reverse") else range(length)
         runs, ends = self.runs(body, inside), [o.value for o in body.outputs]
         stacked = list(zip(node.outputs[carries:], ends[carries:], strict=True))
+        regions_key = frozenset(inside.values.items()) if inside else None
+        call = id(body), regions_key, tuple(sorted(node.attrs.items()))
 
-        def run(state: Ranks, domain: Domain, exchange: Exchange | None) -> None:
+        def run(state: Ranks, work: Work) -> None:
+            ids = tuple(id(state[r][value]) for _, _, value, held in enter for r in held)
+            made = work.once((call, ids), partial(results, state, work), (body, inside))
+            for local, mine in zip(state, made, strict=True):
+                local |= mine
+
+        def results(state: Ranks, work: Work) -> Ranks:
+            out: Ranks = [{} for _ in state]
             carried = {k: [state[r][v] for r in held] for k, _, v, held in enter[:carries]}
             made: list[list[Values]] = []
             for step in steps:
@@ -253,24 +322,31 @@ class _Maker:
                     for rank, array in zip(held, given, strict=True):
                         if k in xs:
                             if id(array) not in parts:
-                                parts[id(array)] = array[step]
+                                key = "step", id(array), step
+                                one = partial(_row, work, array, step)
+                                parts[id(array)] = work.once(key, one)
                             array = parts[id(array)]
                         inner[rank][name] = array
                 for child in runs:
-                    child(inner, domain, exchange)
+                    child(inner, work)
                 for k, _, _, held in enter[:carries]:
                     carried[k] = [inner[r][ends[k]] for r in held]
                 made.append([{v: local[v] for _, v in stacked if v in local} for local in inner])
             for k, _, _, held in enter[:carries]:
                 for rank, array in zip(held, carried[k], strict=True):
-                    state[rank][node.outputs[k]] = array
+                    out[rank][node.outputs[k]] = array
             for name, value in stacked:
-                _stack(name, value, made[:: steps.step], state)
+                _stack(name, value, made[:: steps.step], out, work)
+            return out
 
         return run
 
 
-def _stack(name: str, value: str, made: Sequence[Ranks], state: Ranks) -> None:
+def _row(work: Work, array: Array, step: int) -> Array:
+    return work.held(array[step])
+
+
+def _stack(name: str, value: str, made: Sequence[Ranks], state: Ranks, work: Work) -> None:
     """Gives each rank that has a value at every step all of them as one array."""
     known: dict[tuple[int, ...], Array] = {}
     for rank, local in enumerate(state):
@@ -278,18 +354,20 @@ def _stack(name: str, value: str, made: Sequence[Ranks], state: Ranks) -> None:
         if len(rows) == len(made):
             key = tuple(map(id, rows))
             if key not in known:
-                known[key] = np.stack(rows)
+                known[key] = work.once(("stack", key), lambda r=rows: work.held(np.stack(r)))
             local[name] = known[key]
 
 
+def _call(op: Op, attrs: Mapping[str, Any]) -> Hashable:
+    """An op with its attributes."""
+    return op.name, tuple((k, type(v).__name__, v) for k, v in sorted(attrs.items()))
+
+
 def _local(node: Node, op: Op, attrs: dict[str, Any], here: tuple[int, ...]) -> Run:
-    out, names, meaning = node.outputs[0], node.inputs, facets(op.name).meaning
+    out, names, call = node.outputs[0], node.inputs, _call(op, attrs)
+    meaning = facets(op.name).meaning
 
-    def alone(state: Ranks, domain: Domain, exchange: Exchange | None) -> None:
-        local = state[here[0]]
-        local[out] = np.asarray(meaning(domain, *[local[v] for v in names], **attrs))
-
-    def run(state: Ranks, domain: Domain, exchange: Exchange | None) -> None:
+    def run(state: Ranks, work: Work) -> None:
         known: dict[tuple[int, ...], Array] = {}
         for rank in here:
             local = state[rank]
@@ -297,16 +375,16 @@ def _local(node: Node, op: Op, attrs: dict[str, Any], here: tuple[int, ...]) -> 
             key = tuple(map(id, given))
             found = known.get(key)
             if found is None:
-                found = known[key] = np.asarray(meaning(domain, *given, **attrs))
+                found = known[key] = work.meant(call, meaning, attrs, given, key)
             local[out] = found
 
-    return alone if len(here) == 1 else run
+    return run
 
 
 def _moved(node: Node, here: tuple[int, ...]) -> Run:
     out, names = node.outputs[0], node.inputs
 
-    def run(state: Ranks, domain: Domain, exchange: Exchange | None) -> None:
+    def run(state: Ranks, work: Work) -> None:
         for rank in here:
             local = state[rank]
             local[out] = next(local[v] for v in names if v in local)

@@ -19,6 +19,8 @@ from verifier.ops import facets
 from verifier.refute.compare import TOLERANCE
 from verifier.refute.dedup import BUDGET, Arrays, simulate
 from verifier.refute.evaluate import Ranks
+from verifier.refute.scale_down.fold import each
+from verifier.refute.scale_down.system import Declined
 from verifier.refute.scatter import scatter
 
 Seed = Callable[[Node], bool]
@@ -169,22 +171,16 @@ def _chosen(program: Program, seed: Seed, place: int) -> Program | None:
     cone = Cone(seed)
     cone.spread(program, set())
 
-    def changed(scope: Program) -> Program | None:
-        reached, nodes = cone.values.get(id(scope), set()), list[Node]()
-        for node in scope.nodes:
-            if node.body is not None:
-                body = changed(node.body)
-                if body is None:
-                    return None
-                nodes.append(node if body is node.body else replace(node, body=body))
-            elif _chooses(node) and reached.intersection(node.inputs):
-                value = node.inputs[place]
-                if scope.types[value].shape != scope.types[node.outputs[0]].shape:
-                    return None
-                nodes.append(replace(node, op="mul_scalar", inputs=(value,), attrs={"value": 1}))
-            else:
-                nodes.append(node)
-        same = all(a is b for a, b in zip(nodes, scope.nodes, strict=True))
-        return scope if same else replace(scope, nodes=tuple(nodes))
+    def changed(scope: Program, node: Node) -> Node:
+        reached = cone.values.get(id(scope), set())
+        if not _chooses(node) or not reached.intersection(node.inputs):
+            return node
+        value = node.inputs[place]
+        if scope.types[value].shape != scope.types[node.outputs[0]].shape:
+            raise Declined("an operand of a choice has another shape than the result")
+        return replace(node, op="mul_scalar", inputs=(value,), attrs={"value": 1})
 
-    return changed(program)
+    try:
+        return each(program, changed)
+    except Declined:
+        return None
