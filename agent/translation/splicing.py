@@ -1,7 +1,7 @@
 """Puts translated modules between the arguments and results that a captured program left open."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from synthesis.frontends.torch.observed import Hole
 from verifier.kernel.program.builder import Builder
@@ -26,22 +26,21 @@ def splice(
     return _Splicing(around, holes, parts, tied).run()
 
 
+@dataclass
 class _Splicing:
-    def __init__(
-        self,
-        around: Program,
-        holes: Sequence[Hole],
-        parts: Mapping[str, Program],
-        tied: Sequence[Sequence[str]],
-    ) -> None:
-        self.around, self.parts = around, parts
-        self.canonical = {name: group[0] for group in tied for name in group}
-        self.b = Builder(around.name)
-        self.b.reserve(around.types)
-        self.results = {v: hole for hole in holes for v in hole.results}
-        self.arguments = {o.path: o.value for o in around.outputs}
+    around: Program
+    holes: Sequence[Hole]
+    parts: Mapping[str, Program]
+    tied: Sequence[Sequence[str]]
+
+    def __post_init__(self) -> None:
+        self.canonical = {name: group[0] for group in self.tied for name in group}
+        self.b = Builder(self.around.name)
+        self.b.reserve(self.around.types)
+        self.results = {v: hole for hole in self.holes for v in hole.results}
+        self.arguments = {o.path: o.value for o in self.around.outputs}
         self.rename: dict[str, str] = {}
-        self.left_open = {a for hole in holes for a in hole.arguments}
+        self.left_open = {a for hole in self.holes for a in hole.arguments}
 
     def run(self) -> Program:
         b = self.b

@@ -8,6 +8,7 @@ key of a value of the one-device program is that value (`verifier/provers/canoni
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import islice, product
 
@@ -232,23 +233,22 @@ def recognised(sequential: Sequential, facts: list[Fact]) -> list[Fact]:
     return out
 
 
+@dataclass
 class Wide:
     """The further ways, along one walk."""
 
-    def __init__(
-        self,
-        sequential: Sequential,
-        mesh: Mesh,
-        alike: Mapping[str, frozenset[str]],
-        positive: frozenset[str],
-        out: Related,
-        program: Program,
-        step: Step,
-    ) -> None:
-        self.sequential, self.mesh, self.alike, self.out = sequential, mesh, alike, out
-        self.positive = positive
-        self.terms = sequential.terms
-        self.telling = Telling(program, out, step, lambda v, name: self._split(v, name, False))
+    sequential: Sequential
+    mesh: Mesh
+    alike: Mapping[str, frozenset[str]]
+    positive: frozenset[str]
+    out: Related
+    program: Program
+    step: Step
+
+    def __post_init__(self) -> None:
+        self.terms = self.sequential.terms
+        given = self.program, self.out, self.step
+        self.telling = Telling(*given, lambda v, name: self._split(v, name, False))
 
     def split(self, node: Node, region: Where) -> None:
         """Tell operands apart by coordinate, where the op needs that."""

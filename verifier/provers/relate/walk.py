@@ -43,19 +43,10 @@ def relate(
         held = [out.facts.get(v, []) for v in node.inputs]
         return _step(sequential, distributed, node, held, rules, path, out, places)
 
-    wide = (
-        Wide(
-            sequential,
-            rules.mesh,
-            alike(distributed, contract, places),
-            positive(distributed),
-            out,
-            distributed,
-            step,
-        )
-        if (rules.wide and not path)
-        else None
-    )
+    wide = None
+    if rules.wide and not path:
+        same = alike(distributed, contract, places), positive(distributed)
+        wide = Wide(sequential, rules.mesh, *same, out, distributed, step)
     for node in distributed.nodes:
         if out.wanted and rules.peeling and node.op not in ("scan", "slice"):
             continue
@@ -79,16 +70,16 @@ def relate(
             facts = moved_facts(sequential.terms, node, operands, region, rules, path, out)
             out.rules[node.op] = out.rules.get(node.op, 0) + 1
         else:
-            facts = _step(sequential, distributed, node, operands, rules, path, out, places)
+            facts = step(node)
         if not path and not facts and share(out, rules, node):
-            facts = _step(sequential, distributed, node, operands, rules, path, out, places)
+            facts = step(node)
         if wide and not facts and wide.apart(node):
-            facts = _step(sequential, distributed, node, operands, rules, path, out, places)
+            facts = step(node)
         local = distributed.types[node.outputs[0]].shape
         if wide and not facts and node.op != "concat":
             facts = wide.cut(node, region, local)
         if wide and not facts and lookup(node.op).kind != "movement" and wide.again(node):
-            facts = _step(sequential, distributed, node, operands, rules, path, out, places)
+            facts = step(node)
         if wide and not facts:
             facts = wide.cut(node, region, local)
         if rules.wide:

@@ -4,7 +4,7 @@ import hashlib
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import numpy as np
@@ -112,23 +112,22 @@ def _scope(
     )
 
 
+@dataclass
 class _Run:
     """Both programs at one value of the integer inputs."""
 
-    def __init__(
-        self,
-        sequential: Program,
-        distributed: Program,
-        contract: Contract,
-        budget: Budget,
-        masks: bool = False,
-    ) -> None:
-        self.sequential, self.distributed, self.contract = sequential, distributed, contract
-        self.budget, self.masks = budget, masks
-        self.end = time.monotonic() + budget.seconds
-        self.forms: dict[str, str] = {}
-        self.made, self.masked = 0, False
-        self.algebra = Algebra(budget, masks=masks)
+    sequential: Program
+    distributed: Program
+    contract: Contract
+    budget: Budget
+    masks: bool = False
+    forms: dict[str, str] = field(default_factory=dict[str, str])
+    made: int = 0
+    masked: bool = False
+
+    def __post_init__(self) -> None:
+        self.end = time.monotonic() + self.budget.seconds
+        self.algebra = Algebra(self.budget, masks=self.masks)
 
     def compare(self, case: Mapping[str, Array]) -> Undecided | None:
         """The first element that is not shown to be equal.
