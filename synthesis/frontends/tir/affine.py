@@ -10,7 +10,17 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from synthesis.frontends.tir.tree import Apply, Expr, Load, TIRVar, apply, as_int, children, number
+from synthesis.frontends.tir.tree import (
+    COMPARISONS,
+    Apply,
+    Expr,
+    Load,
+    TIRVar,
+    apply,
+    as_int,
+    children,
+    number,
+)
 
 Ints = NDArray[np.int64]
 
@@ -135,7 +145,7 @@ def on_arrays(expr: Expr, env: Mapping[str, Ints]) -> Ints:
     return np.asarray(_ARRAYS[expr.op](*(on_arrays(a, env) for a in children(expr))))
 
 
-_PLAIN = ("add", "sub", "mul", "neg", "floordiv", "lt", "le", "gt", "ge", "eq", "ne")
+_PLAIN = ("add", "sub", "mul", "neg", "floordiv", *COMPARISONS)
 _UFUNCS = ("maximum", "minimum", "logical_and", "logical_or", "logical_not")
 _ARRAYS: dict[str, Callable[..., Ints]] = {
     **{name: getattr(operator, name) for name in _PLAIN},

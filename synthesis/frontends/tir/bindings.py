@@ -27,7 +27,6 @@ def conjuncts(where: Expr | None) -> list[Expr]:
 
 
 def check_bindings(
-    file: str,
     block: TIRBlock,
     bindings: Sequence[Expr],
     where: Expr | None,
@@ -47,13 +46,12 @@ def check_bindings(
         stray = set(loops) - used
         if here and (stray or not axes):
             fail(
-                file,
                 block.place,
                 f"the predicate of block {block.name!r} is over loops that bind no axis",
                 expected="a predicate over the bindings",
             )
         if axes:
-            _group(file, block, [(block.axes[i], bindings[i]) for i in axes], here, loops)
+            _group(block, [(block.axes[i], bindings[i]) for i in axes], here, loops)
 
 
 def _connected(members: Mapping[str, frozenset[str]]) -> list[set[str]]:
@@ -70,7 +68,6 @@ def _connected(members: Mapping[str, frozenset[str]]) -> list[set[str]]:
 
 
 def _group(
-    file: str,
     block: TIRBlock,
     axes: list[tuple[TIRBlockAxis, Expr]],
     guards: list[Expr],
@@ -82,7 +79,6 @@ def _group(
     first = axes[0][0]
     if points > MAX_POINTS:
         fail(
-            file,
             first.place,
             f"the binding of axis {first.name} over {points} iterations is too large to check",
             expected="digits such as i0 * 32 + i1, or smaller extents",
@@ -95,12 +91,11 @@ def _group(
             keep &= np.asarray(on_arrays(guard, env), bool)
         values = [np.broadcast_to(on_arrays(b, env), keep.shape)[keep] for _, b in axes]
     except NotAffine:
-        fail(file, first.place, f"the binding of axis {first.name} is not integer arithmetic")
+        fail(first.place, f"the binding of axis {first.name} is not integer arithmetic")
     for (axis, _), value in zip(axes, values, strict=True):
         if value.size and (value.min() < 0 or value.max() >= axis.extent):
             bad = int(value.min() if value.min() < 0 else value.max())
             fail(
-                file,
                 axis.place,
                 f"axis {axis.name} of block {block.name!r} leaves its domain",
                 expected=f"0 to {axis.extent - 1}",
@@ -111,19 +106,15 @@ def _group(
     flat = np.ravel_multi_index(values, sizes)
     seen = np.bincount(flat, minlength=math.prod(sizes))
     names = ", ".join(axis.name for axis, _ in axes)
-    for wrong, what, times in (
-        (seen > 1, "more than once", "once"),
-        (seen == 0, "never", "once"),
-    ):
+    for wrong, what in ((seen > 1, "more than once"), (seen == 0, "never")):
         if wrong.any():
             at = np.unravel_index(int(np.argmax(wrong)), sizes)
             shown = ", ".join(f"{a.name}={int(x)}" for (a, _), x in zip(axes, at, strict=True))
             fail(
-                file,
                 first.place,
                 f"block {block.name!r} runs {what} at {shown}: the binding of {names} is not a "
                 "bijection",
-                expected=f"every instance {times}",
+                expected="every instance once",
             )
 
 

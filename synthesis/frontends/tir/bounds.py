@@ -97,7 +97,7 @@ class _Bounds:
         here = [r for r in regions if r.buffer == buffer]
         what = f"the body {word} {buffer} outside what T.{word} declares"
         if not here:
-            fail(self.flat.func.file, place, what, expected=f"{buffer} in T.{word}")
+            fail(place, what, expected=f"{buffer} in T.{word}")
         goals: list[Expr] = []
         indices = [substitute(i, self.leaf.raw) for i in indices]
         for region in here:
@@ -131,14 +131,14 @@ class _Bounds:
         try:
             answer = holds(goal, when, extents)
         except Opaque:
-            fail(self.flat.func.file, place, f"{what}: the index is not integer arithmetic")
+            fail(place, f"{what}: the index is not integer arithmetic")
         if isinstance(answer, smt.Valid):
             return
         if isinstance(answer, smt.Invalid):
             shown = ", ".join(f"{n}={v}" for n, v in answer.model if n in extents)
             got = f"{got}, for example at {shown}" if got and shown else got or f"at {shown}"
-            fail(self.flat.func.file, place, what, expected=expected, got=got)
-        fail(self.flat.func.file, place, f"{what}: not decided", expected=expected, got=got)
+            fail(place, what, expected=expected, got=got)
+        fail(place, f"{what}: not decided", expected=expected, got=got)
 
 
 _TRUE: Expr = Apply("eq", (number(0), number(0)))

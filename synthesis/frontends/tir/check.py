@@ -11,7 +11,7 @@ from synthesis.frontends.tir.expressions import Value
 from synthesis.frontends.tir.interpret import interpret
 from synthesis.frontends.tir.lift import LiftResult, lift_func
 from synthesis.frontends.tir.script import parse
-from synthesis.frontends.tir.tree import NOPLACE, Stmt, TIRBlock, TIRFunc, TIRGrid
+from synthesis.frontends.tir.tree import Place, Stmt, TIRBlock, TIRFunc, TIRGrid
 from verifier.refute.evaluate import evaluate
 
 MAX_STEPS = 100_000
@@ -72,14 +72,13 @@ def compare(made: LiftResult, seed: int = 0) -> None:
             a, b = want[out.path], np.asarray(got[out.value], dtype=np.float64)
             if a.shape != b.shape or not np.allclose(a, b, rtol=1e-7, atol=1e-9, equal_nan=True):
                 fail(
-                    made.func.file,
-                    NOPLACE,
+                    Place(file=made.func.file),
                     f"the lifted program and the interpreter differ in {out.path}; this is a fault "
                     "of the lifter, please report it",
                 )
     if not compared:
         what = "the script is defined on none of the random inputs: it was not compared"
-        fail(made.func.file, NOPLACE, what)
+        fail(Place(file=made.func.file), what)
 
 
 def check_lift(
@@ -104,8 +103,7 @@ def check_lift(
         }
         if smaller == now:
             fail(
-                made.func.file,
-                NOPLACE,
+                Place(file=made.func.file),
                 f"the script is too large to run: {steps(current.func)} stores",
                 expected=f"at most {MAX_STEPS}",
                 hint="give smaller extents, or make them symbolic",

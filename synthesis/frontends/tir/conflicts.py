@@ -6,7 +6,7 @@ these is a question over bounded integers, put to Z3; an answer that is not `no`
 """
 
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from synthesis.frontends.tir.errors import fail
 from synthesis.frontends.tir.leaves import Flat, Leaf
 from synthesis.frontends.tir.private import common
 from synthesis.frontends.tir.tree import (
+    COMPARISONS,
     Apply,
     Expr,
     Load,
@@ -62,9 +63,8 @@ def _smaller(a: Term, b: Term) -> Term:
     return smt.when(a <= b, a, b)
 
 
-_TERMS: dict[str, Any] = {
-    **{n: getattr(operator, n) for n in ("add", "sub", "mul", "neg")},
-    **{n: getattr(operator, n) for n in ("lt", "le", "gt", "ge", "eq", "ne")},
+_TERMS: dict[str, Callable[..., Term]] = {
+    **{n: getattr(operator, n) for n in ("add", "sub", "mul", "neg", *COMPARISONS)},
     "floordiv": _quotient,
     "floormod": operator.mod,
     "maximum": _larger,
@@ -180,7 +180,6 @@ class _Pair:
         model = self.ask(solver, goal)
         if model is not None:
             fail(
-                self.flat.func.file,
                 y.place,
                 f"{y.buffer} carries a value from one iteration to another",
                 expected="iterations that touch elements of their own, or a reduction",
@@ -197,21 +196,17 @@ class _Pair:
                 if model is not None:
                     self.race(x, y, f"spatial axis {item.name}", model)
         if update_of(self.late.store) is None:
-            model = self.ask(solver, smt.disj(*(p != q for p, q in self.pairs())))
+            pairs = [self.vars(lp.name) for lp in self.levels]
+            model = self.ask(solver, smt.disj(*(p != q for p, q in pairs)))
             fail(
-                self.flat.func.file,
                 y.place,
                 f"an element of {y.buffer} is written by more than one iteration",
                 expected="one write, or an update such as C[i] = C[i] + x",
                 got=self.shown(model or ()),
             )
 
-    def pairs(self) -> list[tuple[Term, Term]]:
-        return [self.vars(lp.name) for lp in self.levels]
-
     def race(self, x: _Access, y: _Access, over: str, model: tuple[tuple[str, str], ...]) -> None:
         fail(
-            self.flat.func.file,
             y.place,
             f"a race on {y.buffer} over the {over}",
             expected="a reduce axis (serial loop), or an element for each iteration",
@@ -227,7 +222,6 @@ class _Pair:
                 return model
             case smt.Undecided(reason=reason):
                 return fail(
-                    self.flat.func.file,
                     self.late.store.place,
                     f"whether iterations touch {self.late.store.buffer} twice is not decided",
                     got=reason,

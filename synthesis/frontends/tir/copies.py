@@ -8,10 +8,10 @@ from synthesis.frontends.tir.tree import (
     Apply,
     Expr,
     Load,
-    Store,
     TIRVar,
     as_int,
     children,
+    mapped,
     rebuilt,
     substitute,
     variables,
@@ -80,7 +80,4 @@ def _through(leaf: Leaf, name: str, copy: Leaf) -> Leaf:
         parts = children(expr)
         return rebuilt(expr, tuple(visit(p) for p in parts)) if parts else expr
 
-    s = leaf.store
-    return replace(
-        leaf, store=Store(s.buffer, tuple(map(visit, s.indices)), visit(s.value), s.place)
-    )
+    return replace(leaf, store=mapped(leaf.store, visit))

@@ -1,6 +1,7 @@
 """One store as ops over all its iterations: maps, reductions, products, views."""
 
 import math
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -13,6 +14,7 @@ from synthesis.frontends.tir.gathers import Lab, read
 from synthesis.frontends.tir.leaves import Flat, Iter, Leaf
 from synthesis.frontends.tir.memory import Box, Memory, Uninitialised, Views
 from synthesis.frontends.tir.tree import (
+    COMPARISONS,
     Apply,
     Const,
     Expr,
@@ -23,6 +25,7 @@ from synthesis.frontends.tir.tree import (
     apply,
     children,
     loads,
+    mapped,
     number,
     substitute,
 )
@@ -31,28 +34,10 @@ from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.types import FLOATS, Attr, TensorType
 
 FOLDED: dict[str, Callable[[Fraction, Fraction], Fraction]] = {
-    "add": lambda a, b: a + b,
-    "sub": lambda a, b: a - b,
-    "mul": lambda a, b: a * b,
-    "div": lambda a, b: a / b,
-    "maximum": max,
-    "minimum": min,
+    **{"add": operator.add, "sub": operator.sub, "mul": operator.mul},
+    **{"div": lambda a, b: a / b, "maximum": max, "minimum": min},
 }
-ALIKE = (
-    "eq",
-    "ne",
-    "lt",
-    "le",
-    "gt",
-    "ge",
-    "maximum",
-    "minimum",
-    "where",
-    "div",
-    "sub",
-    "add",
-    "mul",
-)
+ALIKE = frozenset({*COMPARISONS, "maximum", "minimum", "where", "div", "sub", "add", "mul"})
 
 
 class LeafEmitter:
@@ -72,7 +57,7 @@ class LeafEmitter:
         self, place: Place, what: str, *, expected: str = "", got: str = "", hint: str = ""
     ) -> NoReturn:
         where = place if place.line else self.leaf.store.place
-        fail(self.flat.func.file, where, what, expected=expected, got=got, hint=hint)
+        fail(where, what, expected=expected, got=got, hint=hint)
 
     def uninitialised(self, load: Load, box: Box) -> NoReturn:
         param = any(p.name == load.buffer for p in self.flat.func.params)
@@ -345,14 +330,8 @@ def _digits(leaf: Leaf) -> Leaf:
             iters += [high, low]
             big = apply("mul", (TIRVar(high.name), number(split.size)))
             env[item.name] = apply("add", (big, TIRVar(low.name)))
-        leaf = _renamed(leaf, env, tuple(iters))
-
-
-def _renamed(leaf: Leaf, env: dict[str, Expr], iters: tuple[Iter, ...]) -> Leaf:
-    s = leaf.store
-    indices = tuple(substitute(i, env) for i in s.indices)
-    store = Store(s.buffer, indices, substitute(s.value, env), s.place)
-    return replace(leaf, store=store, iters=iters)
+        store = mapped(leaf.store, lambda e, env=env: substitute(e, env))
+        leaf = replace(leaf, store=store, iters=tuple(iters))
 
 
 def _cut(leaf: Leaf) -> NeedsSplit | None:

@@ -10,9 +10,6 @@ class TirError(MalformedError):
     """A script that is not understood, or that has no one meaning: `file:line:col: what; ...`."""
 
 
-def fail(
-    file: str, place: Place, what: str, *, expected: str = "", got: str = "", hint: str = ""
-) -> NoReturn:
+def fail(place: Place, what: str, *, expected: str = "", got: str = "", hint: str = "") -> NoReturn:
     """Raise a located TirError."""
-    where = f"{file}:{place.line}:{place.col}" if place.line else file
-    raise TirError(what, where=where, expected=expected, got=got, hint=hint)
+    raise TirError(what, where=str(place), expected=expected, got=got, hint=hint)

@@ -2,6 +2,7 @@
 
 import ast
 import math
+import operator
 from collections.abc import Mapping
 from fractions import Fraction
 from typing import NoReturn
@@ -52,30 +53,24 @@ FUNCTIONS = {
     "fabs": ("abs", 1),
     "max": ("maximum", 2),
     "min": ("minimum", 2),
-    "And": ("logical_and", 2),
-    "Or": ("logical_or", 2),
-    "Not": ("logical_not", 1),
-    "floordiv": ("floordiv", 2),
-    "floormod": ("floormod", 2),
-    "if_then_else": ("where", 3),
-    "Select": ("where", 3),
-    "Add": ("add", 2),
-    "Sub": ("sub", 2),
-    "Mul": ("mul", 2),
-    "Div": ("div", 2),
+    **{name: (f"logical_{name.lower()}", 1 + (name != "Not")) for name in ("And", "Or", "Not")},
+    **{name: (name, 2) for name in ("floordiv", "floormod")},
+    **dict.fromkeys(("if_then_else", "Select"), ("where", 3)),
+    **{name: (name.lower(), 2) for name in ("Add", "Sub", "Mul", "Div")},
     "Max": ("maximum", 2),
     "Min": ("minimum", 2),
 }
 """Name after `T.` -> op and number of operands."""
-BINARY: dict[type[ast.AST], str] = {
-    ast.Add: "add",
-    ast.Sub: "sub",
-    ast.Mult: "mul",
-    ast.Div: "div",
-    ast.FloorDiv: "floordiv",
-    ast.Mod: "floormod",
-    ast.Pow: "pow",
+BINARY: dict[type[ast.AST], tuple[str, str]] = {
+    ast.Add: ("add", "add"),
+    ast.Sub: ("sub", "sub"),
+    ast.Mult: ("mul", "mul"),
+    ast.Div: ("div", "truediv"),
+    ast.FloorDiv: ("floordiv", "floordiv"),
+    ast.Mod: ("floormod", "mod"),
+    ast.Pow: ("pow", "pow"),
 }
+"""Python's operator -> op, and its name in `operator`."""
 COMPARE: dict[type[ast.AST], str] = {
     ast.Lt: "lt",
     ast.LtE: "le",
@@ -107,12 +102,13 @@ class Expressions:
         self.buffers: dict[str, TIRBuffer] = {}
 
     def place(self, node: ast.AST) -> Place:
-        return Place(getattr(node, "lineno", 0), getattr(node, "col_offset", -1) + 1)
+        line, col = getattr(node, "lineno", 0), getattr(node, "col_offset", -1) + 1
+        return Place(line, col, self.file)
 
     def fail(
         self, node: ast.AST, what: str, *, expected: str = "", got: str = "", hint: str = ""
     ) -> NoReturn:
-        fail(self.file, self.place(node), what, expected=expected, got=got, hint=hint)
+        fail(self.place(node), what, expected=expected, got=got, hint=hint)
 
     def call(self, node: ast.AST | None) -> str:
         """The name called: `grid` for `T.grid(...)`, `range` for `range(...)`; else empty."""
@@ -151,9 +147,8 @@ class Expressions:
             return None if hidden else self.constants.get(node.id)
         if isinstance(node, ast.Tuple | ast.List):
             parts = [self.constant(e) for e in node.elts]
-            return (
-                None if any(p is None for p in parts) else tuple(p for p in parts if p is not None)
-            )
+            known = tuple(p for p in parts if p is not None)
+            return known if len(known) == len(parts) else None
         if isinstance(node, ast.Attribute):
             name = node.attr
             return name if dotted(node.value) == "T" and name in DTYPES else None
@@ -173,17 +168,9 @@ class Expressions:
         op = type(node.op)
         if op in (ast.FloorDiv, ast.Mod, ast.Div) and b == 0:
             self.fail(node, "division by zero", got=ast.unparse(node))
-        if op is ast.Pow:
-            small = abs(a) <= 1 << 16 and 0 <= b <= 64
-            return a**b if small else None
-        plain = {ast.Add: a + b, ast.Sub: a - b, ast.Mult: a * b}
-        if op in plain:
-            return plain[op]
-        if op is ast.FloorDiv:
-            return a // b
-        if op is ast.Mod:
-            return a % b
-        return a / b if op is ast.Div else None
+        if op is ast.Pow and not (abs(a) <= 1 << 16 and 0 <= b <= 64):
+            return None
+        return getattr(operator, BINARY[op][1])(a, b) if op in BINARY else None
 
     def _called_constant(self, node: ast.Call) -> Value | None:
         name = self.call(node)
@@ -312,7 +299,7 @@ class Expressions:
         return Load(buffer.name, tuple(self.expr(i) for i in given), self.place(node))
 
     def _binary(self, node: ast.BinOp) -> Expr:
-        op = BINARY[type(node.op)]
+        op, _ = BINARY[type(node.op)]
         left, right = self.expr(node.left), self.expr(node.right)
         if op == "pow":
             return self._power(node, left, right)

@@ -15,6 +15,7 @@ import numpy as np
 
 from synthesis.frontends.tir.errors import fail
 from synthesis.frontends.tir.tree import (
+    COMPARISONS,
     Alloc,
     Apply,
     Const,
@@ -55,7 +56,7 @@ def _power(x: Number, exponent: Fraction) -> Number:
     return x ** int(exponent) if exponent.denominator == 1 else x ** float(exponent)
 
 
-OPERATORS = ("add", "sub", "mul", "neg", "floordiv", "lt", "le", "gt", "ge", "eq", "ne")
+OPERATORS = ("add", "sub", "mul", "neg", "floordiv", *COMPARISONS)
 NAMED = {"div": "truediv", "floormod": "mod", "logical_not": "not_"}
 """Those that Python's `operator` calls otherwise."""
 REAL = ("exp", "log", "log1p", "sqrt", "tanh", "sin", "cos", "erf", "floor")
@@ -157,7 +158,6 @@ class _Machine:
             not 0 <= i < n for i, n in zip(at, buffer.shape, strict=True)
         ):
             fail(
-                self.func.file,
                 place,
                 f"{buffer.name}{list(at)} is outside the buffer",
                 expected=str(list(buffer.shape)),
@@ -175,7 +175,7 @@ class _Machine:
                 at = self.index(buffer, expr.indices, env, scope, expr.place)
                 if at not in cells:
                     shown = f"{buffer.name}{list(at)}"
-                    fail(self.func.file, expr.place, f"{shown} is read before it is written")
+                    fail(expr.place, f"{shown} is read before it is written")
                 return cells[at]
             case Apply():
                 return self.apply(expr, env, scope, place)

@@ -26,6 +26,7 @@ from synthesis.frontends.tir.tree import (
     loads,
     number,
     substitute,
+    variables,
 )
 from verifier.kernel.program.program import unused
 
@@ -120,7 +121,7 @@ def flatten(func: TIRFunc) -> Flat:
     walker = _Walker(func)
     for param in func.params:
         if param.name in walker.buffers:
-            fail(func.file, param.place, f"parameter {param.name} is named twice")
+            fail(param.place, f"parameter {param.name} is named twice")
         walker.buffers[param.name] = param
         walker.homes[param.name] = ()
     names = {p.name: p.name for p in func.params}
@@ -131,7 +132,6 @@ def flatten(func: TIRFunc) -> Flat:
 class _Walker:
     def __init__(self, func: TIRFunc) -> None:
         self.func = func
-        self.file = func.file
         self.leaves: list[Leaf] = []
         self.buffers: dict[str, TIRBuffer] = {}
         self.homes: dict[str, tuple[Loop, ...]] = {}
@@ -159,7 +159,7 @@ class _Walker:
 
     def grid(self, stmt: TIRGrid, at: _Context) -> None:
         if len(stmt.vars) != len(stmt.extents) or any(e < 1 for e in stmt.extents):
-            fail(self.file, stmt.place, "a grid has an extent of 1 or more for each variable")
+            fail(stmt.place, "a grid has an extent of 1 or more for each variable")
         loops, iters = list(at.loops), list(at.iters)
         env, raw = dict(at.env), dict(at.raw)
         for var, extent in zip(stmt.vars, stmt.extents, strict=True):
@@ -177,7 +177,7 @@ class _Walker:
         """The expression in unique names, scopes and numbers of indices checked."""
         if isinstance(expr, TIRVar):
             if expr.name not in at.env:
-                fail(self.file, place, f"variable {expr.name} is not in scope")
+                fail(place, f"variable {expr.name} is not in scope")
             return at.env[expr.name]
         if isinstance(expr, Load):
             name = self.buffer(expr.buffer, len(expr.indices), at, place)
@@ -185,30 +185,23 @@ class _Walker:
         if isinstance(expr, Apply):
             if expr.op not in FUNCTIONS:
                 fail(
-                    self.file,
                     expr.place if expr.place.line else place,
                     f"function {expr.op} is not understood",
                     expected=f"one of {', '.join(sorted(FUNCTIONS))}",
                 )
             by = as_int(expr.args[1]) if len(expr.args) == 2 else None
             if expr.op in ("floordiv", "floormod") and (by is None or by < 1):
-                fail(self.file, place, "// and % need a positive integer constant on the right")
+                fail(place, "// and % need a positive integer constant on the right")
             parts = tuple(self.resolve(a, at, place) for a in children(expr))
             return Apply(expr.op, parts, expr.attr, expr.place)
         return expr
 
     def buffer(self, name: str, given: int, at: _Context, place: Place) -> str:
         if name not in at.buffers:
-            fail(self.file, place, f"buffer {name} is not in scope")
+            fail(place, f"buffer {name} is not in scope")
         rank = len(self.buffers[at.buffers[name]].shape)
         if rank != given:
-            fail(
-                self.file,
-                place,
-                f"{name} has {rank} dims",
-                expected=f"{rank} indices",
-                got=str(given),
-            )
+            fail(place, f"{name} has {rank} dims", expected=f"{rank} indices", got=str(given))
         return at.buffers[name]
 
     def block(self, stmt: TIRBlock, at: _Context) -> None:
@@ -216,7 +209,7 @@ class _Walker:
         if stmt.axes:
             inner = self.enter(stmt, at)
         elif stmt.where is not None:
-            fail(self.file, stmt.place, f"block {stmt.name!r} has a predicate and no axes")
+            fail(stmt.place, f"block {stmt.name!r} has a predicate and no axes")
         inner = replace(inner, block=stmt.name or at.block)
         if stmt.axes and (stmt.reads is not None or stmt.writes is not None):
             body_scope = inner
@@ -264,14 +257,14 @@ class _Walker:
         """Go from loops to the axes of a block, which must name the same iterations."""
         for axis in stmt.axes:
             if axis.extent < 1:
-                fail(self.file, axis.place, f"axis {axis.name} has extent {axis.extent}")
+                fail(axis.place, f"axis {axis.name} has extent {axis.extent}")
         bindings = [self.resolve(a.binding, at, a.place) for a in stmt.axes]
         where = self.resolve(stmt.where, at, stmt.place) if stmt.where is not None else None
         if any(loads(e) for e in [*bindings, *([where] if where is not None else [])]):
-            fail(self.file, stmt.place, "a binding or predicate reads a buffer")
+            fail(stmt.place, "a binding or predicate reads a buffer")
         extents = {i.name: i.extent for i in at.iters}
-        check_bindings(self.file, stmt, bindings, where, extents)
-        used = {v for e in [*bindings, *conjuncts(where)] for v in _vars(e)}
+        check_bindings(stmt, bindings, where, extents)
+        used = {v for e in [*bindings, *conjuncts(where)] for v in variables(e)}
         iters = [i for i in at.iters if i.name not in used]
         env, raw = dict(at.env), dict(at.raw)
         for axis, binding in zip(stmt.axes, bindings, strict=True):
@@ -283,7 +276,7 @@ class _Walker:
             env[axis.name] = TIRVar(name)
             raw[name] = substitute(binding, at.raw)
         guards = tuple(substitute(c, at.raw) for c in conjuncts(where))
-        hidden = {k: v for k, v in env.items() if not _vars(v) & used}
+        hidden = {k: v for k, v in env.items() if not variables(v) & used}
         return replace(at, iters=tuple(iters), env=hidden, raw=raw, guards=(*at.guards, *guards))
 
     def leaf(self, stmt: Store, at: _Context) -> None:
@@ -291,20 +284,5 @@ class _Walker:
         indices = tuple(self.resolve(i, at, stmt.place) for i in stmt.indices)
         value = self.resolve(stmt.value, at, stmt.place)
         store = Store(name, indices, value, stmt.place)
-        self.leaves.append(
-            Leaf(
-                store,
-                at.loops,
-                at.iters,
-                at.raw,
-                at.guards,
-                at.block,
-                at.init,
-                at.regions,
-            )
-        )
-
-
-def _vars(expr: Expr) -> set[str]:
-    own = {expr.name} if isinstance(expr, TIRVar) else set[str]()
-    return own.union(*(_vars(c) for c in children(expr)))
+        parts = (at.loops, at.iters, at.raw, at.guards, at.block, at.init, at.regions)
+        self.leaves.append(Leaf(store, *parts))

@@ -11,9 +11,9 @@ from synthesis.frontends.tir.errors import fail
 from synthesis.frontends.tir.expressions import Value
 from synthesis.frontends.tir.leaves import Flat, Leaf, flatten
 from synthesis.frontends.tir.memory import Memory, Uninitialised, Views
-from synthesis.frontends.tir.private import expanded
+from synthesis.frontends.tir.private import common, expanded
 from synthesis.frontends.tir.script import parse
-from synthesis.frontends.tir.tree import NOPLACE, Place, TIRFunc
+from synthesis.frontends.tir.tree import TIRFunc
 from verifier.kernel.layout import Layout
 from verifier.kernel.live import live
 from verifier.kernel.program.builder import Builder
@@ -126,7 +126,7 @@ def lift_func(
     unknown = sorted(set(inout) - {p.name for p in func.params if p.name in written})
     if unknown:
         what = f"inout names {unknown[0]}, which is no parameter that is stored to"
-        fail(func.file, _nowhere(func), what)
+        fail(func.place, what)
     for param in func.params:
         if param.name not in written or param.name in inout:
             builder.input(param.name, TensorType(param.shape, param.dtype))
@@ -156,7 +156,7 @@ def lift_func(
 def _outputs(flat: Flat, memory: dict[str, Memory], builder: Builder, written: set[str]) -> None:
     func = flat.func
     if not any(p.name in written for p in func.params):
-        fail(func.file, _nowhere(func), f"{func.name} stores to none of its parameters")
+        fail(func.place, f"{func.name} stores to none of its parameters")
     for param in func.params:
         if param.name not in written:
             continue
@@ -167,7 +167,6 @@ def _outputs(flat: Flat, memory: dict[str, Memory], builder: Builder, written: s
         except Uninitialised as error:
             shown = ", ".join(f"{lo}:{hi}" for lo, hi in error.box)
             fail(
-                func.file,
                 param.place,
                 f"{param.name} is not written everywhere",
                 expected="a store to every element",
@@ -175,12 +174,8 @@ def _outputs(flat: Flat, memory: dict[str, Memory], builder: Builder, written: s
                 hint=f"if the caller's values stay there, give inout=[{param.name!r}]",
             )
         except ValueError:
-            fail(func.file, param.place, f"{param.name} is filled with an infinity")
+            fail(param.place, f"{param.name} is filled with an infinity")
         builder.output(value, "output", param.name)
-
-
-def _nowhere(func: TIRFunc) -> Place:
-    return func.params[0].place if func.params else NOPLACE
 
 
 def _source(func: TIRFunc, leaf: Leaf) -> Source:
@@ -192,23 +187,17 @@ def _source(func: TIRFunc, leaf: Leaf) -> Source:
 def _after(flat: Flat, collectives: Sequence[Collective]) -> dict[str, list[Collective]]:
     out: dict[str, list[Collective]] = {}
     written = {leaf.store.buffer for leaf in flat.leaves}
+    place = flat.func.place
     for c in collectives:
-        file, place = flat.func.file, _nowhere(flat.func)
         if c.buffer not in written:
             known = ", ".join(sorted(written))
-            fail(file, place, f"a collective on {c.buffer}", expected=f"one of {known}")
+            fail(place, f"a collective on {c.buffer}", expected=f"one of {known}")
         shape = flat.buffers[c.buffer].shape
         private = flat.homes[c.buffer]
-        first = next(n for n, lf in enumerate(flat.leaves) if lf.store.buffer == c.buffer)
-        final = max(n for n, lf in enumerate(flat.leaves) if lf.store.buffer == c.buffer)
-        inner = any(
-            x.buffer == c.buffer and lf.store.buffer != c.buffer
-            for lf in flat.leaves[first:final]
-            for x in lf.reads
-        )
-        if private or inner:
+        stores = [n for n, lf in enumerate(flat.leaves) if lf.store.buffer == c.buffer]
+        between = [lf for lf in flat.leaves[stores[0] : stores[-1]] if lf.store.buffer != c.buffer]
+        if private or any(x.buffer == c.buffer for lf in between for x in lf.reads):
             fail(
-                file,
                 place,
                 f"a collective on {c.buffer} would run inside a loop of the kernel",
                 expected=f"a buffer of shape {list(shape)} that is whole between two loop nests",
@@ -223,12 +212,9 @@ def _between(flat: Flat, after: Mapping[str, Sequence[Collective]]) -> None:
     for name in after:
         final = max(n for n, lf in enumerate(flat.leaves) if lf.store.buffer == name)
         for late in flat.leaves[final + 1 :]:
-            shared = [
-                a for a, b in zip(flat.leaves[final].loops, late.loops, strict=False) if a == b
-            ]
+            shared = common(flat.leaves[final].loops, late.loops)
             if any(x.extent > 1 for x in shared):
                 fail(
-                    flat.func.file,
                     flat.leaves[final].store.place,
                     f"a collective on {name} would run inside loop {shared[0].name}",
                     expected="loop nests of their own before and after it",
@@ -242,14 +228,13 @@ def _communicate(flat: Flat, n: int, held: Memory, collective: Collective, views
         value = held.value(content, held.whole)
         value = views.add(collective.op, value, **collective.attrs)
     except Uninitialised:
-        fail(flat.func.file, place, f"a collective on {collective.buffer}, not written everywhere")
+        fail(place, f"a collective on {collective.buffer}, not written everywhere")
     except (IRError, ValueError, KeyError) as error:
-        fail(flat.func.file, place, f"{collective.op} of {collective.buffer}: {error}")
+        fail(place, f"{collective.op} of {collective.buffer}: {error}")
     shape = views.shape(value)
     if shape != held.shape:
         if any(x.buffer == collective.buffer for lf in flat.leaves[n + 1 :] for x in lf.reads):
             fail(
-                flat.func.file,
                 place,
                 f"{collective.op} changes the shape of {collective.buffer}, which is read later",
                 expected=str(list(held.shape)),

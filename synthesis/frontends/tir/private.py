@@ -13,9 +13,9 @@ from synthesis.frontends.tir.leaves import Flat, Leaf, Loop
 from synthesis.frontends.tir.tree import (
     Expr,
     Load,
-    Store,
     TIRVar,
     children,
+    mapped,
     rebuilt,
     substitute,
     variables,
@@ -87,9 +87,8 @@ def _rewrite(flat: Flat, leaf: Leaf, owners: dict[str, tuple[Loop, ...]]) -> Lea
             return Load(made.buffer, (*prefix(made.buffer), *made.indices), made.place)
         return made
 
-    s = leaf.store
-    indices = (*prefix(s.buffer), *(visit(i) for i in s.indices))
-    return replace(leaf, store=Store(s.buffer, indices, visit(s.value), s.place))
+    store = mapped(leaf.store, visit)
+    return replace(leaf, store=replace(store, indices=(*prefix(store.buffer), *store.indices)))
 
 
 def _seen(flat: Flat, leaf: Leaf, loop: Loop, name: str) -> Expr:
@@ -100,7 +99,6 @@ def _seen(flat: Flat, leaf: Leaf, loop: Loop, name: str) -> Expr:
         if leaf.raw.get(item.name) == TIRVar(loop.name):
             return TIRVar(item.name)
     return fail(
-        flat.func.file,
         leaf.store.place,
         f"{name} is private to loop {loop.name}, which the block hides behind its axes",
         hint=f"allocate {name} outside the loops",

@@ -31,12 +31,12 @@ def parse(
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line, col = getattr(error, "lineno", None), getattr(error, "offset", None)
         what = getattr(error, "msg", None) or "the script is nested too deeply to read"
-        fail(file, Place(line or 0, col or 0), f"not Python syntax: {what}")
+        fail(Place(line or 0, col or 0, file), f"not Python syntax: {what}")
     reader = Script(file, extents or {}, tuple(text.splitlines()))
     try:
         return reader.module(module, func)
     except RecursionError:
-        fail(file, Place(), "the script is nested too deeply to read")
+        fail(Place(file=file), "the script is nested too deeply to read")
 
 
 class Script(Statements):
@@ -55,8 +55,7 @@ class Script(Statements):
         chosen = [f for f in found if func is None or f[0].name == func]
         if len(chosen) != 1:
             fail(
-                self.file,
-                Place(),
+                Place(file=self.file),
                 f"no function {func}" if func else "which function is meant?",
                 expected="one @T.prim_func" if func is None else f"one of {', '.join(names)}",
                 got=", ".join(names) or "none",
@@ -70,7 +69,9 @@ class Script(Statements):
         result = self.function(node)
         unused = sorted(set(self.extents) - self._mentioned(module))
         if unused:
-            fail(self.file, Place(), f"the script has no extent {unused[0]}", hint="check extents")
+            fail(
+                Place(file=self.file), f"the script has no extent {unused[0]}", hint="check extents"
+            )
         return result
 
     def _mentioned(self, module: ast.Module) -> set[str]:

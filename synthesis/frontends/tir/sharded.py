@@ -44,11 +44,11 @@ def layouts_of(func: TIRFunc, mesh: Mesh, placements: Placements) -> dict[str, L
     for name, chosen in placements.items():
         if name not in params:
             known = ", ".join(params)
-            fail(func.file, place, f"placement of {name}", expected=f"one of {known}")
+            fail(place, f"placement of {name}", expected=f"one of {known}")
         for mesh_dim in chosen:
             if mesh_dim not in mesh:
                 known = ", ".join(mesh.names) or "none"
-                fail(func.file, place, f"mesh dim {mesh_dim} of {name}", expected=known)
+                fail(place, f"mesh dim {mesh_dim} of {name}", expected=known)
     out: dict[str, Layout] = {}
     for name, param in params.items():
         chosen = placements.get(name, {})
@@ -56,7 +56,7 @@ def layouts_of(func: TIRFunc, mesh: Mesh, placements: Placements) -> dict[str, L
             spec = [(n, mesh[n], chosen.get(n, "R")) for n in mesh.names]
             out[name] = from_placements(param.shape, spec)
         except ValueError as error:
-            fail(func.file, param.place, f"placement of {name}: {error}")
+            fail(param.place, f"placement of {name}: {error}")
     return out
 
 
@@ -76,7 +76,6 @@ def local_extents(
             if not symbol:
                 if size != whole and param.name in inputs:
                     fail(
-                        func.file,
                         param.place,
                         f"dim {dim} of {param.name} is split and its extent has no name",
                         hint="name the extent in the script, or give a script of local extents",
@@ -85,7 +84,6 @@ def local_extents(
             before = out.setdefault(symbol, (size, param))
             if before[0] != size and param.name in inputs:
                 fail(
-                    func.file,
                     param.place,
                     f"extent {symbol} is split differently in {before[1].name} and {param.name}",
                     expected=f"{before[0]}",
@@ -121,7 +119,7 @@ def shard(
         if name not in known:
             place = one.func.params[0].place
             expected = f"{wanted}: {', '.join(sorted(known))}"
-            fail(filename, place, f"placement of {name}", expected=expected)
+            fail(place, f"placement of {name}", expected=expected)
     given = layouts_of(one.func, mesh, placements)
     asked = layouts_of(one.func, mesh, output_placements or {})
     both = {**asked, **{n: given[n] for n in inputs}}

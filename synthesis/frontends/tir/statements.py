@@ -65,7 +65,7 @@ class Statements(Expressions):
         )
         given = self.bind(ast.copy_location(plain, call), allowed, skip + 1)
         shape = given["shape"]
-        dims = list(shape.elts) if isinstance(shape, ast.Tuple | ast.List) else [shape]
+        dims = _listed(shape)
         extents = tuple(self.integer(d, f"an extent of {name}") for d in dims)
         for dim, extent in zip(dims, extents, strict=True):
             if extent < 1:
@@ -112,11 +112,9 @@ class Statements(Expressions):
             name = self.call(node.value)
             if name in IGNORED or (name == "evaluate" and self._idle(node.value)):
                 return ()
-            if name in tiles.STATEMENTS:
-                assert isinstance(node.value, ast.Call)
+            if name in tiles.STATEMENTS and isinstance(node.value, ast.Call):
                 return tiles.STATEMENTS[name](self, node.value)
-            if name == "buffer_store":
-                assert isinstance(node.value, ast.Call)
+            if name == "buffer_store" and isinstance(node.value, ast.Call):
                 return (self._buffer_store(node.value),)
         return self._unknown(node)
 
@@ -162,7 +160,7 @@ class Statements(Expressions):
     def _buffer_store(self, call: ast.Call) -> Store:
         given = self.bind(call, ("buffer", "value", "indices"), 3)
         index = given["indices"]
-        items = list(index.elts) if isinstance(index, ast.List | ast.Tuple) else [index]
+        items = _listed(index)
         buffer = self.buffer(given["buffer"])
         if len(items) != len(buffer.shape):
             self.fail(call, f"{buffer.name} has {len(buffer.shape)} dims", got=ast.unparse(index))
@@ -214,9 +212,8 @@ class Statements(Expressions):
         for extent in extents:
             if extent < 1:
                 self.fail(call, "a loop that never runs", expected="extent 1 or more")
-        tuple_target = isinstance(node.target, ast.Tuple)
-        targets = list(node.target.elts) if isinstance(node.target, ast.Tuple) else [node.target]
-        if len(targets) != len(extents) or (tuple_target and len(extents) == 0):
+        targets = _listed(node.target)
+        if len(targets) != len(extents) or not extents:
             self.fail(
                 node,
                 "loop variables and extents differ in number",
@@ -250,7 +247,7 @@ class Statements(Expressions):
         assert isinstance(call, ast.Call)
         extents = [self.integer(a, "a grid extent") for a in call.args]
         target = item.optional_vars
-        targets = list(target.elts) if isinstance(target, ast.Tuple) else [target] if target else []
+        targets = _listed(target) if target else []
         if len(targets) != len(extents) or any(e < 1 for e in extents) or not extents:
             self.fail(call, "T.Kernel takes an extent for each variable", got=ast.unparse(call))
         with self.scoped():
@@ -287,11 +284,9 @@ class Statements(Expressions):
             assert isinstance(stmt.value, ast.Call)
             parts["axes"] += self._axes(stmt, stmt.value, outer)
             return True
-        if isinstance(stmt, ast.Expr):
+        if isinstance(stmt, ast.Expr) and isinstance(stmt.value, ast.Call):
             name = self.call(stmt.value)
-            assert isinstance(stmt.value, ast.expr)
             if name == "where":
-                assert isinstance(stmt.value, ast.Call)
                 inner, self.names = self.names, outer
                 (cond,) = (self.expr(a) for a in stmt.value.args[:1])
                 self.names = inner
@@ -299,7 +294,6 @@ class Statements(Expressions):
                 parts["where"] = apply("logical_and", (before, cond)) if before else cond
                 return True
             if name in ("reads", "writes"):
-                assert isinstance(stmt.value, ast.Call)
                 args = stmt.value.args
                 if len(args) == 1 and isinstance(args[0], ast.List | ast.Tuple):
                     args = args[0].elts
@@ -315,7 +309,7 @@ class Statements(Expressions):
     def _axes(self, stmt: ast.Assign, call: ast.Call, outer: dict[str, Expr]) -> list[TIRBlockAxis]:
         name = self.call(call).removeprefix("axis.")
         target = stmt.targets[0]
-        targets = list(target.elts) if isinstance(target, ast.Tuple) else [target]
+        targets = _listed(target)
         inner, self.names = self.names, outer
         if name == "remap" and len(call.args) == 2:
             kinds = self.constant(call.args[0])
@@ -386,6 +380,11 @@ class Statements(Expressions):
         if gap.terms or gap.const < 1:
             self.fail(node, "a region of no constant extent", got=ast.unparse(node))
         return gap.const
+
+
+def _listed(node: ast.expr) -> list[ast.expr]:
+    """The parts of a tuple or list; anything else alone."""
+    return list(node.elts) if isinstance(node, ast.Tuple | ast.List) else [node]
 
 
 def _reading(target: ast.Subscript) -> ast.Subscript:

@@ -6,6 +6,8 @@ expressions index buffers; value expressions are made of the same nodes.
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Literal
@@ -13,10 +15,14 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A position in the script. Line 0: nowhere."""
+    """A position in the script. Line 0: nowhere in it."""
 
     line: int = 0
     col: int = 0
+    file: str = "<tir>"
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.col}" if self.line else self.file
 
 
 NOPLACE = Place()
@@ -156,10 +162,21 @@ class TIRFunc:
     lines: tuple[str, ...] = field(default=(), compare=False, repr=False)
     """Lines of the script, for source notes."""
 
+    @property
+    def place(self) -> Place:
+        """That of its first parameter; where there is none, its file."""
+        return self.params[0].place if self.params else Place(file=self.file)
+
 
 ARITHMETIC = ("add", "sub", "mul", "div", "neg", "floordiv", "floormod", "maximum", "minimum")
 REAL = ("exp", "log", "log1p", "sqrt", "rsqrt", "tanh", "sigmoid", "sin", "cos", "erf", "pow")
-TRUTH = ("lt", "le", "gt", "ge", "eq", "ne", "logical_and", "logical_or", "logical_not")
+COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
+TRUTH = (*COMPARISONS, "logical_and", "logical_or", "logical_not")
+INTEGER: dict[str, Callable[[int, int], int]] = {
+    **{name: getattr(operator, name) for name in ("add", "sub", "mul", "floordiv")},
+    "floormod": operator.mod,
+}
+"""Functions of two integers that are one."""
 FUNCTIONS = frozenset({*ARITHMETIC, *REAL, *TRUTH, "floor", "abs", "where", "cast"})
 """What `Apply` may apply."""
 
@@ -178,6 +195,12 @@ def rebuilt(expr: Expr, parts: tuple[Expr, ...]) -> Expr:
     if isinstance(expr, Apply):
         return apply(expr.op, parts, expr.attr, expr.place)
     return expr
+
+
+def mapped(store: Store, change: Callable[[Expr], Expr]) -> Store:
+    """The store with its expressions changed."""
+    indices = tuple(map(change, store.indices))
+    return Store(store.buffer, indices, change(store.value), store.place)
 
 
 def substitute(expr: Expr, env: dict[str, Expr]) -> Expr:
@@ -217,13 +240,10 @@ def apply(
 ) -> Expr:
     """An `Apply`, integer constants folded and zeros and ones dropped from integer sums."""
     ints = [as_int(a) for a in args]
-    if len(ints) == 2 and op in ("add", "sub", "mul", "floordiv", "floormod"):
+    if len(ints) == 2 and op in INTEGER:
         a, b = ints
         if a is not None and b is not None and not (op.startswith("floor") and b == 0):
-            folded = {"add": a + b, "sub": a - b, "mul": a * b}
-            if op in folded:
-                return number(folded[op])
-            return number(a // b if op == "floordiv" else a % b)
+            return number(INTEGER[op](a, b))
         if (op in ("add", "sub") and b == 0) or (op == "mul" and b == 1):
             return args[0]
         if (op == "add" and a == 0) or (op == "mul" and a == 1):
