@@ -34,8 +34,12 @@ from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.types import FLOATS, Attr, TensorType
 
 FOLDED: dict[str, Callable[[Fraction, Fraction], Fraction]] = {
-    **{"add": operator.add, "sub": operator.sub, "mul": operator.mul},
-    **{"div": lambda a, b: a / b, "maximum": max, "minimum": min},
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "div": lambda a, b: a / b,
+    "maximum": max,
+    "minimum": min,
 }
 ALIKE = frozenset({*COMPARISONS, "maximum", "minimum", "where", "div", "sub", "add", "mul"})
 
