@@ -1,16 +1,69 @@
-"""Whether the styles of a point stand for the collectives of its program: what a module takes and
-gives is what its style says, and what has no style moves nothing and splits nothing."""
+"""Whether a candidate can be written as module styles.
 
-from collections.abc import Mapping, Sequence
+Collectives of the forward pass stand only where a module begins or ends, since the owner's code
+between modules runs on local tensors; what a module takes and gives is what its style says, and
+what has no style moves nothing and splits nothing.
+"""
 
-from synthesis.emittable import MOVES
+from collections.abc import Iterator, Mapping, Sequence
+
 from synthesis.forward import forward_values
 from synthesis.lower import Lowered
-from synthesis.roles import Module
+from synthesis.roles import Module, heads
 from verifier.kernel.layout import bound
 from verifier.kernel.program.program import Node, Program
 
+MOVES = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "shard_slice"})
 VIEWS = frozenset({"reshape", "permute", "cast"})
+
+
+def obstacle(
+    program: Program, modules: Sequence[Module], kinds: Mapping[str, str], tp: str, size: int
+) -> str | None:
+    """The first collective over tp that no module style can stand for, in words, if any."""
+    if not any(n.source.module for _, n in program.walk()):
+        return None
+    parents = {path.rpartition(".")[0] for path in kinds}
+    leaves = {m.path for m in modules} | {path for path in kinds if path not in parents}
+    few_heads = {m.path.rpartition(".")[0] for m in modules if 0 < m.heads < size}
+    whole = heads(list(modules))
+    plain = {m.path for m in modules if m.use == "other"}
+    for holder, node in _forward(program):
+        if not _moves(node, tp):
+            continue
+        module = node.source.module
+        if node.op == "shard_slice" and module in few_heads:
+            continue
+        if not module and node.op == "all_reduce":
+            continue
+        if module in leaves and node.op != "shard_slice":
+            if module in plain and _within(holder, node):
+                return f"needs {node.op} over {tp} in the middle of {node.source}"
+            if module in whole or not _gathers_product(holder, node):
+                continue
+        where = str(node.source) or f"the model itself, on %{node.inputs[0]}"
+        return f"needs {node.op} over {tp} inside {where}"
+    return None
+
+
+def _gathers_product(program: Program, node: Node) -> bool:
+    """Whether a gather joins what a product of the same module made: between two column layers
+    the styles have no word for it."""
+    if node.op != "all_gather":
+        return False
+    producers = program.producers()
+    made = producers.get(node.inputs[0])
+    while made is not None and made.op in ("reshape", "permute", "add", "all_reduce"):
+        made = producers.get(made.inputs[0])
+    return made is not None and made.op == "mm" and made.source.module == node.source.module
+
+
+def _within(program: Program, node: Node) -> bool:
+    """Whether a collective's operand and its readers all belong to its own module."""
+    made = program.producers().get(node.inputs[0])
+    readers = [n for n in program.nodes if node.outputs[0] in n.inputs]
+    around = [made.source.module if made else "", *(n.source.module for n in readers)]
+    return all(module == node.source.module for module in around)
 
 
 def unexpressed(
@@ -27,24 +80,19 @@ def unexpressed(
     known |= {m.head: "replicate" for m in modules if m.head and styles[m.path] == "replicate"}
     norms = {m.path for m in modules if m.is_norm}
     few = {m.path for m in modules if 0 < m.heads < size}
-    forward = forward_values(lowered.program)
-    for scope, holder in _holders(lowered.program):
-        producers = holder.producers()
-        for node in holder.nodes:
-            path = node.source.module
-            style = known.get(path)
-            if style is None or path in norms or path in few:
-                continue
-            if (scope, node.outputs[0]) not in forward:
-                continue
-            if style == "replicate" and _moves(node, tp):
-                return f"{path} has no style, and needs {node.op} over {tp}  {node.source}"
-            if style not in ("column", "fused_column", "row") or node.op != "mm":
-                continue
-            moves = _before(producers, node, set(known) - norms - {path}, tp)
-            why = _entry(holder, moves, style, stream, tp)
-            if why:
-                return f"{path} is {style}, and {why}  {node.source}"
+    for holder, node in _forward(lowered.program):
+        path = node.source.module
+        style = known.get(path)
+        if style is None or path in norms or path in few:
+            continue
+        if style == "replicate" and _moves(node, tp):
+            return f"{path} has no style, and needs {node.op} over {tp}  {node.source}"
+        if style not in ("column", "fused_column", "row") or node.op != "mm":
+            continue
+        moves = _before(holder.producers(), node, set(known) - norms - {path}, tp)
+        why = _entry(holder, moves, style, stream, tp)
+        if why:
+            return f"{path} is {style}, and {why}  {node.source}"
     return _split_whole(lowered, known, norms | few, tp)
 
 
@@ -90,6 +138,13 @@ def _moves(node: Node, tp: str) -> bool:
     return node.op in MOVES and node.attrs["mesh_dim"] == tp
 
 
-def _holders(program: Program) -> list[tuple[str, Program]]:
-    bodies = [(n.outputs[0], n.body) for n in program.nodes if n.body is not None]
-    return [("", program), *bodies]
+def _forward(program: Program) -> Iterator[tuple[Program, Node]]:
+    """The nodes of the forward pass, with the program or the body that holds them."""
+    forward = forward_values(program)
+    for node in program.nodes:
+        scope = node.outputs[0]
+        if ("", scope) in forward:
+            yield program, node
+        for inner in node.body.nodes if node.body is not None else ():
+            if (scope, inner.outputs[0]) in forward:
+                yield node.block, inner

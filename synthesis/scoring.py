@@ -7,8 +7,7 @@ from typing import Any, Literal
 from synthesis.assign import PlanError, Point, choices
 from synthesis.constraints import NO_WISHES, Wishes
 from synthesis.cost import Estimate, Prices, estimate, prices
-from synthesis.emittable import obstacle
-from synthesis.expressible import unexpressed
+from synthesis.expressible import obstacle, unexpressed
 from synthesis.hardware import Cluster
 from synthesis.lower import Lowered, LoweringError, Move, lower
 from synthesis.roles import Module, Param, modules

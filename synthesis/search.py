@@ -182,7 +182,8 @@ def search(
     movable = [m for m in found if len(rules.allowed[m.path]) > 1]
     for turn in range(ROUNDS if tp else 0):
         beam.sort(key=lambda c: c.score)
-        if bound is not None and _is_near(beam[0], bound):
+        best = beam[0]
+        if bound is not None and best.over == 0 and best.estimate.step_s <= bound.seconds * NEAR:
             break
         beam = beam[:WIDTH]
         grown = _grown(state, rules, movable, beam, least * ROOM)
@@ -235,10 +236,6 @@ def _starts(
     """The tactics' points, then the seeds."""
     names = rules.tactics if tp else ("replicate",)
     return [*((name, TACTICS[name](found, size)) for name in names), *(seeds if tp else ())]
-
-
-def _is_near(best: Candidate, bound: Bound) -> bool:
-    return best.over == 0 and best.estimate.step_s <= bound.seconds * NEAR
 
 
 def _grown(

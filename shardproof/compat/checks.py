@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from shardproof.compat.errors import ProgramError
 from shardproof.compat.lowering import Lowered, Lowering
@@ -76,7 +76,7 @@ class DistributedVerifier:
             self._add(VerifyResult(False, "program", problem or "no tensors are registered"))
             return self.results[start:]
         wanted = reference.outputs if reference is not None else []
-        names = list(output_names) if output_names else _merge(program.outputs, wanted)
+        names = list(output_names or dict.fromkeys([*program.outputs, *wanted]))
         self._postconditions(lowered, names, expected or {})
         proved = all(r.passed for r in self.results[start:])
         self._add(legality(lowered, proved))
@@ -201,7 +201,3 @@ class DistributedVerifier:
         passed = len(self.results) - len(failed)
         lines = [f"Verification Summary: {passed} passed, {len(failed)} failed"]
         return "\n".join([*lines, *(f"  {r}" for r in failed)])
-
-
-def _merge(first: Iterable[str], second: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys([*first, *second]))

@@ -7,6 +7,9 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
+from verifier.kernel.program.groups import process_groups
 from verifier.kernel.program.types import Mesh
 
 
@@ -127,35 +130,24 @@ class DeviceMesh:
     def coord_to_device(self, *coords: int) -> int:
         if len(coords) != self.ndim:
             raise ValueError(f"mesh {self.core}: {len(coords)} coordinates for {self.ndim} dims")
-        rank = 0
         for c, n in zip(coords, self.shape, strict=True):
             if not 0 <= c < n:
                 raise ValueError(f"mesh {self.core}: coordinate {c} of a dim of size {n}")
-            rank = rank * n + c
-        return self.ids[rank]
+        return self.ids[int(np.ravel_multi_index(coords, self.shape))]
 
     def device_to_coord(self, device: int) -> tuple[int, ...]:
         if device not in self.ids:
             raise ValueError(f"mesh {self.core} has no device {device}")
-        rank = self.ids.index(device)
-        out: list[int] = []
-        for n in reversed(self.shape):
-            rank, c = divmod(rank, n)
-            out.append(c)
-        return tuple(reversed(out))
+        return tuple(int(c) for c in np.unravel_index(self.ids.index(device), self.shape))
 
     def devices_in_group(self, mesh_dim: int, index: int) -> list[int]:
         """Devices of one process group along `mesh_dim`: the group with this number."""
         if not 0 <= mesh_dim < self.ndim:
             raise ValueError(f"mesh {self.core} has no dim {mesh_dim}")
-        groups: dict[tuple[int, ...], list[int]] = {}
-        for device in self.ids:
-            c = self.device_to_coord(device)
-            groups.setdefault((*c[:mesh_dim], *c[mesh_dim + 1 :]), []).append(device)
-        listed = list(groups.values())
-        if not 0 <= index < len(listed):
-            raise ValueError(f"mesh {self.core} has {len(listed)} groups along dim {mesh_dim}")
-        return listed[index]
+        groups = process_groups(self.core, (self.dim_names[mesh_dim],))
+        if not 0 <= index < len(groups):
+            raise ValueError(f"mesh {self.core} has {len(groups)} groups along dim {mesh_dim}")
+        return [self.ids[rank] for rank in groups[index]]
 
     def validate_topology(self) -> bool:
         """Whether every device is in the topology and links join them all."""

@@ -10,6 +10,7 @@ from shardproof.compat.comm import AllGather, AllReduce, ReduceScatter
 from shardproof.compat.errors import ProgramError
 from shardproof.compat.lowering import Lowered, Lowering
 from shardproof.compat.program import IROp, Program
+from shardproof.compat.sharding import Partial, StridedShard
 from shardproof.compat.tensor import TensorState
 from shardproof.compat.verdicts import VerifyResult, ask, inputs_of, layout_asked, mesh_of
 from verifier.kernel.layout import bound
@@ -32,11 +33,9 @@ def unproved(lowered: Lowered, outputs: Sequence[str]) -> list[str]:
     """Outputs that are not proved to be the one-device value, whole or in pieces."""
     wrong: list[str] = []
     for name in outputs:
-        if name not in lowered.values or lowered.want(name) is None:
-            wrong.append(name)
-            continue
-        layout = layout_asked(lowered, name, None)
-        if not isinstance(ask(lowered, lowered.contract, {name: layout}), Proof):
+        known = name in lowered.values and lowered.want(name) is not None
+        layouts = {name: layout_asked(lowered, name, None)} if known else {}
+        if not known or not isinstance(ask(lowered, lowered.contract, layouts), Proof):
             wrong.append(name)
     return wrong
 
@@ -188,26 +187,18 @@ def edits_of(name: str, state: TensorState | None, index: int) -> Iterator[Edit]
     """Insertions after the op at `index` that settle what is pending in its result, or split."""
     if state is None or state.sharding is None:
         return
-    pending = _pending(state)
+    named = zip(state.spec.mesh.dim_names, state.spec.placements, strict=True)
+    pending = [n for n, p in named if isinstance(p, Partial)]
     for mesh_dim in pending:
         yield Edit(index, name, AllReduce(name, f"{name}.sum", mesh_dim=mesh_dim))
-    layout = state.sharding.layout(state.global_shape) if not _strided(state) else None
-    for dim, atoms in enumerate(layout.dims if layout else ()):
+    strided = any(isinstance(p, StridedShard) for p in state.spec.placements)
+    for dim, atoms in enumerate(() if strided else state.spec.layout(state.global_shape).dims):
         for mesh_dim in bound(atoms):
             yield Edit(index, name, AllGather(name, f"{name}.all", dim, mesh_dim))
     for mesh_dim in pending:
         for dim in range(len(state.global_shape)):
             part = ReduceScatter(name, f"{name}.part", dim, mesh_dim=mesh_dim)
             yield Edit(index, name, part)
-
-
-def _strided(state: TensorState) -> bool:
-    return any(type(p).__name__ == "StridedShard" for p in state.spec.placements)
-
-
-def _pending(state: TensorState) -> list[str]:
-    named = zip(state.spec.mesh.dim_names, state.spec.placements, strict=True)
-    return [n for n, p in named if type(p).__name__ == "Partial"]
 
 
 __all__ = ["Edit", "PlacementAnalysis", "PlacementAnalyzer", "VerifyResult", "edits", "proved"]

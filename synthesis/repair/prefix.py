@@ -13,7 +13,7 @@ from verifier.kernel.contract import Contract, output_key
 from verifier.kernel.inline import inline
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.program import Program
-from verifier.provers.relate.facts import Related
+from verifier.provers.relate.facts import Fact, Related
 from verifier.provers.relate.goal import initial, satisfied
 from verifier.provers.relate.rules import Rules
 from verifier.provers.relate.walk import relate
@@ -53,12 +53,10 @@ class Prefixes:
     def of(self, distributed: Program, but: Collection[str] = ()) -> Held:
         """What holds of a program; nothing where it is not well formed. `but` are output keys that
         numbers have shown to be wrong."""
-        try:
-            many = inline(well_formed(shared(distributed)))
-        except IRError:
+        walked = self._walked(distributed)
+        if walked is None:
             return NOTHING
-        related = self._related(many)
-        wrong = satisfied(self.one, many, related, self.contract)
+        many, related, wrong = walked
         held = {output_key(o) for o in many.outputs} - set(wrong) - set(but)
         facts = (f for value in related.facts.values() for f in value)
         values = {self.names[f.ref] for f in facts if f.ref in self.names}
@@ -66,14 +64,9 @@ class Prefixes:
 
     def suggested(self, distributed: Program, most: int = 8) -> list[Edit]:
         """Single edits that the relations suggest, likeliest first; none is judged."""
-        try:
-            many = inline(well_formed(shared(distributed)))
-        except IRError:
-            return []
-        related = self._related(many)
-        wrong = satisfied(self.one, many, related, self.contract)
+        walked = self._walked(distributed)
         out: dict[Edit, None] = {}
-        for edit in likely(self.one, many, self.contract, related, wrong):
+        for edit in likely(self.one, walked[0], self.contract, *walked[1:]) if walked else ():
             if len(out) == most:
                 break
             try:
@@ -83,9 +76,17 @@ class Prefixes:
             out[edit] = None
         return list(out)
 
-    def _related(self, many: Program) -> Related:
+    def _walked(
+        self, distributed: Program
+    ) -> tuple[Program, Related, dict[str, list[Fact]]] | None:
+        """The program in primitive ops, what it is related to, and the outputs that are wrong."""
+        try:
+            many = inline(well_formed(shared(distributed)))
+        except IRError:
+            return None
         known = initial(self.contract, self.one, many)
-        return relate(self.one, many, known, self.contract, Rules(many.mesh))
+        related = relate(self.one, many, known, self.contract, Rules(many.mesh))
+        return many, related, satisfied(self.one, many, related, self.contract)
 
 
 __all__ = ["NOTHING", "Held", "Prefixes"]

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from synthesis.schedules.slots import Schedule, Slot, in_flight
 from synthesis.schedules.steps import to_events
+from synthesis.schedules.text import read_slot
 from synthesis.schedules.timeline import needs, timeline
 from verifier.kernel.program.errors import MalformedError
 from verifier.kernel.program.types import Source
@@ -180,15 +181,9 @@ def _say(violation: Violation, name: str) -> str:
 
 def _slot_of(place: Place) -> Slot:
     """The slot that an event of `to_events` belongs to."""
-    name = place.event.label.rsplit("_", 1)[-1]
-    if not name or name == "R":
-        return Slot("R")
-    micro_batch, _, chunk = name[1:].partition(".")
-    return Slot(name[0], int(micro_batch), int(chunk or 0))
+    return read_slot(place.event.label.rsplit("_", 1)[-1] or "R")
 
 
 def _positions(slots: tuple[Slot, ...]) -> dict[Slot, int]:
-    out: dict[Slot, int] = {}
-    for position, slot in enumerate(slots):
-        out.setdefault(slot, position)
-    return out
+    """Where each slot first is."""
+    return {slots[i]: i for i in reversed(range(len(slots)))}

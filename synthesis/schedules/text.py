@@ -68,7 +68,7 @@ def _line(
             raise MalformedError(f"stage {stage}", expected="one line", got="a second one")
         if stage > 100_000:
             raise MalformedError("a stage", expected="at most 100000", got=str(stage))
-        stages[stage] = tuple(_slot(word) for word in match[2].split()), source
+        stages[stage] = tuple(read_slot(word) for word in match[2].split()), source
         return
     word, *rest = line.split()
     if word not in _WORDS:
@@ -86,7 +86,8 @@ def _line(
     said[word] = [_number(word, item) for item in rest] if word == "limit" else rest[0]
 
 
-def _slot(word: str) -> Slot:
+def read_slot(word: str) -> Slot:
+    """A slot as `str` writes it. Raises MalformedError."""
     match = _SLOT.fullmatch(word)
     if match is None:
         kinds = ", ".join(f"{key} ({what})" for key, what in KINDS.items())
@@ -153,7 +154,7 @@ def _from_json(text: str, filename: str) -> Schedule:
             expected = f"{', '.join(_WORDS)}, stages"
             raise MalformedError("a schedule", expected=expected, got=unknown[0])
         stages = [
-            tuple(_slot(str(word)) for word in _list("a stage", stage))
+            tuple(read_slot(str(word)) for word in _list("a stage", stage))
             for stage in _list("stages", lists)
         ]
         if not stages:

@@ -202,14 +202,11 @@ def _contract(found: _Pass, contract: Contract, count: int) -> Contract:
     balanced: list[Balanced] = []
     for item in contract.balanced:
         balanced += [
-            replace(item, value=f"{_prefix(m)}{item.value}", why=_each(item.why, m, count))
+            replace(item, value=f"{_prefix(m)}{item.value}", why=f"{item.why}{each}")
             for m in range(count)
+            for each in (f" in micro-batch {m}" if count > 1 else "",)
         ]
     return Contract(inputs, outputs, tuple(balanced), contract.assumptions, held, wanted)
-
-
-def _each(why: str, micro_batch: int, count: int) -> str:
-    return why if count == 1 else f"{why} in micro-batch {micro_batch}"
 
 
 def over(names: Sequence[str]) -> Attr:

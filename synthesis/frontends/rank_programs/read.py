@@ -35,10 +35,6 @@ MAX_FINDINGS = 20
 """So many findings of one kind are told; then one says how many more there are."""
 
 
-def _silent(step: str) -> None:
-    del step
-
-
 @dataclass
 class _Read:
     """All ranks, by skeleton."""
@@ -77,7 +73,7 @@ def read_ranks(path: str | Path, progress: Progress | None = None) -> Ingested:
     Every number of every rank is compared with the affine map that stands for it. Bad input is
     a finding, never an exception.
     """
-    tell = progress or _silent
+    tell: Progress = progress or (lambda step: None)
     stats: dict[str, float] = {}
     begin = time.perf_counter()
     try:

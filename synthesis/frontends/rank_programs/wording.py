@@ -1,6 +1,6 @@
 """Lines that are put into other words before they are parsed: held to their form here."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from synthesis.frontends.rank_programs.form import HOLE
 from verifier.kernel.program.attrs import KINDS
@@ -90,7 +90,7 @@ def attributes(tokens: Tokens) -> dict[str, list[str]]:
             inside[-1].append(token)
     for part in inside if any(inside) else ():
         if len(part) < 3 or part[1] != "=" or part[0] in out:
-            raise MalformedError("attributes", expected="name=value, each once", got=_shown(part))
+            raise MalformedError("attributes", expected="name=value, each once", got=" ".join(part))
         out[part[0]] = part[2:]
     return out
 
@@ -98,7 +98,3 @@ def attributes(tokens: Tokens) -> dict[str, list[str]]:
 def _peer(tokens: Tokens, key: str) -> bool:
     stated = attributes(tokens)
     return key in stated and set(stated) <= {key, "tag"} and set(map(len, stated.values())) == {1}
-
-
-def _shown(part: Sequence[str]) -> str:
-    return " ".join(part)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from synthesis.emittable import obstacle
+from synthesis.expressible import obstacle
 from synthesis.roles import Module
 from synthesis.scoring import Asked, Candidate, Refusal, prepare
 from synthesis.tactics import TACTICS
