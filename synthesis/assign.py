@@ -125,13 +125,9 @@ def split_states(layout: Layout, dp: str, size: int) -> Layout:
 
 def batch_extent(program: Program) -> int | None:
     """The first extent of the first input that has dims: the batch."""
-    for item in program.inputs:
-        if item.role == "input" and len(item.type.shape) > 1:
-            return item.type.shape[0]
-    for item in program.inputs:
-        if item.role == "input" and item.type.shape:
-            return item.type.shape[0]
-    return None
+    shapes = [i.type.shape for i in program.inputs if i.role == "input" and i.type.shape]
+    found = next((s for s in shapes if len(s) > 1), next(iter(shapes), None))
+    return found[0] if found else None
 
 
 def batch_split(item: Input, batch: int | None, mesh: Mesh, dp: str | None) -> Layout:
@@ -169,24 +165,19 @@ def choices(
     batch = batch_extent(program)
     leaves = frozenset(module.path for module, _ in owners.values())
     for item in program.inputs:
-        shape = item.type.shape
-        layout = Layout.replicate(shape)
-        if item.role == "param":
-            module, param = owners[item.name]
-            if tp:
-                layout = split(module, param, point.style(module.path), tp, mesh[tp])
-            else:
-                layout = Layout.replicate(param.shape)
-            stored = layout
-            if dp:
-                stored = split_states(layout, dp, mesh[dp])
-            if param.stacked:
-                layout = Layout((whole(shape[0]), *layout.dims))
-                stored = Layout((whole(shape[0]), *stored.dims))
-            inputs[item.name], compute[item.name] = stored, layout
-            grads[f"grad:{item.path}"] = stored
+        if item.role != "param":
+            inputs[item.name] = batch_split(item, batch, mesh, dp)
             continue
-        inputs[item.name] = batch_split(item, batch, mesh, dp)
+        module, param = owners[item.name]
+        layout = Layout.replicate(param.shape)
+        if tp:
+            layout = split(module, param, point.style(module.path), tp, mesh[tp])
+        stored = split_states(layout, dp, mesh[dp]) if dp else layout
+        if param.stacked:
+            layers = whole(item.type.shape[0])
+            layout, stored = (Layout((layers, *x.dims)) for x in (layout, stored))
+        inputs[item.name], compute[item.name] = stored, layout
+        grads[f"grad:{item.path}"] = stored
     gathered = frozenset[str]()
     if not loss_parallel:
         gathered = heads(list({m.path: m for m, _ in owners.values()}.values()))

@@ -67,25 +67,15 @@ class Judge:
     def __call__(self, candidate: Candidate) -> Judgement:
         """Verify, write, weigh: the first that fails decides."""
         made = self.made
-        verdict = verify(
-            Problem(
-                made.sequential,
-                candidate.lowered.program,
-                candidate.lowered.contract,
-                consts=self.consts or {},
-            )
-        )
-        match verdict:
+        low = candidate.lowered
+        problem = Problem(made.sequential, low.program, low.contract, consts=self.consts or {})
+        match verdict := verify(problem):
             case Counterexample():
                 return Judgement("refuted", shown(verdict), verdict)
             case Unknown():
                 return Judgement("unproved", verdict.reason, verdict)
             case Proof():
-                pass
-        obstacle = self.obstacle(candidate)
-        if obstacle is not None:
-            return replace(obstacle, verdict=verdict)
-        return Judgement("proved", "", verdict)
+                return replace(self.obstacle(candidate) or Judgement("proved"), verdict=verdict)
 
     def obstacle(self, candidate: Candidate) -> Judgement | None:
         """Why a candidate is of no use even if it is proved; None where it is of use."""
@@ -118,17 +108,12 @@ class Judge:
 def candidates(judge: Judge, count: int = 5) -> tuple[Considered, ...]:
     """The chosen plan, the next best and then those that are none, each with what came of it."""
     found = judge.made.found
+    best = found.best.point
     rows = [_row(judge, c) for c in (found.best, *found.others[: max(count - 1, 0)])]
-    for refusal in sorted(found.refused, key=lambda r: r.origin not in found.failed)[:count]:
-        rows.append(
-            Considered(
-                refusal.origin,
-                refusal.point,
-                Judgement(refusal.kind, refusal.reason),
-                why=f"{WORDS[refusal.kind]}: {refusal.reason}",
-                differs=differences(found.best.point, refusal.point),
-            )
-        )
+    for r in sorted(found.refused, key=lambda r: r.origin not in found.failed)[:count]:
+        judgement, why = Judgement(r.kind, r.reason), f"{WORDS[r.kind]}: {r.reason}"
+        differs = differences(best, r.point)
+        rows.append(Considered(r.origin, r.point, judgement, why=why, differs=differs))
     return tuple(rows)
 
 

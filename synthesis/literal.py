@@ -172,9 +172,7 @@ class _Scope:
             return name
         if name not in self.gathered:
             (dim,) = dims
-            (made,) = self.builder.add_node(
-                "all_gather", [name], {"dim": dim, "mesh_dim": self.setting.tp}
-            )
+            made = self.builder.add("all_gather", name, dim=dim, mesh_dim=self.setting.tp)
             self.gathered[name] = made
         return self.gathered[name]
 
@@ -191,10 +189,8 @@ class _Scope:
         if chunk is None or shape[-1] == 1:
             return name, layout
         if name not in self.entered:
-            (made,) = self.builder.add_node(
-                "shard_slice", [name], {"dim": len(shape) - 1, "mesh_dim": self.setting.tp}
-            )
-            self.entered[name] = made
+            over = {"dim": len(shape) - 1, "mesh_dim": self.setting.tp}
+            self.entered[name] = self.builder.add("shard_slice", name, **over)
         return self.entered[name], layout.with_dim(len(shape) - 1, chunk)
 
     def _local(self, node: Node) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 
 from synthesis.localize import regroup_whole
 from verifier.kernel.layout import Atom, Layout, bound, global_extent, normal
@@ -166,9 +167,6 @@ def volumes(source: Layout, steps: tuple[Step, ...]) -> Iterator[tuple[str, str,
         if step.op == "reshape":
             before = step.layout
             continue
-        size = 1
         big = before if step.op != "all_gather" else step.layout
-        for extent in big.local_shape:
-            size *= extent
-        yield step.op, str(dict(step.attrs)["mesh_dim"]), size
+        yield step.op, str(dict(step.attrs)["mesh_dim"]), prod(big.local_shape)
         before = step.layout

@@ -4,6 +4,8 @@ import json
 import signal
 import tempfile
 import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -58,6 +60,18 @@ class Job:
     """Path of the file that holds `parallelize`, relative to the scratch folder."""
     parallelize: str = "parallelize"
     seed: int = 0
+
+
+@contextmanager
+def patched_folder(patch: Patch) -> Generator[Path]:
+    """A scratch folder whose `tree` holds the files of a patch, applied. Raises EmitError where git
+    refuses it."""
+    with tempfile.TemporaryDirectory() as scratch:
+        tree = Path(scratch) / "tree"
+        tree.mkdir()
+        write_old(patch, tree)
+        git_apply(patch, tree)
+        yield Path(scratch)
 
 
 def run_child(mode: Mode, job: Job, folder: Path, timeout: float) -> None:
@@ -118,12 +132,7 @@ def execute(
         ExecuteError: a process failed, or ran past `timeout` seconds.
     """
     start = time.monotonic()
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch)
-        tree = folder / "tree"
-        tree.mkdir()
-        write_old(patch, tree)
-        git_apply(patch, tree)
+    with patched_folder(patch) as folder:
         job = Job(request, plan, dtype, next(iter(patch.files)), patch.function, seed)
         run_child("run", job, folder, timeout)
         data = cast(dict[str, Any], json.loads((folder / "result.json").read_text()))

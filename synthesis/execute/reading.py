@@ -1,18 +1,16 @@
 """Has a patch read again: the program that its ranks run, captured from the patched source."""
 
 import json
-import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from synthesis.emit.patch import Patch, git_apply, write_old
-from synthesis.execute.job import Job, run_child
+from synthesis.emit.patch import Patch
+from synthesis.execute.job import Job, patched_folder, run_child
 from synthesis.frontends.torch.captured import ModelFacts
 from synthesis.frontends.torch.errors import CaptureError
 from synthesis.frontends.torch.request import CaptureRequest, InputSpec
@@ -95,12 +93,7 @@ def read_patch(
         for spec in facts.inputs
     )
     order = Order(inputs, facts.tied, facts.groups)
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch)
-        tree = folder / "tree"
-        tree.mkdir()
-        write_old(patch, tree)
-        git_apply(patch, tree)
+    with patched_folder(patch) as folder:
         arrays: Any = {k: np.asarray(v) for k, v in consts.items()}
         np.savez(folder / "consts.npz", **arrays)
         (folder / "order.json").write_text(json.dumps(asdict(order)))

@@ -9,7 +9,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from verifier.kernel.contract import output_key
-from verifier.kernel.program.program import Node, Output, Program, unused
+from verifier.kernel.program.program import Node, Program, unused
 
 PREFIXES = ("given.", "taken.")
 """How the values are named that the programs of a contract make (`verifier.text.contract`)."""
@@ -88,14 +88,11 @@ def own_part(own: Program, composed: Program, edited: Program) -> Program | None
             return None
         mine = tuple(names[v] for v in node.inputs)
         nodes.append(replace(node, inputs=mine, outputs=tuple(names[v] for v in node.outputs)))
-    ends: list[Output] = []
-    for out, name in zip(own.outputs, outputs, strict=True):
-        if name not in names:
-            return None
-        ends.append(replace(out, value=names[name]))
-    if any(e.value not in types for e in ends):
+    if any(names.get(name) not in types for name in outputs):
         return None
-    return replace(own, nodes=tuple(nodes), outputs=tuple(ends), types=types)
+    pairs = zip(own.outputs, outputs, strict=True)
+    ends = tuple(replace(out, value=names[name]) for out, name in pairs)
+    return replace(own, nodes=tuple(nodes), outputs=ends, types=types)
 
 
 def _back(own: Program, composed: Program) -> dict[str, str]:
@@ -119,7 +116,6 @@ def _own_outputs(
     """What the owner's program returns now, by the names of the composition."""
     there = {mine: name for name, mine in names.items()}
     moved: dict[str, str] = {}
-    kept: set[str] = set()
     now, before = edited.producers(), composed.producers()
     pairs = [
         (a, b)
@@ -132,12 +128,8 @@ def _own_outputs(
     for a, b in pairs:
         if moved.setdefault(a, b) != b:
             return None
-        kept.add(a)
-    out: list[str] = []
-    for item in own.outputs:
-        name = there.get(item.value, item.value)
-        out.append(moved.get(name, name))
-    return out
+    here = (there.get(out.value, out.value) for out in own.outputs)
+    return [moved.get(name, name) for name in here]
 
 
 def _unused(name: str, taken: set[str]) -> str:

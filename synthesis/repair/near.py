@@ -14,7 +14,7 @@ from verifier.kernel.ops import lookup
 from verifier.kernel.program.attrs import named_mesh_dims
 from verifier.kernel.program.program import Node, Program
 from verifier.kernel.program.types import Affine, Attr, Mesh
-from verifier.kernel.program.where import Where, ranks_where
+from verifier.kernel.program.where import ranks_where
 
 FOLDS = ("sum", "avg", "max", "min")
 OTHERS = 12
@@ -288,16 +288,17 @@ def rewired(program: Program, node: Node) -> Iterator[Edit]:
     for value in order:
         if value not in inside:
             by_type.setdefault(program.types[value], []).append(value)
-    for index, value in enumerate(node.inputs):
+
+    def nearest(value: str) -> list[str]:
         same = by_type.get(program.types[value], [])
-        nearest = sorted(same, key=lambda v: (v in read, abs(place[v] - here)))
-        for other in nearest[:OTHERS]:
+        return sorted(same, key=lambda v: (v in read, abs(place[v] - here)))[:OTHERS]
+
+    for index, value in enumerate(node.inputs):
+        for other in nearest(value):
             if other != value:
                 yield Edit("rewire", node.outputs[0], operands=(other,), index=index)
     if node.op in ("merge", "concat"):
-        kind = program.types[node.inputs[0]]
-        same = sorted(by_type.get(kind, []), key=lambda v: (v in read, abs(place[v] - here)))
-        for other in same[:OTHERS]:
+        for other in nearest(node.inputs[0]):
             if other not in node.inputs:
                 for index in (len(node.inputs), 0):
                     operands = (other,) if index else (other, node.inputs[0])
@@ -315,11 +316,9 @@ def _after(program: Program, node: Node) -> set[str]:
 
 def messages(program: Program, node: Node) -> Iterator[Edit]:
     """A send or a receive that is missing, as others in the program have it."""
-    known: dict[tuple[str, Attrs, Where], None] = {}
-    for other in program.nodes:
-        if other.op in ("send", "recv", "only"):
-            known[other.op, tuple(sorted(other.attrs.items())), other.where] = None
-    for op, attrs, where in known:
+    others = [n for n in program.nodes if n.op in ("send", "recv", "only")]
+    known = ((n.op, tuple(sorted(n.attrs.items())), n.where) for n in others)
+    for op, attrs, where in dict.fromkeys(known):
         yield Edit("after", node.outputs[0], op, attrs, where=where)
         for value in node.inputs:
             yield Edit("after", value, op, attrs, uses=(node.outputs[0],), where=where)

@@ -7,6 +7,7 @@ goes on: what else is right can still be seen.
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from verifier.kernel.inline import inline
 from verifier.kernel.layout import Layout
 from verifier.kernel.ops import Refused
 from verifier.kernel.ops.control import scan_parts
+from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.groups import members
 from verifier.kernel.program.program import Node, Output, Program
@@ -51,8 +53,10 @@ class State:
     stuck: dict[str, str]
     """Results of nodes that could not run, with the reason."""
 
-    def __post_init__(self) -> None:
-        self.ran = {id(n) for n in self.program.nodes if n.outputs[0] in self.held}
+    @cached_property
+    def ran(self) -> set[int]:
+        """The nodes that were run, by identity."""
+        return {id(n) for n in self.program.nodes if n.outputs[0] in self.held}
 
     def parts(self, value: str) -> list[Array | None]:
         """A value on every rank, None where a rank has none."""
@@ -83,9 +87,9 @@ class Machine:
     def run(self, program: Program, base: State, most: int = 1 << 30) -> State:
         """Run what differs from the program of `base`, at most `most` nodes of it."""
         known = base.ran
-        ranks: Ranks = [dict(local) for local in base.ranks]
-        held, stuck = dict(base.held), dict(base.stuck)
-        dirty: dict[str, None] = {}
+        ranks = [dict(local) for local in base.ranks]
+        out = State(program, ranks, dict(base.held), [], dict(base.stuck))
+        held, dirty = out.held, dict[str, None]()
         count = 0
         for node in program.nodes:
             if id(node) in known and (not dirty or dirty.keys().isdisjoint(node.inputs)):
@@ -95,7 +99,7 @@ class Machine:
             count += 1
             before = [[local.pop(v, None) for v in node.outputs] for local in ranks]
             where = held.get(node.outputs[0])
-            self._step(program, node, ranks, held, stuck)
+            self._step(node, out)
             after = [[local.get(v) for v in node.outputs] for local in ranks]
             same = where == held[node.outputs[0]] and all(
                 (a is None and b is None)
@@ -105,17 +109,12 @@ class Machine:
             )
             if not same or where is None:
                 dirty |= dict.fromkeys(node.outputs)
-        return State(program, ranks, held, list(dirty), stuck)
+        out.dirty += dirty
+        return out
 
-    def _step(
-        self,
-        program: Program,
-        node: Node,
-        ranks: Ranks,
-        held: dict[str, Where],
-        stuck: dict[str, str],
-    ) -> None:
-        types = [program.types[v] for v in node.inputs]
+    def _step(self, node: Node, out: State) -> None:
+        ranks, held, stuck = out.ranks, out.held, out.stuck
+        types = [out.program.types[v] for v in node.inputs]
         for name in node.outputs:
             held[name] = node.where
             stuck.pop(name, None)
@@ -139,11 +138,11 @@ class Machine:
         except CANNOT as error:
             stuck[node.outputs[0]] = str(error)
             return
-        for name, out in zip(node.outputs, part.outputs, strict=True):
-            held[name] = places.values[out.value]
+        for name, end in zip(node.outputs, part.outputs, strict=True):
+            held[name] = places.values[end.value]
             for rank, values in zip(ranks, local, strict=True):
-                if out.value in values:
-                    rank[name] = values[out.value]
+                if end.value in values:
+                    rank[name] = values[end.value]
 
     def _part(self, node: Node, types: Sequence[TensorType]) -> Program:
         """The node alone as a program of primitive ops, of inputs `0`, `1`, ..."""
@@ -157,8 +156,6 @@ class Machine:
         key = (node.op, attrs, tuple(types), node.where, id(body), len(node.outputs))
         part = self._parts.get(key)
         if part is None:
-            from verifier.kernel.program.builder import Builder
-
             b = Builder("part", self.mesh)
             names = [b.input(f"in{k}", type) for k, type in enumerate(types)]
             outputs = [f"out{k}" for k in range(len(node.outputs))]

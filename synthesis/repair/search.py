@@ -266,7 +266,8 @@ class _Search:
         if point.candidates is None:
             point.view = root(self.numbers, self.one, point.state, point.before)
             point.before = None
-            point.candidates = candidates(point.view, self.question.contract, self._wanted())
+            wanted = {output_key(o): o.value for o in self.question.sequential.outputs}
+            point.candidates = candidates(point.view, self.question.contract, wanted)
         trials: list[_Trial] = []
         some = right = False
         for view, edit in islice(point.candidates, CHUNK):
@@ -291,9 +292,6 @@ class _Search:
             return [t for t in trials if t.state], some
         whole = [self._whole(point, t) for t in trials[:WHOLE]]
         return [t for t in whole if t is not None] + [t for t in trials[WHOLE:] if t.state], some
-
-    def _wanted(self) -> dict[str, str]:
-        return {output_key(o): o.value for o in self.question.sequential.outputs}
 
     def _try(self, point: _Point, view: View, edit: Edit) -> _Trial | None:
         """The edit, run as far as it says something; None where it is no program or no gain."""

@@ -211,14 +211,11 @@ def claims_of(
     device: Device, state: State, known: dict[str, list[Claim]] | None = None
 ) -> dict[str, list[Claim]]:
     """Claims of every value; those in `known` are kept for values that did not change."""
-    out: dict[str, list[Claim]] = {}
-    dirty = set(state.dirty)
-    for value in state.program.types:
-        if known is not None and value in known and value not in dirty:
-            out[value] = known[value]
-        else:
-            out[value] = device.index.claims(state.parts(value))
-    return out
+    kept = {v: c for v, c in (known or {}).items() if v not in set(state.dirty)}
+    return {
+        v: kept[v] if v in kept else device.index.claims(state.parts(v))
+        for v in state.program.types
+    }
 
 
 def root(numbers: Numbers, one: Device, state: State, before: View | None = None) -> View:
@@ -257,15 +254,14 @@ def block(outer: View, node: Node) -> View | None:
 
 def _counterpart(outer: View, node: Node) -> Node | None:
     """The one-device scan of the same length whose operands are most like those of the node."""
-    best: tuple[int, Node] | None = None
     taken = {c.of for v in node.inputs for c in outer.claims.get(v, ())}
-    for scan in outer.device.program.nodes:
-        if scan.body is None or scan.attrs["length"] != node.attrs["length"]:
-            continue
-        alike = len(taken.intersection(scan.inputs)) + (scan.attrs["carry"] == node.attrs["carry"])
-        if best is None or alike > best[0]:
-            best = alike, scan
-    return best[1] if best else None
+    scans = [n for n in outer.device.program.nodes if n.body is not None]
+
+    def alike(scan: Node) -> int:
+        return len(taken.intersection(scan.inputs)) + (scan.attrs["carry"] == node.attrs["carry"])
+
+    same = (n for n in scans if n.attrs["length"] == node.attrs["length"])
+    return max(same, key=alike, default=None)
 
 
 __all__ = ["Device", "View", "block", "claims_of", "device", "root"]

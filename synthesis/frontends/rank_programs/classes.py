@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -121,15 +122,12 @@ def _labelled(
         numbers[i] = column
         columns.append(column)
     shown: list[tuple[object, ...]] = list(zip(*columns, strict=True))
-    count: dict[tuple[object, ...], int] = {}
-    for item in shown:
-        count[item] = count.get(item, 0) + 1
-    order = sorted(count, key=lambda item: -count[item])
+    order = [item for item, _ in Counter(shown).most_common()]
     index = {item: k for k, item in enumerate(order)}
     label = np.array([index[item] for item in shown], np.int64)
     lines: list[Line] = []
     for item in order:
-        at = int(np.flatnonzero(label == index[item])[0])
+        at = shown.index(item)
         named = dims[at] if group else None
         other = others[at] if peer else None
         lines.append(Line(tokens, tuple(column[at] for column in numbers), named, other, note))

@@ -51,10 +51,7 @@ class _Ranks:
 
     def __init__(self, classes: Sequence[TextClass], table: Lines, grid: Grid) -> None:
         self.table, self.grid = table, grid
-        self.place: dict[int, tuple[TextClass, int]] = {}
-        for owner in classes:
-            for row, rank in enumerate(owner.ranks):
-                self.place[int(rank)] = (owner, row)
+        self.place = {int(r): (c, row) for c in classes for row, r in enumerate(c.ranks)}
         self.calls = {
             id(owner): list(_calls(owner.lines, 0, len(owner.lines))) for owner in classes
         }
