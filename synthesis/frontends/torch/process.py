@@ -260,20 +260,15 @@ class _Watch:
 
     def end(self) -> None:
         """Have the server end what is left of the job, and wait until it has."""
-        if self.closed:
-            return self._end_without_server()
-        with contextlib.suppress(OSError):
-            self.control.shutdown(socket.SHUT_WR)
-        self.control.settimeout(_PATIENCE_S)
-        with contextlib.suppress(TimeoutError):
-            while not self.closed:
-                self.hear()
-        return self._end_without_server()
-
-    def _end_without_server(self) -> None:
-        """Where the server was ended, nobody else does it."""
+        if not self.closed:
+            with contextlib.suppress(OSError):
+                self.control.shutdown(socket.SHUT_WR)
+            self.control.settimeout(_PATIENCE_S)
+            with contextlib.suppress(TimeoutError):
+                while not self.closed:
+                    self.hear()
         session = self.number(0)
-        if self.number(1) is None and session is not None:
+        if self.number(1) is None and session is not None:  # the server was ended: nobody else does
             end_session(session)
 
 

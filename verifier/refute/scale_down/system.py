@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, field, fields
 from functools import partial
 
 
@@ -45,30 +46,31 @@ class Sum:
         return (self.total, *(v for _, v in self.parts))
 
 
+@dataclass
 class System:
     """Unknowns with their values of now, classes of equal ones, products and sums."""
 
-    def __init__(self) -> None:
-        self.values: list[int] = []
-        self.parent: list[int] = []
-        self.pinned: dict[int, int] = {}
-        """Unknown -> the value it must take."""
-        self.floors: dict[int, int] = {}
-        """Unknown -> the least value it may take."""
-        self.products: list[Product] = []
-        self.sums: list[Sum] = []
-        self.anchored: set[int] = set()
-        """Unknowns that the contract speaks of."""
-        self.caveats: list[str] = []
-        self.ranks: set[int] = set()
-        """Unknowns that are sizes of mesh dims."""
-        self.loose: list[int] = []
-        """Numbers that count some extent, but not one that is at hand where they are written."""
-        self.lengths: set[int] = set()
-        """Unknowns that count the steps of a repeated block."""
-        self.cuts: list[tuple[int, int]] = []
-        """An extent, and a number at which a dim of that extent is cut."""
-        self._constants: dict[int, int] = {}
+    values: list[int] = field(default_factory=list[int])
+    parent: list[int] = field(default_factory=list[int])
+    pinned: dict[int, int] = field(default_factory=dict[int, int])
+    """Unknown -> the value it must take."""
+    floors: dict[int, int] = field(default_factory=dict[int, int])
+    """Unknown -> the least value it may take."""
+    products: list[Product] = field(default_factory=list[Product])
+    sums: list[Sum] = field(default_factory=list[Sum])
+    anchored: set[int] = field(default_factory=set[int])
+    """Unknowns that the contract speaks of."""
+    caveats: list[str] = field(default_factory=list[str])
+    ranks: set[int] = field(default_factory=set[int])
+    """Unknowns that are sizes of mesh dims."""
+    loose: list[int] = field(default_factory=list[int])
+    """Numbers that count some extent, but not one that is at hand where they are written."""
+    lengths: set[int] = field(default_factory=set[int])
+    """Unknowns that count the steps of a repeated block."""
+    cuts: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    """An extent, and a number at which a dim of that extent is cut."""
+    constants: dict[int, int] = field(default_factory=dict[int, int])
+    """Value -> the unknown that has it and no other."""
 
     def new(self, value: int) -> int:
         """A new unknown; 0, 1 and 2 are never resized."""
@@ -79,12 +81,12 @@ class System:
         return len(self.parent) - 1
 
     def constant(self, value: int) -> int:
-        if value not in self._constants:
+        if value not in self.constants:
             self.values.append(value)
             self.parent.append(len(self.parent))
-            self._constants[value] = len(self.parent) - 1
-            self.pinned[self._constants[value]] = value
-        return self._constants[value]
+            self.constants[value] = len(self.parent) - 1
+            self.pinned[self.constants[value]] = value
+        return self.constants[value]
 
     def shape(self, extents: Iterable[int]) -> tuple[int, ...]:
         return tuple(self.new(n) for n in extents)
@@ -166,13 +168,11 @@ class System:
         self.same(unknown, self.constant(self.values[unknown]))
 
     def copy(self) -> System:
+        """The same to go on from in another way, without its caveats."""
         out = System()
-        out.values, out.parent = list(self.values), list(self.parent)
-        out.pinned, out.anchored = dict(self.pinned), set(self.anchored)
-        out.floors, out.ranks = dict(self.floors), set(self.ranks)
-        out.products, out.sums = list(self.products), list(self.sums)
-        out.loose, out._constants = list(self.loose), dict(self._constants)
-        out.cuts, out.lengths = list(self.cuts), set(self.lengths)
+        for entry in fields(self):
+            if entry.name != "caveats":
+                setattr(out, entry.name, copy(getattr(self, entry.name)))
         return out
 
     def free(self) -> list[int]:
