@@ -78,6 +78,10 @@ patches: $(OK)  ## patches of 400 random user models, against gloo runs in float
 check-zoo: $(OK)  ## the tensor-parallel plans that transformers publishes; goes on where it was stopped
 	$(BIN)/python -m benchmarks.tp_plans
 
+.PHONY: check-mutants
+check-mutants: $(OK)  ## faults in the source of parallel modules: found, repaired, against gloo runs; goes on where it was stopped
+	$(BIN)/python -m benchmarks.check_mutants
+
 .PHONY: bugs
 bugs: $(OK)  ## the 14 bugs of the TrainVerify artifact, in a whole step of Llama 3 8B
 	$(BIN)/python -m benchmarks.artifact_bugs

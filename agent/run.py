@@ -215,6 +215,36 @@ def interruptible(seconds: float | None) -> Generator[None]:
             signal.signal(number, handler)
 
 
+class TimeUp(BaseException):
+    """The time for a part of a run has passed. Not to be caught by who catches exceptions."""
+
+
+@contextmanager
+def within(seconds: float) -> Generator[None]:
+    """End the body after `seconds` of the clock, silently. A time limit of the whole run holds on.
+
+    In the main thread; a query of Z3 is ended as in `interruptible`.
+    """
+
+    def on_alarm(_signal: int, _frame: FrameType | None) -> None:
+        raise TimeUp
+
+    begun = time.monotonic()
+    handler = signal.signal(signal.SIGALRM, on_alarm)
+    outer = signal.getitimer(signal.ITIMER_REAL)[0]
+    signal.setitimer(signal.ITIMER_REAL, max(min(seconds, outer or seconds), 1e-3))
+    try:
+        yield
+    except TimeUp:
+        pass
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, handler)
+        if outer:
+            left = outer - (time.monotonic() - begun)
+            signal.setitimer(signal.ITIMER_REAL, max(left, 1e-3))
+
+
 def _end_queries(told: int) -> None:
     while os.read(told, 1):
         for _ in range(TOLD_AGAIN):  # a query that begins just now does not hear the first word

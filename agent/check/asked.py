@@ -92,8 +92,21 @@ class Asked:
         typer.Option(metavar="train|eval", help="Check one mode of the modules; by default both."),
     ] = ""
     repair: Annotated[
-        float, typer.Option("--repair-seconds", min=0, help="Seconds to look for a repair.")
-    ] = 10.0
+        bool,
+        typer.Option(
+            "--repair", help="Look for a change of the source that is proved; show its diff."
+        ),
+    ] = False
+    write: Annotated[
+        bool,
+        typer.Option("--write", help="Write that change; shardproof undo takes it back."),
+    ] = False
+    repair_seconds: Annotated[
+        float | None,
+        typer.Option(
+            min=0, help="Seconds to look for a repair: 10; with --repair 60.", show_default=False
+        ),
+    ] = None
     keep: Annotated[
         Path | None,
         typer.Option(metavar="DIRECTORY", help="Write both programs and the contract."),

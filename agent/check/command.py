@@ -3,20 +3,21 @@ the model computes."""
 
 import json
 import tempfile
+import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pydantic import TypeAdapter
 
 from agent import events, verdicts
-from agent.check import judging
+from agent.check import in_source, judging, layouts
 from agent.check.asked import Asked
 from agent.check.contract import Statements
 from agent.check.judging import Checked
-from agent.errors import InputError
+from agent.errors import Exit, InputError
 from agent.options import read_mesh
-from agent.run import Outcome, Run
+from agent.run import Outcome, Run, within
 from synthesis.frontends.torch.errors import CaptureError
 from synthesis.frontends.torch.ranks.request import (
     EVAL,
@@ -29,6 +30,7 @@ from synthesis.frontends.torch.ranks.request import (
 from synthesis.frontends.torch.ranks.result import RanksCaptured, capture_ranks
 from synthesis.frontends.torch.ranks.stated import read_lines
 from synthesis.frontends.torch.request import InputSpec, read_config
+from synthesis.repair.edits import Edit
 from verifier.kernel.program.types import Mesh
 from verifier.text.parser import to_text
 from verifier.verdict import Proof
@@ -62,9 +64,13 @@ def run_check(run: Run, asked: Asked) -> Outcome:
             checked = judged[-1]
             phase.facts.update(checked.verdict.stats)
             phase.summary = f"{len(checked.read.classes)} texts for {mesh.size} ranks"
+        found = _Looked()
+        if not isinstance(checked.verdict, Proof):
+            asking = in_source.Asking(request, stated, compared, in_source.captured)
+            found = _looked(run, asked, asking, checked)
     apart = [f"{said(c.captured.modes)}: {verdicts.word(c.verdict)}" for c in judged]
     run.emit(events.ContractStated(lines=[p.says(mesh) for p in checked.placed]))
-    verdict = checked.verdict
+    verdict = judging.with_edits(checked, found.edits)
     if isinstance(verdict, Proof):
         more = [*modes_told(captured), *(a for c in judged for a in assumptions(c.captured))]
         if checked.left:
@@ -72,16 +78,67 @@ def run_check(run: Run, asked: Asked) -> Outcome:
         assumed = [a for c in judged if isinstance(c.verdict, Proof) for a in c.verdict.assumptions]
         scope = verdict.scope if len(captured) == 1 else (*verdict.scope, "; ".join(apart))
         verdict = replace(verdict, scope=scope, assumptions=tuple(dict.fromkeys([*assumed, *more])))
-    elif checked.question is not None and asked.repair > 0:
-        with run.phase("repair") as phase:
-            verdict = judging.explained(checked, asked.repair)
-            phase.summary = "none found" if verdict == checked.verdict else "found"
     if asked.keep is not None:
-        for found in judged:
+        for judgement in judged:
             many = len(captured) > 1
-            _keep(found, asked.keep / found.captured.modes[0] if many else asked.keep)
+            part = asked.keep / judgement.captured.modes[0]
+            _keep(judgement, part if many else asked.keep)
     others = isinstance(verdict, Proof) or len(captured) == 1
-    return verdicts.report(run, verdict, "" if others else "; ".join(apart))
+    lines = [] if others else ["; ".join(apart)]
+    if found.agreeing:
+        lines.append(f"these agree under {found.agreeing}")
+    outcome = verdicts.report(run, verdict, "\n".join(lines))
+    return outcome if found.source is None else _told(run, found.source, outcome, asked)
+
+
+@dataclass
+class _Looked:
+    """What was found that mends a module."""
+
+    edits: tuple[Edit, ...] = ()
+    """Of what was traced."""
+    agreeing: str = ""
+    """Options under which it is proved as it is."""
+    source: in_source.InSource | None = None
+
+
+def _looked(run: Run, asked: Asked, asking: in_source.Asking, checked: Checked) -> _Looked:
+    """Look for what mends a module that is not proved, for as long as is asked."""
+    found, seconds = _Looked(), asked.repair_seconds
+    if seconds is None:
+        seconds = 60.0 if asked.repair else 10.0
+    if isinstance(checked.verdict, Proof) or not seconds:
+        return found
+    with run.phase("repair") as phase:
+        ends, tried = time.monotonic() + seconds, 0
+        share = seconds / 3
+        with within(share):
+            found.edits = judging.edits_for(checked, share)
+        with within(min(share, ends - time.monotonic())):
+            options = layouts.agreeing(checked, asking.stated, asking.compared)
+            found.agreeing = next((o for o in options if o), "")
+        if asked.repair and not found.agreeing:
+            with within(ends - time.monotonic()):
+                for source in in_source.repaired(asking, checked, found.edits):
+                    tried, found.source = tried + 1, source
+        whole = found.edits or found.agreeing or found.source
+        phase.summary = "found" if whole else "none found"
+        if asked.repair:
+            phase.summary += f", {tried} changes of source tried"
+    return found
+
+
+def _told(run: Run, found: in_source.InSource, outcome: Outcome, asked: Asked) -> Outcome:
+    """Show a change of source, and write it where that is asked."""
+    run.emit(events.Repaired(edits=[], sources=[found.place], diff=found.diff))
+    if not asked.write:
+        return replace(outcome, answer=f"{outcome.answer}\n{found.diff}".rstrip("\n"))
+    from agent.patching.tree import apply_texts
+
+    name = found.rewrite.file
+    apply_texts(found.diff, {name: (found.before, found.rewrite.text)}, found.sources, found.root)
+    done = f"written, and proved; shardproof undo --root {found.root} takes it back"
+    return Outcome(Exit.PROVED, "proved", answer=f"{found.diff}{done}")
 
 
 def said(modes: Sequence[str]) -> str:
@@ -138,6 +195,8 @@ def _request(asked: Asked, mesh: Mesh, stated: Statements) -> RanksRequest:
             expected="a target such as hf:LlamaForCausalLM",
             hint="let a function of yours apply the plan, and return the module",
         )
+    if asked.write and not asked.repair:
+        raise InputError("--write writes what --repair finds", where="--write", hint="add --repair")
     return RanksRequest(
         asked.target,
         asked.against or asked.target,

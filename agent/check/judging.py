@@ -358,16 +358,27 @@ LARGER = ("replace", "rewire", "swap", "commute")
 
 def explained(checked: Checked, seconds: float) -> Verdict:
     """The verdict with what would mend it, if that is found."""
-    verdict, question = checked.verdict, checked.question
-    if isinstance(verdict, Proof) or question is None or seconds <= 0:
-        return verdict
+    return with_edits(checked, edits_for(checked, seconds))
+
+
+def edits_for(checked: Checked, seconds: float) -> tuple[Edit, ...]:
+    """The fewest edits of what was traced after which it is proved, if they are found."""
+    question = checked.question
+    if isinstance(checked.verdict, Proof) or question is None or seconds <= 0:
+        return ()
     from synthesis.repair.search import Repaired, repair
 
     one, many = question.sequential, question.distributed
     found = repair(one, many, question.contract, seconds=seconds, consts=question.consts)
-    edits = found.edits if isinstance(found, Repaired) else ()
-    if not edits:
+    return found.edits if isinstance(found, Repaired) else ()
+
+
+def with_edits(checked: Checked, edits: Sequence[Edit]) -> Verdict:
+    """The verdict with edits that mend what was traced."""
+    verdict, question = checked.verdict, checked.question
+    if not edits or question is None or isinstance(verdict, Proof):
         return verdict
+    many = question.distributed
     if isinstance(verdict, Counterexample):
         verdict = _blamed(verdict, many, edits)
     return replace(verdict, fixes=("; ".join(told(many, edit) for edit in edits),))

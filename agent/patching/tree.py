@@ -2,6 +2,7 @@
 
 import datetime
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -101,19 +102,48 @@ def apply_patch(
     """
     base = resolved_root(root)
     with locked(base, state_dir) as (store, recovered):
-        stated = read(patch)
-        seen = _preview(stated, base)
-        check_ready(seen, unsafe=unsafe)
-        bases, after = _carried_out(stated, seen, base)
-        records = store.records()
-        number = max((r.number for r in records), default=0) + 1
-        record, contents = _record(store, stated, bases, after, number)
-        store.add(record, contents)
-        store.swap(record, "apply")
-        for old in records:
-            if old.state == "undone":
-                store.save(old.model_copy(update={"state": "dropped"}))
-        return Applied("apply", base, record.paths, recovered)
+        return _apply(store, recovered, read(patch), base, unsafe=unsafe)
+
+
+def apply_texts(
+    diff: str,
+    files: Mapping[str, tuple[str, str]],
+    sources: Mapping[str, str],
+    root: Path,
+    state_dir: Path | None = None,
+) -> Applied:
+    """Apply a proved change of files that are there: all of it, or nothing.
+
+    Args:
+        files: {path: (text that was proved to be changed, text that was proved)}.
+        sources: {path: text} of the other files that the proof rests on.
+
+    Raises:
+        InputError: a file is not as it was; nothing was written.
+    """
+    base = resolved_root(root)
+    hashes = {p: (sha256(old.encode()), sha256(new.encode())) for p, (old, new) in files.items()}
+    others = {p: sha256(text.encode()) for p, text in sources.items() if p not in files}
+    stated = Recorded(base / next(iter(files)), diff.encode(), hashes, others, "safe", ())
+    with locked(base, state_dir) as (store, recovered):
+        return _apply(store, recovered, stated, base, unsafe=False)
+
+
+def _apply(
+    store: Store, recovered: Recovered | None, stated: Recorded, base: Path, *, unsafe: bool
+) -> Applied:
+    seen = _preview(stated, base)
+    check_ready(seen, unsafe=unsafe)
+    bases, after = _carried_out(stated, seen, base)
+    records = store.records()
+    number = max((r.number for r in records), default=0) + 1
+    record, contents = _record(store, stated, bases, after, number)
+    store.add(record, contents)
+    store.swap(record, "apply")
+    for old in records:
+        if old.state == "undone":
+            store.save(old.model_copy(update={"state": "dropped"}))
+    return Applied("apply", base, record.paths, recovered)
 
 
 def _carried_out(

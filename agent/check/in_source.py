@@ -1,0 +1,216 @@
+"""Repairs a parallel module in its source: changes of a copy, each traced again and proved."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from agent.check import judging
+from agent.check.contract import Statements
+from agent.check.judging import Checked, Compared
+from agent.loop.sources import node_of
+from agent.repairing import unified
+from agent.translate import as_ours
+from synthesis.frontends.torch.ranks.pairing import GRAD_OF_INPUT
+from synthesis.frontends.torch.ranks.request import EVAL, TRAIN, RanksRequest
+from synthesis.frontends.torch.ranks.result import RanksCaptured, Side, capture_ranks
+from synthesis.repair.edits import Edit
+from synthesis.repair.in_source import read_module
+from synthesis.repair.rewrites import Hint, Module, Rewrite, rewrites, tactics_of
+from verifier.kernel.contract import output_key
+from verifier.kernel.program.program import Program
+from verifier.kernel.program.types import NOWHERE
+from verifier.text.parser import to_text
+from verifier.verdict import Counterexample, Proof
+
+Capture = Callable[[RanksRequest, Path], Sequence[RanksCaptured]]
+
+
+@dataclass(frozen=True)
+class Asking:
+    """What is checked, and how."""
+
+    request: RanksRequest
+    stated: Statements
+    compared: Compared
+    capture: Capture
+
+
+def captured(request: RanksRequest, folder: Path) -> Sequence[RanksCaptured]:
+    """Traced in a process of its own."""
+    return capture_ranks(request, folder, lambda _: None)
+
+
+@dataclass(frozen=True)
+class InSource:
+    """A change of source after which the module is proved."""
+
+    root: Path
+    """The folder of the module."""
+    rewrite: Rewrite
+    before: str
+    sources: Mapping[str, str]
+    """The texts of all files that were read, as they were."""
+    proof: Proof
+
+    @property
+    def diff(self) -> str:
+        return unified(self.before, self.rewrite.text, self.rewrite.file) + "\n"
+
+    @property
+    def place(self) -> str:
+        return f"{self.rewrite.file}:{self.rewrite.line}"
+
+
+def repaired(asking: Asking, refuted: Checked, edits: Sequence[Edit]) -> Iterator[InSource | None]:
+    """Try changes, likeliest first: None for each that is not proved, and the one that is.
+
+    `refuted` is what the module as it is was found to do, and `edits` mend what was traced of it.
+    Nothing is tried on a module that is not refuted.
+    """
+    if not isinstance(refuted.verdict, Counterexample):
+        return
+    file, _, _ = asking.request.target.rpartition(":")
+    if file.startswith("hf"):
+        return
+    root = Path(file).resolve().parent
+    files = read_module(root, Path(file).name)
+    against = Path(asking.request.against.rpartition(":")[0]).resolve()
+    own = {n: f for n, f in files.items() if root / n != against or n == Path(file).name}
+    params, wrong, only = _wrong(refuted)
+    finish = asking.request.after_backward
+    module = Module(own, dict(asking.request.mesh.dims), params, wrong, only, finish)
+    sources = {n: f.text for n, f in files.items()}
+    for rewrite in rewrites(module, _hints(refuted, edits)):
+        proof = _proved(asking, refuted, root, rewrite)
+        if proof is not None:
+            yield InSource(root, rewrite, files[rewrite.file].text, sources, proof)
+            return
+        yield None
+
+
+def _wrong(refuted: Checked) -> tuple[list[str], list[str], bool]:
+    """The parameters, those with wrong gradients, and whether all outputs are right. Names are
+    those of the parallel module."""
+    renamed = {v: k for r in refuted.captured.ranks for k, v in r.renamed.items()}
+    params = [renamed.get(p.name, p.name) for p in refuted.placed if p.kind == "parameter"]
+    assert isinstance(refuted.verdict, Counterexample)
+    keys = [k.partition(":")[::2] for k in refuted.verdict.wrong_outputs]
+    paths = [p for role, p in keys if role == "grad" and not p.startswith(GRAD_OF_INPUT)]
+    only = bool(keys) and all(role == "grad" for role, _ in keys)
+    return params, [renamed.get(p, p) for p in paths], only
+
+
+def _hints(refuted: Checked, edits: Sequence[Edit]) -> list[Hint]:
+    """Where the fault may lie: where edits mend what was traced, and where the verdict points."""
+    out: list[Hint] = []
+    for edit in edits:
+        node = node_of(refuted.question.distributed, edit) if refuted.question else None
+        if node is not None:
+            out.append(Hint(node.source.file, node.source.line, tactics_of(edit)))
+        else:
+            out.append(Hint("", 0, tactics_of(edit)))
+    place = refuted.verdict.location if isinstance(refuted.verdict, Counterexample) else None
+    if place is not None:
+        more = tuple(t for edit in edits for t in tactics_of(edit))
+        out.append(Hint(place.source.file, place.source.line, more))
+    return out
+
+
+def _proved(asking: Asking, refuted: Checked, root: Path, rewrite: Rewrite) -> Proof | None:
+    """The proof of the module after a change, traced from a copy, in every mode that is asked for;
+    of the same model and contract."""
+    mode = TRAIN if TRAIN in refuted.captured.modes else EVAL
+    modes = asking.request.modes
+    first = _judged(asking, refuted, root, rewrite, (mode,))
+    if first is None or modes == (mode,):
+        return first
+    return _judged(asking, refuted, root, rewrite, modes)
+
+
+def _judged(
+    asking: Asking, refuted: Checked, root: Path, rewrite: Rewrite, modes: tuple[str, ...]
+) -> Proof | None:
+    request = replace(asking.request, modes=modes)
+    with TemporaryDirectory(prefix="shardproof-", ignore_cleanup_errors=True) as scratch:
+        copy, traced = Path(scratch) / "copy", Path(scratch) / "traced"
+        traced.mkdir()
+        request = _in_copy(request, root, copy, rewrite)
+        try:
+            found = asking.capture(request, traced)
+            if any(not _same_model(c.one, refuted.captured.one) for c in found):
+                return None
+            judged = judging.check_modes(found, asking.stated, lambda _: None, asking.compared)
+        except Exception as problem:
+            if as_ours(problem) is None:
+                raise
+            return None
+        if not all(isinstance(c.verdict, Proof) and _same_contract(c, refuted) for c in judged):
+            return None
+        verdict = judged[-1].verdict
+        return verdict if isinstance(verdict, Proof) else None
+
+
+def _in_copy(request: RanksRequest, root: Path, copy: Path, rewrite: Rewrite) -> RanksRequest:
+    """The request for a copy of the folder with the change. What is not changed and not named in
+    the request is linked."""
+    named: dict[str, str] = {}
+    own = {rewrite.file}
+    for which in ("target", "against"):
+        file, _, name = str(getattr(request, which)).rpartition(":")
+        path = Path(file).resolve()
+        if path.is_relative_to(root):
+            inside = path.relative_to(root).as_posix()
+            own.add(inside)
+            named[which] = f"{copy / inside}:{name}"
+    _copied(root, copy, own)
+    (copy / rewrite.file).write_bytes(rewrite.text.encode())
+    return replace(request, **named)
+
+
+def _copied(root: Path, copy: Path, own: set[str]) -> None:
+    """A folder of links, and of copies of some files."""
+    copy.mkdir()
+    below: dict[str, set[str]] = {}
+    for name in own:
+        first, slash, rest = name.partition("/")
+        below.setdefault(first, set()).update({rest} if slash else ())
+    for path in root.iterdir():
+        if path.name == "__pycache__":
+            continue
+        if path.name not in below:
+            (copy / path.name).symlink_to(path)
+        elif path.is_dir():
+            _copied(path, copy / path.name, below[path.name])
+        else:
+            (copy / path.name).write_bytes(path.read_bytes())
+
+
+def _same_model(after: Side, before: Side) -> bool:
+    """Whether the model on one device is what it was, whatever its lines are: a change that makes
+    it as wrong as the module repairs nothing."""
+    if after.consts.keys() != before.consts.keys() or dict(after.params) != dict(before.params):
+        return False
+    same = all(np.array_equal(after.consts[k], before.consts[k]) for k in after.consts)
+    ends = {output_key(o): o.value for o in after.program.outputs}
+    kept = all(ends.get(output_key(o)) == o.value for o in before.program.outputs)
+    return same and kept and _bare(after.program) == _bare(before.program)
+
+
+def _bare(program: Program) -> str:
+    nodes = tuple(replace(n, source=NOWHERE) for n in program.nodes)
+    return to_text(replace(program, nodes=nodes, outputs=()))
+
+
+def _same_contract(after: Checked, before: Checked) -> bool:
+    """Whether inputs, outputs, and what shapes say of parameters are laid out as they were; a
+    plan may place its parameters otherwise."""
+    was = {(p.kind, p.name): p for p in before.placed}
+    for now in after.placed:
+        old = was.get((now.kind, now.name))
+        placed = now.kind == "parameter" and now.how == "from its placements"
+        if old is not None and now.layout != old.layout and not placed:
+            return False
+    return True

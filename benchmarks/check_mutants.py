@@ -1,0 +1,482 @@
+"""`python -m benchmarks.check_mutants`: faults put into the source of parallel modules.
+
+Each mutant is checked as `shardproof check` does, a refuted one is repaired in its source, and what
+is true of it is found by running it: on gloo processes in float64, forward and all gradients,
+against one process. Rows are kept as they come; a run that was stopped goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import contextlib
+import hashlib
+import itertools
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from agent.check import in_source, judging
+from agent.check.contract import Placed, Statements
+from agent.check.judging import Checked, Compared
+from agent.run import within
+from agent.translate import as_ours
+from benchmarks.gloo_truth import truth
+from synthesis.frontends.torch.ranks.request import TRAIN, RanksRequest
+from synthesis.frontends.torch.ranks.result import RanksCaptured, load
+from synthesis.frontends.torch.ranks.stated import read_lines
+from synthesis.frontends.torch.request import InputSpec
+from synthesis.repair.in_source import SourceFile, Splice, base_name, call_name
+from verifier.kernel.program.types import Mesh
+from verifier.verdict import Counterexample, Proof
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDERS = (ROOT / "examples" / "check", ROOT / "tests" / "check")
+RESULTS = Path(__file__).parent / "results" / "check_mutants.jsonl"
+TALKS = ("all_reduce", "all_gather_into_tensor", "reduce_scatter_tensor", "all_to_all_single")
+
+
+@dataclass(frozen=True)
+class Base:
+    """A right module, as it is checked."""
+
+    file: str
+    name: str
+    against: str
+    mesh: Mesh
+    files: tuple[str, ...] = ()
+    """Those that are mutated, the module's own by default."""
+    inputs: tuple[str, ...] = ("x=f32[4,8]",)
+    rows: tuple[str, ...] = ()
+    out: tuple[str, ...] = ()
+    layouts: tuple[str, ...] = ()
+    after: str = ""
+    no_grad: tuple[str, ...] = ()
+    names: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def label(self) -> str:
+        return f"{self.name} {','.join(f'{n}={s}' for n, s in self.mesh.dims)}"
+
+    def request(self, folder: Path) -> RanksRequest:
+        return RanksRequest(
+            f"{folder}/{self.file}:{self.name}",
+            f"{folder}/{self.against}",
+            self.mesh,
+            inputs=tuple(map(InputSpec.parse, self.inputs)),
+            names=self.names,
+            input_layouts=read_lines(self.rows, "--input-layout"),
+            no_grad=self.no_grad,
+            after_backward=self.after,
+            modes=(TRAIN,),
+        )
+
+    def stated(self) -> Statements:
+        return Statements(
+            read_lines(self.layouts, "--layout"),
+            read_lines(self.rows, "--input-layout"),
+            read_lines(self.out, "--output-layout"),
+        )
+
+
+TP, DP, CP, EP = Mesh.of(tp=2), Mesh.of(dp=2), Mesh.of(cp=2), Mesh.of(ep=2)
+BOTH = Mesh.of(dp=2, tp=2)
+REGIONS = ("parallel.py", "regions.py")
+ROWS = ("x=S(0)@dp",)
+IDS = ("ids=i64[3,5]<12",)
+BASES = (
+    Base("parallel.py", "ParallelMLP", "model.py:MLP", TP, REGIONS),
+    Base("parallel.py", "ParallelMLP", "model.py:MLP", BOTH, REGIONS, layouts=("*=@tp",)),
+    Base(
+        *("parallel.py", "SequenceParallelMLP", "model.py:MLP", TP, REGIONS),
+        rows=("x=S(0)@tp",),
+        after="finish",
+    ),
+    Base("parallel.py", "ParallelEmbedding", "model.py:Embedding", TP, REGIONS, inputs=IDS),
+    Base(
+        *("parallel.py", "ParallelEmbedding", "model.py:Embedding", BOTH, REGIONS),
+        inputs=IDS,
+        layouts=("*=@tp",),
+    ),
+    Base("torch_parallel.py", "tensor_parallel", "model.py:MLP", TP),
+    Base("torch_parallel.py", "sharded", "model.py:Trained", DP, rows=ROWS),
+    Base("torch_parallel.py", "sharded_and_split", "model.py:Trained", BOTH, rows=ROWS),
+    Base("torch_parallel.py", "averaged", "model.py:Trained", DP, rows=ROWS),
+    Base("dialects.py", "sequence_parallel", "dialects.py:Normed", TP, rows=("x=S(0)@tp",)),
+    Base("dialects.py", "split_output", "dialects.py:MLP", TP, rows=("x=S(0)@tp",)),
+    Base(
+        "dialects.py", "Wrapper", "dialects.py:LossMLP", DP, rows=ROWS, names=(("module.*", "*"),)
+    ),
+    Base("dialects.py", "InTwo", "dialects.py:MLP", TP, no_grad=("x",)),
+    Base(
+        *("dialects.py", "SplitPick", "dialects.py:Pick", TP),
+        inputs=("x=f32[3,8]", "target=i64[3]<16"),
+        no_grad=("x",),
+    ),
+    Base("published.py", "SplitRotary", "published.py:Rotary", TP, inputs=("x=f32[3,4]",)),
+    Base(
+        *("messages.py", "SplitStencil", "messages.py:Stencil", CP),
+        inputs=("x=f32[4,2]",),
+        rows=("*=S(0)@cp",),
+        out=("*=S(0)@cp",),
+        after="summed",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A file of a base with one fault."""
+
+    kind: str
+    file: str
+    line: int
+    was: str
+    text: str
+
+    def key(self, base: Base) -> str:
+        """The same in every run."""
+        text = f"{base.label} {self.file} {self.text}"
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def mutants(base: Base, folder: Path) -> list[Mutant]:
+    """All single faults of the operators at the places that the base runs."""
+    out: dict[tuple[str, str], Mutant] = {}
+    for name in base.files or (base.file,):
+        text = (folder / name).read_text()
+        file = SourceFile(name, text, ast.parse(text))
+        for node in ast.walk(file.tree):
+            if not _concerns(base, file, node):
+                continue
+            for kind, splices in _faults(base, file, node):
+                whole = [s for s in splices if s is not None]
+                after = file.spliced(*whole) if whole else None
+                if after is not None:
+                    line = getattr(node, "lineno", 0)
+                    was = file.text.splitlines()[line - 1].strip()
+                    out.setdefault((name, after), Mutant(kind, name, line, was, after))
+    return list(out.values())
+
+
+def _concerns(base: Base, file: SourceFile, node: ast.AST) -> bool:
+    """Whether a node is in what the base runs: its class or function, what these name, in order."""
+    wanted, ahead = set[str](), [base.name, base.after]
+    made = {n.name: n for n in file.tree.body if isinstance(n, ast.ClassDef | ast.FunctionDef)}
+    assigned = {
+        t.id: n
+        for n in file.tree.body
+        if isinstance(n, ast.Assign)
+        for t in n.targets
+        if isinstance(t, ast.Name)
+    }
+    if file.name != base.file:
+        ahead = ["Copy", "Reduce"] if base.name != "SequenceParallelMLP" else ["Gather", "Scatter"]
+    model = base.against.partition(":")[2]
+    while ahead:
+        name = ahead.pop()
+        if name in wanted or name in ("", model):
+            continue
+        wanted.add(name)
+        found = made.get(name) or assigned.get(name)
+        if found is not None:
+            ahead += [n.id for n in ast.walk(found) if isinstance(n, ast.Name)]
+    tops = [n for n in (node, *file.up(node)) if n in file.tree.body]
+    return any(
+        getattr(n, "name", "") in wanted or n in [assigned.get(w) for w in wanted] for n in tops
+    )
+
+
+Fault = tuple[str, tuple[Splice | None, ...]]
+
+
+def _faults(base: Base, file: SourceFile, node: ast.AST) -> Iterator[Fault]:
+    """What people get wrong, at one place."""
+    name = call_name(node)
+    stmt = isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
+    if isinstance(node, ast.Expr) and stmt:
+        inner = call_name(node.value)
+        if inner in TALKS:
+            yield "missing collective", (file.without(node),)
+            yield "doubled collective", (file.beside(node, [file.code(node)]),)
+        if inner == "wait":
+            yield "stale async result", (file.without(node),)
+        if inner in ("fully_shard", "set_gradient_divide_factor"):
+            yield "missing call", (file.without(node),)
+    if isinstance(node, ast.Call):
+        code = file.code(node)
+        if name == "apply" and node.args:
+            first = file.code(node.args[0])
+            yield "missing collective", (file.put(node, first),)
+            region = base_name(node.func)
+            rest = ", ".join(map(file.code, node.args[1:]))
+            yield "doubled collective", (file.put(node, f"{region}.apply({code}, {rest})"),)
+            if len(base.mesh.dims) > 1 and len(node.args) == 2 and file.has("dist"):
+                yield "wrong group", (file.put(node.args[1], "dist.group.WORLD"),)
+            yield "scale", (file.put(node, f"(2 * {code})"),)
+            yield "scale", (file.put(node, f"({code} / 2)"),)
+            swaps = {"Copy": "Reduce", "Reduce": "Copy", "Gather": "Copy", "Scatter": "Reduce"}
+            if region in swaps and file.has(swaps[region]):
+                assert isinstance(node.func, ast.Attribute)
+                yield "wrong collective", (file.put(node.func.value, swaps[region]),)
+        if name in ("all_reduce", "reduce_scatter_tensor") and not any(
+            k.arg == "op" for k in node.keywords
+        ):
+            end = file.span(node)[1] - 1
+            for op in ("AVG", "MAX"):
+                yield "scale", (Splice(end, end, f", op=dist.ReduceOp.{op}"),)
+        if name in ("ColwiseParallel", "RowwiseParallel", "SequenceParallel"):
+            other = {"ColwiseParallel": "RowwiseParallel", "RowwiseParallel": "ColwiseParallel"}
+            if name in other:
+                yield "wrong plan entry", (file.put(node.func, other[name]),)
+            yield "wrong plan entry", (file.put(node, "SequenceParallel()"),)
+            for at in range(len(node.keywords)):
+                yield "wrong plan entry", (file.dropped(node.keywords, at),)
+            if name != "SequenceParallel" and file.has("Shard"):
+                end = file.span(node)[1] - 1
+                given = {k.arg for k in node.keywords}
+                for side in {"input_layouts", "output_layouts"} - given:
+                    comma = ", " if node.keywords else ""
+                    yield "wrong plan entry", (Splice(end, end, f"{comma}{side}=Shard(0)"),)
+    if isinstance(node, ast.Dict) and any(call_name(v).endswith("Parallel") for v in node.values):
+        for at, key in enumerate(node.keys):
+            if key is None:
+                continue
+            start, end = file.span(key)[0], file.span(node.values[at])[1]
+            if at + 1 < len(node.keys):
+                following = node.keys[at + 1]
+                end = file.span(following)[0] if following is not None else end
+            elif at:
+                start = file.span(node.values[at - 1])[1]
+            yield "wrong plan entry", (Splice(start, end, ""),)
+    if isinstance(node, ast.Constant) and type(node.value) is int and node.value in (0, 1, 2):
+        yield "wrong dim or number", (file.put(node, str(1 - node.value if node.value < 2 else 1)),)
+    if call_name(node) == "Shard":
+        for layout in ("Replicate()", "Shard(1)"):
+            yield "wrong plan entry", (file.put(node, layout),)
+    if isinstance(node, ast.Constant) and node.value in base.mesh and len(base.mesh.dims) > 1:
+        for other in base.mesh.names:
+            if other != node.value:
+                yield "wrong group", (file.put(node, f'"{other}"'),)
+    if isinstance(node, ast.keyword) and node.arg == "group" and len(base.mesh.dims) > 1:
+        yield "wrong group", (file.put(node.value, "dist.group.WORLD"),)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult | ast.FloorDiv | ast.Div):
+        yield "scale", (file.put(node, file.code(node.left)),)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
+        yield "missing operand", (file.put(node, file.code(node.left)),)
+    if isinstance(node, ast.Compare) and len(node.ops) == 1:
+        turned = {ast.Lt: "<=", ast.GtE: ">", ast.Gt: ">=", ast.LtE: "<"}
+        word = turned.get(type(node.ops[0]))
+        left, right = file.code(node.left), file.code(node.comparators[0])
+        yield "wrong bound", (file.put(node, f"{left} {word} {right}"),) if word else ()
+    if isinstance(node, ast.AugAssign):
+        yield "scale", (file.without(node),)
+    if isinstance(node, ast.For) and any(call_name(n) in TALKS for n in ast.walk(node)):
+        yield "missing collective", (file.without(node),)
+        if isinstance(node.iter, ast.Tuple) and len(node.iter.elts) > 1:
+            for at in range(len(node.iter.elts)):
+                yield "a gradient forgotten", (file.dropped(node.iter.elts, at),)
+    if isinstance(node, ast.Return) and isinstance(node.value, ast.Tuple):
+        function = file.function(node)
+        if function is not None and function.name == "backward":
+            first = file.code(node.value.elts[0])
+            yield "scale", (file.put(node.value.elts[0], f"2 * {first}"),)
+            yield "scale", (file.put(node.value.elts[0], f"{first} / 2"),)
+
+
+@dataclass(frozen=True)
+class Row:
+    """What came of one mutant."""
+
+    key: str
+    base: str
+    kind: str
+    place: str
+    was: str
+    now: str
+    truth: str
+    """`right`, `wrong` or `broken`: a rank fails, or waits for ever."""
+    found: str
+    verdict: str
+    """`proved`, `refuted`, `unknown`, `refused`."""
+    said: str
+    near: int
+    """Lines between the fault and the place that is blamed, in one file; -1 elsewhere."""
+    repaired: str
+    """The file and line of a change that is proved; empty where none was found."""
+    tried: int
+    seconds: float
+    spmd: str = ""
+    diff: str = field(default="")
+
+
+def traced(request: RanksRequest, folder: Path) -> Sequence[RanksCaptured]:
+    """In children of this process, which has imported PyTorch."""
+    from synthesis.frontends.torch.ranks import session
+
+    session.save_ranks(json.loads(json.dumps(request.to_json())), folder, lambda _: None)
+    return load(folder, request.mesh.size)
+
+
+def checked(base: Base, folder: Path) -> Checked | str:
+    """What is found; why there is no verdict."""
+    out = folder / "traced"
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir()
+    try:
+        found = traced(base.request(folder), out)
+        return judging.check_modes(found, base.stated(), lambda _: None)[-1]
+    except Exception as problem:
+        if as_ours(problem) is None:
+            raise
+        return f"{problem}"
+
+
+def copy_of(into: Path) -> None:
+    for folder in FOLDERS:
+        for path in folder.glob("*.py"):
+            if not path.name.startswith(("test_", "conftest")):
+                shutil.copy(path, into)
+
+
+Ahead = tuple[Base, Mutant, Sequence[Placed]]
+
+
+def in_turn(ahead: Sequence[Ahead]) -> list[Ahead]:
+    """One mutant of every base, then the next: a run that is stopped has some of all."""
+    by: dict[str, list[Ahead]] = {}
+    for item in ahead:
+        by.setdefault(item[0].label, []).append(item)
+    rows = itertools.zip_longest(*by.values())
+    return [item for row in rows for item in row if item is not None]
+
+
+def row_of(base: Base, mutant: Mutant, placed: Sequence[Placed], seconds: float) -> Row:
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
+        folder = Path(scratch)
+        copy_of(folder)
+        lines = (folder / mutant.file).read_text().splitlines()
+        (folder / mutant.file).write_text(mutant.text)
+        word, said_of = truth(base, folder, placed)
+        found, near, repaired, tried, diff = checked(base, folder), -1, "", 0, ""
+        if isinstance(found, str):
+            verdict, said = "refused", found
+        elif isinstance(found.verdict, Proof):
+            verdict, said = "proved", ""
+        else:
+            counter = isinstance(found.verdict, Counterexample)
+            verdict, said = "refuted" if counter else "unknown", str(found.verdict)[:200]
+            if counter and seconds:
+                asking = in_source.Asking(base.request(folder), base.stated(), Compared(), traced)
+                edits: list[object] = []
+                with within(seconds / 3):
+                    edits.extend(judging.edits_for(found, seconds / 3))
+                blamed = judging.with_edits(found, edits)  # type: ignore[arg-type]
+                place = (
+                    blamed.location.source
+                    if isinstance(blamed, Counterexample) and blamed.location
+                    else None
+                )
+                if place is not None and place.file == mutant.file:
+                    near = abs(place.line - mutant.line)
+                with within(seconds * 2 / 3):
+                    for source in in_source.repaired(asking, found, edits):  # type: ignore[arg-type]
+                        tried += 1
+                        if source is not None:
+                            repaired, diff = source.place, source.diff
+    after = mutant.text.splitlines()
+    now = next((a for a, b in zip(after, lines, strict=False) if a != b), "").strip()
+    spent = round(time.monotonic() - start, 1)
+    where = f"{mutant.file}:{mutant.line}"
+    return Row(
+        *(
+            mutant.key(base),
+            base.label,
+            mutant.kind,
+            where,
+            mutant.was,
+            now,
+            word,
+            said_of,
+            verdict,
+            said[:200],
+        ),
+        *(near, repaired, tried, spent),
+        diff=diff,
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Every base must be right and proved; then its mutants."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--repair-seconds", type=float, default=15.0)
+    parser.add_argument("--most", type=int, default=1000, help="mutants of a base at most")
+    parser.add_argument("--only", default="", help="bases with this in their name")
+    parser.add_argument("--ends", type=float, default=0, help="seconds after which none is begun")
+    parser.add_argument("--share", default="0/1", help="K/N: every N-th mutant from the K-th")
+    given = parser.parse_args(argv)
+    import torch
+    import torch._dynamo
+
+    torch.set_num_threads(1)
+    rows = (
+        [Row(**json.loads(x)) for x in given.results.read_text().splitlines()]
+        if given.results.is_file()
+        else []
+    )
+    done = {r.key for r in rows}
+    ahead: list[tuple[Base, Mutant, Sequence[Placed]]] = []
+    for base in (b for b in BASES if given.only in b.name):
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
+            folder = Path(scratch)
+            copy_of(folder)
+            found = checked(base, folder)
+            assert isinstance(found, Checked), (base.label, found)
+            word, said = truth(base, folder, found.placed)
+            print(f"{base.label:34} {type(found.verdict).__name__} {word} {said}", flush=True)
+            if not isinstance(found.verdict, Proof) or word != "right":
+                continue
+            ahead += [(base, m, found.placed) for m in mutants(base, folder)[: given.most]]
+    print(f"{len(ahead)} mutants", flush=True)
+    ends = time.monotonic() + given.ends if given.ends else None
+    part, of = map(int, given.share.split("/"))
+    for base, mutant, placed in in_turn(ahead)[part::of]:
+        if mutant.key(base) in done:
+            continue
+        if ends and time.monotonic() > ends:
+            break
+        row = row_of(base, mutant, placed, given.repair_seconds)
+        rows.append(row)
+        with given.results.open("a") as out:
+            out.write(json.dumps(asdict(row)) + "\n")
+        said = f"{row.truth} {row.verdict} {row.repaired} {row.seconds}"
+        print(f"{row.base} {row.kind} {row.place}: {said}", flush=True)
+    print(table(rows))
+    return int(any(r.verdict == "proved" and r.truth != "right" for r in rows))
+
+
+def table(rows: Sequence[Row]) -> str:
+    """By truth and verdict, and how many are repaired."""
+    counted = Counter((r.truth, r.verdict) for r in rows)
+    wrong = [r for r in rows if r.truth != "right"]
+    refuted = [r for r in wrong if r.verdict == "refuted"]
+    lines = [f"{t:8} {v:8} {n:5}" for (t, v), n in sorted(counted.items())]
+    lines.append(f"repaired {sum(bool(r.repaired) for r in refuted)} of {len(refuted)} refuted")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(BrokenPipeError):
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
+        sys.exit(main())

@@ -1,0 +1,299 @@
+"""Source files of a parallel module, and small changes of their text. Nothing is judged here.
+
+A change is a few splices of the text, so whatever it does not touch stays as it was written.
+"""
+
+import ast
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+MOST_FILES = 40
+"""Files of a module that are read."""
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True)
+class Splice:
+    """Bytes of a file, `start` up to `end`, that become others."""
+
+    start: int
+    end: int
+    new: str
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """A file after a change."""
+
+    file: str
+    """Relative to the folder of the module."""
+    line: int
+    tactic: str
+    """What is changed: `drop`, `insert`, `reduce`, `group`, `dim`, `scale`, `order`, `plan`, ..."""
+    text: str
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """A file that could be parsed."""
+
+    name: str
+    text: str
+    tree: ast.Module
+
+    @cached_property
+    def raw(self) -> bytes:
+        return self.text.encode()
+
+    @cached_property
+    def starts(self) -> list[int]:
+        """Where each line starts, in bytes."""
+        out = [0]
+        for line in self.raw.splitlines(keepends=True):
+            out.append(out[-1] + len(line))
+        return out
+
+    @cached_property
+    def parents(self) -> dict[ast.AST, ast.AST]:
+        return {c: p for p in ast.walk(self.tree) for c in ast.iter_child_nodes(p)}
+
+    @cached_property
+    def names(self) -> set[str]:
+        """What the file imports and defines, `*` for whatever a module has."""
+        out: set[str] = set()
+        for node in self.tree.body:
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                out |= {a.asname or a.name for a in node.names}
+            elif isinstance(node, ast.ClassDef | Function):
+                out.add(node.name)
+        return out
+
+    def has(self, name: str) -> bool:
+        return name in self.names or "*" in self.names
+
+    def code(self, node: ast.AST) -> str:
+        start, end = self.span(node)
+        return self.raw[start:end].decode()
+
+    def span(self, node: ast.AST) -> tuple[int, int]:
+        """Bytes of a node, first and one past the last."""
+        assert isinstance(node, ast.expr | ast.stmt | ast.arg | ast.keyword)
+        assert node.end_lineno is not None
+        assert node.end_col_offset is not None
+        start = self.starts[node.lineno - 1] + node.col_offset
+        return start, self.starts[node.end_lineno - 1] + node.end_col_offset
+
+    def up(self, node: ast.AST) -> Iterator[ast.AST]:
+        """What a node is in, innermost first."""
+        while node in self.parents:
+            node = self.parents[node]
+            yield node
+
+    def function(self, node: ast.AST) -> Function | None:
+        return next((n for n in self.up(node) if isinstance(n, Function)), None)
+
+    def owner(self, node: ast.AST) -> ast.ClassDef | None:
+        return next((n for n in self.up(node) if isinstance(n, ast.ClassDef)), None)
+
+    def put(self, node: ast.AST, new: str) -> Splice:
+        """Another text in place of a node."""
+        return Splice(*self.span(node), new)
+
+    def without(self, stmt: ast.stmt) -> Splice | None:
+        """A statement less; `pass` where nothing else is in its block. None where it shares its
+        lines."""
+        start, end = self.span(stmt)
+        first = self.starts[stmt.lineno - 1]
+        assert stmt.end_lineno is not None
+        last = self.starts[stmt.end_lineno]
+        if self.raw[first:start].strip() or self.raw[end:last].partition(b"#")[0].strip():
+            return None
+        block = getattr(self.parents[stmt], "body", [])
+        if isinstance(block, list) and block == [stmt]:
+            return Splice(start, end, "pass")
+        return Splice(first, last, "")
+
+    def beside(self, stmt: ast.stmt, lines: Sequence[str], *, before: bool = False) -> Splice:
+        """Lines of the indentation of a statement, after it or before it."""
+        assert stmt.end_lineno is not None
+        at = self.starts[stmt.lineno - 1] if before else self.starts[stmt.end_lineno]
+        pad = " " * stmt.col_offset
+        text = "".join(f"{pad}{line}\n" for line in lines)
+        ended = before or self.raw[:at].endswith(b"\n")
+        return Splice(at, at, text if ended else f"\n{text}")
+
+    def dropped(self, items: Sequence[ast.AST], at: int) -> Splice:
+        """A list in the text without one of its items, its comma gone too."""
+        start, end = self.span(items[at])
+        if at + 1 < len(items):
+            return Splice(start, self.span(items[at + 1])[0], "")
+        if at:
+            return Splice(self.span(items[at - 1])[1], end, "")
+        return Splice(start, end, "")
+
+    def spliced(self, *splices: Splice) -> str | None:
+        """The text after all of them; None where it cannot be parsed or is the same."""
+        raw = self.raw
+        for s in sorted(splices, key=lambda s: -s.start):
+            raw = raw[: s.start] + s.new.encode() + raw[s.end :]
+        text = raw.decode()
+        try:
+            ast.parse(text)
+        except (SyntaxError, ValueError):
+            return None
+        return text if text != self.text else None
+
+
+def read_module(root: Path, first: str) -> dict[str, SourceFile]:
+    """The file of a module and what it imports from the same folder, by name, nearest first."""
+    out: dict[str, SourceFile] = {}
+    ahead = [first]
+    while ahead and len(out) < MOST_FILES:
+        name = ahead.pop(0)
+        path = root / name
+        if name in out or not path.is_file():
+            continue
+        try:
+            text = path.read_bytes().decode("utf-8")
+            out[name] = SourceFile(name, text, ast.parse(text))
+        except (OSError, UnicodeDecodeError, SyntaxError, ValueError):
+            continue
+        ahead += _imported(out[name].tree, Path(name).parent)
+    return out
+
+
+def _imported(tree: ast.Module, folder: Path) -> Iterator[str]:
+    """Files that a module may import, relative to the root."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found = [(a.name, Path()) for a in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = (
+                Path(*folder.parts[: len(folder.parts) - node.level + 1]) if node.level else Path()
+            )
+            module = node.module or ""
+            found = [(module, base)] if module else []
+            found += [(f"{module}.{a.name}".lstrip("."), base) for a in node.names]
+        else:
+            continue
+        for dotted, base in found:
+            path = base.joinpath(*dotted.split("."))
+            yield path.with_suffix(".py").as_posix() if path.name else ""
+            yield (path / "__init__.py").as_posix()
+
+
+def call_name(node: ast.AST) -> str:
+    """The last word of what is called: `all_reduce` of `dist.all_reduce(...)`."""
+    if not isinstance(node, ast.Call):
+        return ""
+    func = node.func
+    return func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")
+
+
+def base_name(node: ast.AST) -> str:
+    """`self` of `self.group`."""
+    while isinstance(node, ast.Attribute | ast.Call | ast.Subscript):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+@dataclass(frozen=True)
+class Region:
+    """An autograd function: which collectives its forward and its backward call."""
+
+    name: str
+    takes: int
+    """Arguments of its forward, without `ctx`."""
+    forward: frozenset[str]
+    backward: frozenset[str]
+
+
+def regions(files: Mapping[str, SourceFile]) -> dict[str, Region]:
+    """The autograd functions of some files."""
+    out: dict[str, Region] = {}
+    for file in files.values():
+        for node in ast.walk(file.tree):
+            if not isinstance(node, ast.ClassDef):
+                continue
+            made = {f.name: f for f in node.body if isinstance(f, ast.FunctionDef)}
+            bases = [
+                b.attr if isinstance(b, ast.Attribute) else getattr(b, "id", "") for b in node.bases
+            ]
+            if "Function" in bases and {"forward", "backward"} <= set(made):
+                takes = len(made["forward"].args.args) - 1
+                called = [
+                    frozenset(map(call_name, ast.walk(made[n]))) - {""}
+                    for n in ("forward", "backward")
+                ]
+                out[node.name] = Region(node.name, takes, *called)
+    return out
+
+
+def group_attributes(files: Mapping[str, SourceFile]) -> set[str]:
+    """Attributes that hold process groups: of `self.group = ...`."""
+    out: set[str] = set()
+    for file in files.values():
+        for node in ast.walk(file.tree):
+            if isinstance(node, ast.Assign):
+                named = "group" in ast.unparse(node.value).lower()
+                targets = [t for t in node.targets if isinstance(t, ast.Attribute)]
+                out |= {t.attr for t in targets if named or "group" in t.attr}
+    return out
+
+
+def groups_at(
+    file: SourceFile,
+    function: Function | None,
+    attributes: set[str],
+    files: Mapping[str, SourceFile],
+) -> list[str]:
+    """Expressions for process groups that a function may write."""
+    if function is None:
+        return []
+    names = [a.arg for a in (*function.args.args, *function.args.kwonlyargs)]
+    out = [n for n in names if "group" in n]
+    first = names[0] if names else ""
+    if first and first not in ("ctx", "mesh") and function.name not in ("__init__",):
+        held = _held(first, file, function, attributes, files)
+        out += [f"{first}.{a}" for a in held]
+    if first == "ctx":
+        used = {
+            n.attr
+            for n in ast.walk(file.owner(function) or function)
+            if isinstance(n, ast.Attribute)
+        }
+        out += [f"ctx.{a}" for a in sorted(attributes & used)]
+    local = [
+        n.targets[0].id
+        for n in ast.walk(function)
+        if isinstance(n, ast.Assign)
+        and isinstance(n.targets[0], ast.Name)
+        and "get_group" in ast.unparse(n.value)
+    ]
+    return list(dict.fromkeys([*local, *out]))
+
+
+def _held(
+    first: str,
+    file: SourceFile,
+    function: Function,
+    attributes: set[str],
+    files: Mapping[str, SourceFile],
+) -> list[str]:
+    """Group attributes of `self`, or of the module that a function is given; used ones first."""
+    here = {
+        n.attr
+        for n in ast.walk(file.tree)
+        if isinstance(n, ast.Attribute) and base_name(n) == first
+    }
+    if first != "self":
+        here |= {
+            n.attr
+            for f in files.values()
+            for n in ast.walk(f.tree)
+            if isinstance(n, ast.Attribute) and base_name(n) == "self"
+        }
+    mine = {n.attr for n in ast.walk(function) if isinstance(n, ast.Attribute)}
+    return sorted(attributes & (here | attributes), key=lambda a: (a not in mine, a not in here, a))

@@ -1,0 +1,116 @@
+"""Changes of the entries of plans: dicts of `parallelize_module`, rules of transformers."""
+
+import ast
+from collections.abc import Iterator, Mapping, Sequence
+
+from synthesis.repair.in_source import Rewrite, SourceFile, Splice, call_name
+
+STYLES = ("ColwiseParallel", "RowwiseParallel", "SequenceParallel")
+LAYOUTS = ("Shard(0)", "Shard(1)", "Shard(-1)", "Replicate()")
+SIDES = ("input_layouts", "output_layouts")
+RULES = (
+    "colwise",
+    "rowwise",
+    "colwise_gather_output",
+    "rowwise_split_input",
+    "sequence_parallel",
+    "replicated_with_grad_allreduce",
+)
+"""Styles of transformers."""
+
+
+def plan_entries(
+    files: Mapping[str, SourceFile], params: Sequence[str], wrong: Sequence[str]
+) -> Iterator[Rewrite]:
+    """One entry changed, taken away or put in; those of modules with wrong gradients first."""
+    modules = list(dict.fromkeys(p.rpartition(".")[0] for p in (*wrong, *params)))
+    for file in files.values():
+        for node in ast.walk(file.tree):
+            if isinstance(node, ast.Dict):
+                yield from _dict(file, node, [m for m in modules if m])
+            if isinstance(node, ast.Call) and call_name(node) in STYLES:
+                yield from _style(file, node)
+
+
+def _made(file: SourceFile, node: ast.expr, *splices: Splice) -> Iterator[Rewrite]:
+    text = file.spliced(*splices)
+    if text is not None:
+        yield Rewrite(file.name, node.lineno, "plan", text)
+
+
+def _imported(file: SourceFile, name: str, of: str) -> list[Splice] | None:
+    """What lets a file say a name: nothing, or one more name in the import of `of`; None where
+    there is no such import."""
+    name = name.partition("(")[0]
+    if file.has(name):
+        return []
+    for node in file.tree.body:
+        if isinstance(node, ast.ImportFrom) and node.module == of:
+            end = node.names[-1]
+            assert end.end_lineno is not None
+            assert end.end_col_offset is not None
+            at = file.starts[end.end_lineno - 1] + end.end_col_offset
+            return [Splice(at, at, f", {name}")]
+    first = next((n for n in file.tree.body if isinstance(n, ast.Import | ast.ImportFrom)), None)
+    return (
+        None if first is None else [file.beside(first, [f"from {of} import {name}"], before=True)]
+    )
+
+
+def _style(file: SourceFile, node: ast.Call) -> Iterator[Rewrite]:
+    """Another style, or other layouts of what goes in and out."""
+    for style in STYLES:
+        more = _imported(file, style, "torch.distributed.tensor.parallel")
+        if more is not None and style != call_name(node):
+            yield from _made(file, node, file.put(node.func, style), *more)
+            yield from _made(file, node, file.put(node, f"{style}()"), *more)
+    for at, keyword in enumerate(node.keywords):
+        items = [*node.args, *node.keywords]
+        yield from _made(file, node, file.dropped(items, len(node.args) + at))
+        if keyword.arg in SIDES:
+            for layout in LAYOUTS:
+                more = _imported(file, layout, "torch.distributed.tensor")
+                if more is not None:
+                    yield from _made(file, node, file.put(keyword.value, layout), *more)
+    given = {k.arg for k in node.keywords}
+    end = file.span(node)[1] - 1
+    for side in SIDES if call_name(node) != "SequenceParallel" else ("sequence_dim",):
+        for value in LAYOUTS if side in SIDES else ("0", "2"):
+            more = _imported(file, value, "torch.distributed.tensor") if side in SIDES else []
+            if side not in given and more is not None:
+                comma = ", " if node.args or node.keywords else ""
+                yield from _made(file, node, Splice(end, end, f"{comma}{side}={value}"), *more)
+
+
+def _dict(file: SourceFile, node: ast.Dict, modules: Sequence[str]) -> Iterator[Rewrite]:
+    """An entry less, or one more for a module that has none."""
+    if not any(call_name(v) in STYLES for v in node.values):
+        return
+    names = [k.value for k in node.keys if isinstance(k, ast.Constant)]
+    spans = [
+        (file.span(k)[0] if k is not None else file.span(v)[0] - 2, file.span(v)[1])
+        for k, v in zip(node.keys, node.values, strict=True)
+    ]
+    for at, (start, end) in enumerate(spans):
+        if at + 1 < len(spans):
+            end = spans[at + 1][0]
+        elif at:
+            start = spans[at - 1][1]
+        yield from _made(file, node, Splice(start, end, ""))
+    last = spans[-1][1]
+    for module in modules:
+        for style in STYLES if module not in names else ():
+            more = _imported(file, style, "torch.distributed.tensor.parallel")
+            if more is not None:
+                yield from _made(file, node, Splice(last, last, f', "{module}": {style}()'), *more)
+
+
+def rules(given: Mapping[str, str], wrong: Sequence[str]) -> Iterator[dict[str, str]]:
+    """Rules of a plan of transformers, with one for a module of wrong gradients or one less."""
+    for name in dict.fromkeys(p.rpartition(".")[0] for p in wrong):
+        pattern = ".".join("*" if part.isdigit() else part for part in name.split("."))
+        for style in RULES:
+            if given.get(pattern) != style:
+                yield {**given, pattern: style}
+    for pattern in given:
+        yield {k: v for k, v in given.items() if k != pattern}

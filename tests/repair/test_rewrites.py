@@ -1,0 +1,94 @@
+"""Changes of source: what is tried first, and that nothing else of a file is touched."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from synthesis.repair.in_source import SourceFile, read_module
+from synthesis.repair.plan_entries import rules
+from synthesis.repair.rewrites import Hint, Module, Rewrite, rewrites
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "check"
+
+
+def tried(
+    text: dict[str, str], hint: Hint, wrong: tuple[str, ...] = (), finish: str = ""
+) -> list[Rewrite]:
+    """Changes of some files with one place at fault."""
+    files = {n: SourceFile(n, t, ast.parse(t)) for n, t in text.items()}
+    params = ("up.weight", "down.weight", "down.bias")
+    found = Module(files, {"dp": 2, "tp": 2}, params, wrong, bool(wrong), finish)
+    return rewrites(found, [hint])
+
+
+def test_files_of_a_module_are_those_that_it_imports() -> None:
+    assert list(read_module(EXAMPLES, "wrong.py")) == [
+        *("wrong.py", "parallel.py", "regions.py"),
+    ]
+
+
+def test_a_bias_within_a_sum_is_added_after_it() -> None:
+    files = {n: f.text for n, f in read_module(EXAMPLES, "wrong.py").items()}
+    first = tried(files, Hint("regions.py", 28, ("order",)))[:3]
+    lines = {f.text.replace(files[f.file], "") and f.tactic for f in first}
+    assert lines == {"order"}
+    assert any("y = Reduce.apply(y, self.group) + self.down.bias" in f.text for f in first)
+    assert all(len(f.text.splitlines()) == len(files[f.file].splitlines()) for f in first)
+
+
+BODY = """import torch.distributed as dist
+
+def finish(model):  # after the backward
+    dist.all_reduce(model.up.weight.grad,  group=model.group)
+    model.group = mesh.get_group("dp")
+"""
+
+
+@pytest.mark.parametrize(
+    ("hint", "expected"),
+    [
+        (("drop",), 'def finish(model):  # after the backward\n    model.group = mesh'),
+        (("reduce",), "model.up.weight.grad,  group=model.group, op=dist.ReduceOp.AVG)"),
+        (("group",), 'mesh.get_group("tp")'),
+        (("finish",), "for p in (model.down.bias,):\n        dist.all_reduce(p.grad, group=model"),
+    ],
+)
+def test_changes_of_one_line_leave_the_rest_as_it_is(hint: tuple[str, ...], expected: str) -> None:
+    first = tried({"a.py": BODY}, Hint("a.py", 4, hint), ("down.bias",), "finish")[:4]
+    found = [f for f in first if expected in f.text]
+    assert found, [f.text for f in first]
+    assert "# after the backward" in found[0].text
+
+
+PLAN = """from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
+
+PLAN = {"up": ColwiseParallel(), "down": ColwiseParallel()}
+"""
+
+
+def test_entries_of_a_plan() -> None:
+    texts = [r.text for r in tried({"a.py": PLAN}, Hint("b.py", 3, ("plan",)))]
+    assert any('"down": RowwiseParallel()' in t for t in texts)
+    assert any('PLAN = {"up": ColwiseParallel()}' in t for t in texts)
+    imported = [t for t in texts if "RowwiseParallel, SequenceParallel" in t]
+    assert imported
+    assert all(ast.parse(t) for t in texts)
+
+
+def test_rules_of_a_plan_are_by_pattern() -> None:
+    found = list(rules({"layers.*.up": "colwise"}, ["layers.3.up.weight"]))
+    assert {"layers.*.up": "rowwise"} in found
+    assert {} in found
+    assert all(set(r) <= {"layers.*.up"} for r in found)
+
+
+def test_nothing_is_changed_that_cannot_be_parsed() -> None:
+    file = SourceFile("a.py", "if x:\n    f(y)\n", ast.parse("if x:\n    f(y)\n"))
+    stmt = file.tree.body[0].body[0]  # pyright: ignore[reportAttributeAccessIssue]
+    gone = file.without(stmt)
+    assert gone is not None
+    assert file.spliced(gone) == "if x:\n    pass\n"
+    assert file.spliced(file.put(stmt, "f(")) is None
