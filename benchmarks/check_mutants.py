@@ -5,6 +5,8 @@ is true of it is found by running it: on gloo processes in float64, forward and 
 against one process. Rows are kept as they come; a run that was stopped goes on.
 """
 
+# pyright: basic
+
 from __future__ import annotations
 
 import argparse
@@ -111,7 +113,11 @@ BASES = (
     Base("torch_parallel.py", "sharded_and_split", "model.py:Trained", BOTH, rows=ROWS),
     Base("torch_parallel.py", "averaged", "model.py:Trained", DP, rows=ROWS),
     Base("dialects.py", "sequence_parallel", "dialects.py:Normed", TP, rows=("x=S(0)@tp",)),
-    Base("dialects.py", "split_output", "dialects.py:MLP", TP, rows=("x=S(0)@tp",)),
+    Base(
+        *("dialects.py", "split_output", "dialects.py:MLP", TP),
+        rows=("x=S(0)@tp",),
+        out=("*=S(0)@tp",),
+    ),
     Base(
         "dialects.py", "Wrapper", "dialects.py:LossMLP", DP, rows=ROWS, names=(("module.*", "*"),)
     ),

@@ -5,6 +5,8 @@ they are, so autograd functions have no typing rules of their own; modules that 
 left out. `--package` is the folder of the installed package, which no environment of ours has.
 """
 
+# pyright: basic
+
 from __future__ import annotations
 
 import argparse
@@ -22,7 +24,6 @@ from benchmarks.gloo_truth import _given, run
 from synthesis.frontends.torch.ranks.stated import layout_for, read_lines
 
 MODES = ("strict", "permissive")
-WITH_DTENSORS = ("tensor_parallel", "sharded", "sharded_and_split", "averaged", "sequence_parallel")
 
 
 def typed(base: Base, folder: Path, mode: str) -> str:
@@ -54,9 +55,8 @@ def _forward(base: Base, folder: Path, mode: str) -> None:
     with spmd.set_current_mesh(device), spmd.checker.typecheck(mode):
         for name, p in model.named_parameters():
             split = tuple(p.shape) != shapes[name.removeprefix("module.")]
-            spmd.assert_type(
-                p, {g: spmd.V if split and n == last else spmd.R for n, g in groups.items()}
-            )
+            kinds = {n: spmd.V if split and n == last else spmd.R for n in groups}
+            spmd.assert_type(p, {groups[n]: kind for n, kind in kinds.items()})
         given: dict[str, Any] = {}
         for key, value in _given(base).items():
             layout = layout_for(rows, key, value.shape, base.mesh)
@@ -66,13 +66,12 @@ def _forward(base: Base, folder: Path, mode: str) -> None:
             split = layout.sharded if layout else ()
             spmd.assert_type(x, {g: spmd.V if n in split else spmd.R for n, g in groups.items()})
             given[key] = x
-        kinds = [p.kind for p in inspect.signature(model.forward).parameters.values()]
-        y = model(*given.values()) if inspect.Parameter.VAR_POSITIONAL in kinds else model(**given)
+        takes = [p.kind for p in inspect.signature(model.forward).parameters.values()]
+        y = model(*given.values()) if inspect.Parameter.VAR_POSITIONAL in takes else model(**given)
         for value in y.values() if isinstance(y, dict) else [y]:
             split = {n for line in rows for n in base.mesh.names if f"@{n}" in line.text}
-            spmd.assert_type(
-                value, {g: spmd.V if n in split else spmd.R for n, g in groups.items()}
-            )
+            kinds = {n: spmd.V if n in split else spmd.R for n in groups}
+            spmd.assert_type(value, {groups[n]: kind for n, kind in kinds.items()})
 
 
 def main() -> int:
@@ -93,9 +92,8 @@ def main() -> int:
             folder = Path(scratch)
             copy_of(folder)
             whole = {m: typed(base, folder, m) for m in MODES}
-            print(
-                f"{base.label:34}", {m: said[:90] or "ok" for m, said in whole.items()}, flush=True
-            )
+            said = {m: text[:90] or "ok" for m, text in whole.items()}
+            print(f"{base.label:34}", said, flush=True)
             for mutant in mutants(base, folder):
                 row = rows.get(mutant.key(base))
                 if row is None:

@@ -1,5 +1,7 @@
 """What a parallel module computes: on gloo processes in float64, against one process."""
 
+# pyright: basic
+
 from __future__ import annotations
 
 import json
@@ -79,7 +81,7 @@ def run(work: Sequence[Callable[[], None]], out: Path) -> str:
 
 
 def _values(name: str, shape: Sequence[int]) -> np.ndarray:
-    g = np.random.default_rng(abs(hash(name)) % 2**32 if False else sum(map(ord, name)))
+    g = np.random.default_rng(sum(map(ord, name)))
     return g.standard_normal(tuple(shape))
 
 
@@ -129,8 +131,9 @@ def _one(base: Base, folder: Path, out: Path) -> None:
 
     from synthesis.frontends.torch.target import import_file
 
+    torch.set_default_dtype(torch.float64)
     file, _, name = base.against.partition(":")
-    model = getattr(import_file(folder / file), name)().double().train()
+    model = getattr(import_file(folder / file), name)().train()
     with torch.no_grad():
         for path, p in model.named_parameters():
             p.copy_(torch.from_numpy(_values(path, p.shape)))
@@ -143,14 +146,12 @@ def _one(base: Base, folder: Path, out: Path) -> None:
     got = _step(model, given, cotangent)
     got |= {f"grad {k}": p.grad for k, p in model.named_parameters()}
     shapes = {f"grad {k}": p.shape for k, p in model.named_parameters()}
-    np.savez(
-        out / "one.npz",
-        **{
-            k: v.numpy() if v is not None else np.zeros(shapes[k])
-            for k, v in got.items()
-            if v is not None or k in shapes
-        },
-    )
+    kept: Any = {
+        k: v.numpy() if v is not None else np.zeros(shapes[k])
+        for k, v in got.items()
+        if v is not None or k in shapes
+    }
+    np.savez(out / "one.npz", **kept)
 
 
 def _local(value: Any, like: Any = None) -> Any:
@@ -175,6 +176,7 @@ def _rank(base: Base, folder: Path, out: Path, placed: Sequence[Placed], rank: i
     from synthesis.frontends.torch.target import import_file
 
     torch.set_num_threads(1)
+    torch.set_default_dtype(torch.float64)
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     mesh = base.mesh
     dist.init_process_group(
@@ -193,7 +195,7 @@ def _rank(base: Base, folder: Path, out: Path, placed: Sequence[Placed], rank: i
     make = getattr(module, base.name)
     takes = inspect.signature(make).parameters
     model = make(**{k: v for k, v in offered.items() if k in takes})
-    model = model.double().train()
+    model.train()
     at = mesh.coords()[rank]
     layouts = {(p.kind, p.name): p.layout for p in placed}
     own: dict[str, Any] = {}

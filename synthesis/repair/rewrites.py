@@ -229,6 +229,8 @@ class _At:
                 first = value.elts[0] if isinstance(value, ast.Tuple) and value.elts else value
                 if isinstance(first, ast.Name):
                     yield from self.inserted(node, first.id, before=True)
+            case _:
+                pass
 
     def inserted(self, node: ast.stmt, name: str, *, before: bool) -> Iterator[Rewrite]:
         """A reduction of what a statement makes or gives back."""
