@@ -50,7 +50,7 @@ def finish(model):  # after the backward
 @pytest.mark.parametrize(
     ("hint", "expected"),
     [
-        (("drop",), 'def finish(model):  # after the backward\n    model.group = mesh'),
+        (("drop",), "def finish(model):  # after the backward\n    model.group = mesh"),
         (("reduce",), "model.up.weight.grad,  group=model.group, op=dist.ReduceOp.AVG)"),
         (("group",), 'mesh.get_group("tp")'),
         (("finish",), "for p in (model.down.bias,):\n        dist.all_reduce(p.grad, group=model"),
