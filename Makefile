@@ -82,6 +82,21 @@ check-zoo: $(OK)  ## the tensor-parallel plans that transformers publishes; goes
 check-mutants: $(OK)  ## faults in the source of parallel modules: found, repaired, against gloo runs; goes on where it was stopped
 	$(BIN)/python -m benchmarks.check_mutants
 
+PUBLISHED := bench/published
+PACKAGES  := fairscale==0.4.13 megatron-core==0.16.1 yunchang==0.6.4
+
+$(PUBLISHED)/.ok: $(OK)
+	@$(BIN)/python -m venv --without-pip $(PUBLISHED)
+	@site="import sysconfig; print(sysconfig.get_path('purelib'))"; \
+	  echo "import site; site.addsitedir('$$($(BIN)/python -c "$$site")')" \
+	  > "$$($(PUBLISHED)/bin/python -c "$$site")/project.pth"
+	@$(PUBLISHED)/bin/python -m pip install -qq --disable-pip-version-check --no-deps $(PACKAGES)
+	@touch $@
+
+.PHONY: check-published
+check-published: $(PUBLISHED)/.ok  ## parallel code of published packages and its wrong twins, a verdict each
+	$(PUBLISHED)/bin/python -m benchmarks.published_code
+
 .PHONY: bugs
 bugs: $(OK)  ## the 14 bugs of the TrainVerify artifact, in a whole step of Llama 3 8B
 	$(BIN)/python -m benchmarks.artifact_bugs

@@ -24,7 +24,9 @@ class Asked:
     against: Annotated[
         str,
         typer.Option(
-            metavar="MODEL", help="model.py:Name, the one-device model; hf:Class is its own."
+            metavar="MODEL",
+            help="model.py:Name, the one-device model; same@1, TARGET on one rank; hf:Class is "
+            "its own.",
         ),
     ] = ""
     tp_plan: Annotated[
@@ -87,6 +89,16 @@ class Asked:
             help="Of TARGET's file, called with the module after the backward: reduces gradients.",
         ),
     ] = ""
+    op: Annotated[
+        list[str],
+        typer.Option(
+            metavar="OP=COLLECTIVE@MESH_DIM",
+            help="A custom op that is to be taken for a collective: vllm.all_reduce=all_reduce@tp.",
+        ),
+    ] = field(default_factory=list[str])
+    device_free: Annotated[
+        bool, typer.Option("--device-free", help="Let the CPU answer calls for a CUDA device.")
+    ] = False
     mode: Annotated[
         str,
         typer.Option(metavar="train|eval", help="Check one mode of the modules; by default both."),

@@ -35,6 +35,9 @@ from verifier.kernel.program.types import Mesh
 from verifier.text.parser import to_text
 from verifier.verdict import Proof
 
+ALONE = "same@1"
+"""In place of a model: the target itself, on one rank."""
+
 
 def run_check(run: Run, asked: Asked) -> Outcome:
     """Trace, join, state the contract, decide, and look for a mend.
@@ -199,7 +202,7 @@ def _request(asked: Asked, mesh: Mesh, stated: Statements) -> RanksRequest:
         raise InputError("--write writes what --repair finds", where="--write", hint="add --repair")
     return RanksRequest(
         asked.target,
-        asked.against or asked.target,
+        asked.target if asked.against in ("", ALONE) else asked.against,
         mesh,
         config,
         tuple(InputSpec.parse(text) for text in asked.inputs),
@@ -212,6 +215,9 @@ def _request(asked: Asked, mesh: Mesh, stated: Statements) -> RanksRequest:
         asked.after_backward,
         _tp_plan(asked.tp_plan or "auto") if library else "",
         _modes(asked.mode),
+        alone=asked.against == ALONE,
+        device_free=asked.device_free,
+        meanings=tuple(asked.op),
     )
 
 

@@ -9,6 +9,12 @@ offset <= ids < offset + size, and `size` the extent looked into:
     put_along(where(inside, g, 0), J, size)  = put_along(g, ids, size, offset)
     index_add(where(inside, g, 0), J, size)  = index_add(g, ids, size, offset)
 
+An index below 0 counts from the end, which inside of a window none does. A cross entropy of split
+rows takes from one entry of each row, at a place I, what a mask says:
+
+    where(put_along(1, I) > 0, put_along(take_along(x, I) - c, I), x) = x - put_along(c, I)
+    1 - cast(mask)                                                    = where(mask, 0, 1)
+
 Each holds for all values; a pattern that does not match exactly is left as it is.
 """
 
@@ -41,8 +47,50 @@ class Window:
 
 def read_windows(program: Program) -> Program:
     """The program with its masked lookups written with `offset`."""
+    program = rewrite(program, {"where": _changed_entries, "add_scalar": _complement})
     patterns = {"where": _masked_lookup, "put_along": _masked_put, "index_add": _masked_add}
     return rewrite(program, patterns)
+
+
+def _complement(r: Rewriting, node: Node) -> str | None:
+    """1 - cast(mask)."""
+    less = r.made(node.inputs[0], "neg")
+    cast = r.made(less.inputs[0], "cast") if less is not None else None
+    kind = r.type(node.outputs[0])
+    if cast is None or node.attrs["value"] != 1 or r.type(cast.inputs[0]).dtype != "bool":
+        return None
+    zero, one = (r.add("full", shape=(), value=Fraction(v), dtype=kind.dtype) for v in (0, 1))
+    return r.add("where", cast.inputs[0], zero, r.add("expand", one, shape=kind.shape))
+
+
+def _changed_entries(r: Rewriting, node: Node) -> str | None:
+    """A matrix of which one entry of each row is less by something."""
+    hit, put, x = node.inputs
+    above, into = r.made(hit, "gt"), r.made(put, "put_along")
+    hits = r.made(above.inputs[0], "put_along") if above is not None else None
+    if above is None or into is None or hits is None or r.number(above.inputs[1]) != 0:
+        return None
+    change = r.made(r.through(into.inputs[0], "reshape"), "sub")
+    found = r.made(r.through(change.inputs[0], "reshape"), "take_along") if change else None
+    lines, dim = r.type(into.inputs[1]).shape, into.number("dim")
+    fits = (
+        found is not None
+        and found.inputs == (x, into.inputs[1])
+        and hits.inputs[1] == into.inputs[1]
+        and r.number(hits.inputs[0]) == 1
+        and all(n.number("dim") == dim and not n.attrs.get("offset", 0) for n in (hits, found))
+        and not into.attrs.get("offset", 0)
+        and hits.attrs["size"] == into.attrs["size"]
+        and lines[dim] == 1
+        and r.type(x).shape == r.type(put).shape == r.type(hit).shape
+    )
+    if not fits or change is None:
+        return None
+    less = change.inputs[1]
+    if r.type(less).shape != r.type(change.outputs[0]).shape:
+        less = r.add("expand", less, shape=r.type(change.outputs[0]).shape)
+    less = r.reshape(less, lines)
+    return r.add("sub", x, r.add("put_along", less, into.inputs[1], **into.attrs))
 
 
 def _integer(value: Fraction | None) -> int | None:
@@ -51,17 +99,18 @@ def _integer(value: Fraction | None) -> int | None:
 
 def _shifted(r: Rewriting, name: str) -> tuple[str, int]:
     """`ids, offset` of a value that is ids - offset."""
-    offset = 0
+    offset, name = 0, r.through(name, "reshape")
     while (node := r.made(name, "add_scalar")) and not r.type(name).is_float:
         step = _integer(Fraction(str(node.attrs["value"])))
         if step is None:
             break
-        name, offset = node.inputs[0], offset - step
+        name, offset = r.through(node.inputs[0], "reshape"), offset - step
     return name, offset
 
 
 def _window(r: Rewriting, name: str, holds: bool = True) -> Window | None:
     """The window in which a mask of integers holds, or outside of which; one side may be open."""
+    name = r.through(name, "reshape")
     node = r.node(name)
     if node is None:
         return None
@@ -93,6 +142,7 @@ def _kept(r: Rewriting, node: Node) -> tuple[str, Window, str] | None:
 
 def _place(r: Rewriting, name: str) -> Window:
     """What an index is inside of some window."""
+    name = r.through(name, "reshape")
     node = r.node(name)
     if node is not None and node.op in ("maximum", "minimum"):
         limit = _integer(r.number(node.inputs[1]))
@@ -102,9 +152,13 @@ def _place(r: Rewriting, name: str) -> Window:
             if node.op == "maximum":
                 return replace(inner, low=max(inner.low, limit))
             return replace(inner, high=min(inner.high, limit + 1))
-    if node is not None and node.op == "where" and r.number(node.inputs[1]) is not None:
-        inner = _place(r, node.inputs[2]).within(_window(r, node.inputs[0], False))
-        if inner is not None:
+    if node is not None and node.op == "where":
+        mask, masked, others = node.inputs
+        below, inner = r.made(mask, "lt"), _place(r, others)
+        if below is not None and below.inputs[0] == others and r.number(below.inputs[1]) == 0:
+            return replace(inner, low=max(inner.low, inner.offset))
+        inner = inner.within(_window(r, mask, False))
+        if inner is not None and r.number(masked) is not None:
             return inner
     ids, offset = _shifted(r, name)
     return Window(ids, offset=offset)
@@ -115,7 +169,7 @@ def _agrees(r: Rewriting, window: Window, index: str, size: int) -> Window | Non
     place = _place(r, index)
     fits = (
         window.ids == place.ids
-        and r.type(place.ids).shape == r.type(index).shape
+        and r.type(place.ids).size == r.type(index).size
         and (window.low, window.high) == (place.offset, place.offset + size)
         and place.low <= window.low
         and window.high <= place.high

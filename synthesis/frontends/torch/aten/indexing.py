@@ -157,11 +157,11 @@ def topk(
 @aten("max.dim", "min.dim")
 def max_dim(e: Emit, x: str, dim: int, keepdim: bool = False) -> tuple[str, str]:
     """Values, and where the first of them stand."""
-    dim = e.dim(x, dim)
+    dim, shape = e.dim(x, dim), e.result[0].shape
     ids = e.add("topk_index", x if e.op == "max" else e.add("neg", x), k=1, dim=dim)
-    kept = e.add("take_along", x, ids, dim=dim)
-    shape = e.result[0].shape
-    return e.reshape(kept, shape), e.reshape(ids, shape)
+    if e.op == "max" and e.type(x).is_float:
+        return e.add("amax", x, dims=(dim,), keepdim=keepdim), e.reshape(ids, shape)
+    return e.reshape(e.add("take_along", x, ids, dim=dim), shape), e.reshape(ids, shape)
 
 
 @aten("argmax.default", "argmin.default")

@@ -17,7 +17,44 @@ from verifier.kernel.program.program import Node, Program
 
 def one_by_one(program: Program) -> Program:
     """The program with every part of a bucket that is read sent on its own, as the tensor it is."""
-    return rewrite(rewrite(program, {"slice": _part}), {"reshape": _whole})
+    narrow = rewrite(program, {"slice": _narrowed})
+    return rewrite(rewrite(narrow, {"slice": _part}), {"reshape": _whole})
+
+
+def _narrowed(r: Rewriting, node: Node) -> str | None:
+    """A part of one operand of a join: what is written into a bucket piece by piece."""
+    dim, start, stop = node.number("dim"), node.number("start"), node.number("stop")
+    value, through = node.inputs[0], False
+    while node.attrs["step"] == 1 and start < stop:
+        made = r.made(value, "concat", "slice")
+        if made is None or made.attrs["dim"] != dim:
+            break
+        if made.op == "slice":
+            if made.attrs["step"] != 1:
+                break
+            value, at = made.inputs[0], -made.number("start")
+        else:
+            found = _holding(r, made, dim, start, stop)
+            if found is None:
+                break
+            (value, at), through = found, True
+        start, stop = start - at, stop - at
+    if not through:
+        return None
+    if (start, stop) == (0, r.type(value).shape[dim]):
+        return value
+    return r.add("slice", value, dim=dim, start=start, stop=stop, step=1)
+
+
+def _holding(r: Rewriting, join: Node, dim: int, start: int, stop: int) -> tuple[str, int] | None:
+    """The operand of a join that all these entries are of, and where it begins."""
+    at = 0
+    for value in join.inputs:
+        extent = r.type(value).shape[dim]
+        if at <= start and stop <= at + extent:
+            return value, at
+        at += extent
+    return None
 
 
 def _whole(r: Rewriting, node: Node) -> str | None:

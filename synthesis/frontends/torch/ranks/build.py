@@ -104,9 +104,11 @@ def build(
     offered: Mapping[str, Any],
     places: Places,
     tp_plan: str | Mapping[str, str] = "",
+    against: str = "",
 ) -> Built:
     """Import the file and build the module, its parameters without memory. A class of transformers
-    is built of its config, and on ranks made parallel by its plan.
+    is built of its config, and on ranks made parallel by its plan. A function that takes a `model`
+    is given the one that it is checked `against`; if it returns None, it has changed that.
 
     Raises:
         CaptureError: no such name, arguments that do not fit, no module, a module that holds what
@@ -128,9 +130,20 @@ def build(
                 file=path.name,
                 hint=f"it has {', '.join(near) or 'neither'}",
             )
-        kwargs, used = _arguments(factory, dict(config), offered, path.name)
+        whole = _whole(factory, config, against)
+        kwargs, used = _arguments(
+            factory, dict(config), {**offered, **({"model": None} if whole else {})}, path.name
+        )
         mode = fake_mode()
-        model, moved = _made(lambda: factory(**kwargs), mode)
+
+        def make() -> Any:
+            if whole is None:
+                return factory(**kwargs)
+            given = whole()
+            changed = factory(**{**kwargs, "model": given})
+            return given if changed is None else changed
+
+        model, moved = _made(make, mode)
     if isinstance(model, SCHEDULE):
         model = Pipeline(model)
     if not isinstance(model, nn.Module):
@@ -154,6 +167,18 @@ def build(
         result_names=returned_names(type(model).forward),
     )
     return Built(model, found, used, mode)
+
+
+def _whole(factory: Any, config: Mapping[str, Any], against: str) -> Callable[[], Any] | None:
+    """What makes the model of one device, for a function that takes it."""
+    if not against or "model" in config or "model" not in inspect.signature(factory).parameters:
+        return None
+    file, name = split_target(against)
+    if file == "hf":
+        return library(name, dict(config), {}).build
+    kind = getattr(import_file(Path(file)), name)
+    kwargs, _ = _arguments(kind, dict(config), {}, Path(file).name)
+    return lambda: kind(**kwargs)
 
 
 def _of_library(

@@ -32,6 +32,7 @@ from synthesis.frontends.torch.errors import CaptureError
 from synthesis.frontends.torch.ranks.changing import CHANGING, COVERED, Call
 from synthesis.frontends.torch.ranks.draws import Draws
 from synthesis.frontends.torch.ranks.groups import dims_of, slices
+from synthesis.frontends.torch.ranks.meanings import Meaning
 from synthesis.frontends.torch.ranks.places import Places
 from synthesis.frontends.torch.ranks.result import Event
 from synthesis.frontends.torch.ranks.sharded import OPS as SHARDED_OPS
@@ -127,6 +128,8 @@ class Seen:
     """What the rank starts and waits for, in order."""
     opened: dict[str, None] = field(default_factory=dict[str, None])
     """Custom ops whose bodies were run."""
+    trusted: dict[str, None] = field(default_factory=dict[str, None])
+    """Custom ops that are taken to be what they are said to be."""
     raw: dict[tuple[str, int], str] = field(default_factory=dict[tuple[str, int], str])
     """Calls that change a tensor with a gradient behind autograd's back: place -> what."""
 
@@ -143,13 +146,22 @@ class Watch(TorchDispatchMode):
     """One rank of a mesh. Raises CaptureError at what it cannot follow, with the user's line."""
 
     def __init__(
-        self, rank: int, mesh: Mesh, places: Places, seen: Seen, draws: Draws | None = None
+        self,
+        rank: int,
+        mesh: Mesh,
+        places: Places,
+        seen: Seen,
+        draws: Draws | None = None,
+        meanings: Mapping[str, tuple[Meaning, Any]] | None = None,
     ) -> None:
         super().__init__()
+        self.meanings = meanings or {}
         self.rank, self.mesh, self.places, self.seen = rank, mesh, places, seen
         self.draws = draws or Draws(())
         self.backward = False
         self.modules: list[tuple[str, str]] = []
+        self.attributes: dict[int, str] = {}
+        """Tensors that modules hold as plain attributes, by their storage."""
         self.lines: dict[int, str] = {}
         """For each op that autograd noted, by its number: the line that called it."""
         self.owners: dict[int, tuple[str, str]] = {}
@@ -181,6 +193,11 @@ class Watch(TorchDispatchMode):
             self.seen.opened[f"{func.namespace}::{func._opname}"] = None
             with self:
                 return func._op_dk(body, *args, **kwargs)
+        said, group = self.meanings.get(f"{func.namespace}.{func._opname}", (None, None))
+        if said is not None and group is not None:
+            self.seen.trusted[said.op] = None
+            with self:
+                return said.run(args[0], group)
         if func is torch.ops.aten.as_strided.default and not kwargs:
             return as_view(*args)
         if func is torch.ops.aten._foreach_copy_.default:
@@ -194,8 +211,22 @@ class Watch(TorchDispatchMode):
         if func.namespace in (_FUNCTIONAL, "_dtensor"):
             return self._functional(func, args, kwargs)
         if func._schema.is_mutable:
-            self.seen.written += [storage(t) for t in _written(func, args, kwargs)]
+            written = _written(func, args, kwargs)
+            self._kept(written)
+            self.seen.written += [storage(t) for t in written]
         return func(*args, **kwargs)
+
+    def _kept(self, written: list[torch.Tensor]) -> None:
+        """Refuse a write into a tensor that is neither made in forward nor a part of the state."""
+        for t in written:
+            name = "" if isinstance(t, FakeTensor) else self.attributes.get(storage(t)._cdata, "")
+            if name:
+                raise self.fail(
+                    f"{name} is written and is neither parameter nor buffer: a second call would "
+                    "read what the first wrote",
+                    "check the forward without it, as training runs it: a cache of keys and "
+                    "values, say",
+                )
 
     # Where an op comes from.
 
@@ -458,6 +489,10 @@ class Watch(TorchDispatchMode):
         """Note the module in which each op of the forward runs."""
         hooks: list[Any] = []
         for path, module in model.named_modules():
+            held = ((k, v) for k, v in vars(module).items() if isinstance(v, torch.Tensor))
+            self.attributes |= {
+                storage(v)._cdata: ".".join(filter(None, (path, k))) for k, v in held
+            }
 
             def enter(m: Any, args: Any, path: str = path) -> None:
                 self.modules.append((path, type(m).__name__))

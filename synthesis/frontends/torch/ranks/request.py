@@ -49,6 +49,12 @@ class RanksRequest:
     override it, module or parameter pattern -> style."""
     modes: tuple[str, ...] = MODES
     """Those of `MODES` in which both must compute the same."""
+    alone: bool = False
+    """Whether the model is the target itself, on one rank."""
+    device_free: bool = False
+    """Whether calls that ask for a CUDA device are answered by the CPU."""
+    meanings: tuple[str, ...] = ()
+    """Custom ops that are collectives: `vllm.all_reduce=all_reduce@tp`."""
     limits: Limits = field(default_factory=Limits)
 
     def to_json(self) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import os
 import random
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +32,11 @@ from synthesis.frontends.torch.range_fold import in_declared_range
 from synthesis.frontends.torch.ranks import build as building, modes
 from synthesis.frontends.torch.ranks.averaging import DistributedDataParallel
 from synthesis.frontends.torch.ranks.collectives import Seen, Watch
+from synthesis.frontends.torch.ranks.device_free import answer_by_cpu
 from synthesis.frontends.torch.ranks.draws import Draws, drawn_inputs
 from synthesis.frontends.torch.ranks.dtensors import layout_of, local, real_meshes
 from synthesis.frontends.torch.ranks.lowering import TALKING, joined_form, lower_rank
+from synthesis.frontends.torch.ranks.meanings import Meaning
 from synthesis.frontends.torch.ranks.pairing import (
     argument_names,
     pair_draws,
@@ -198,7 +200,10 @@ def _own_numbers() -> None:
 def _one(request: RanksRequest, mode: str, others: Sequence[str]) -> Side:
     """The model on one device."""
     places = Places(_root(request.against))
-    built = building.build(request.against, request.config, {}, places)
+    answered = answer_by_cpu() if request.device_free else {}
+    alone = Mesh(tuple((n, 1) for n in request.mesh.names))
+    offered = building.join_world(alone, 0) if request.alone else {}
+    built = building.build(request.against, request.config, offered, places)
     model = built.model
     asked = CaptureRequest(
         request.against, inputs=request.inputs, batch=request.batch, seq=request.seq
@@ -211,7 +216,10 @@ def _one(request: RanksRequest, mode: str, others: Sequence[str]) -> Side:
                 hint=f"it has {', '.join(s.name for s in specs)}",
             )
     names = argument_names(type(model).forward)
-    side = _Module(request, built, specs, 0, NO_MESH, places, {n: n for n in names})
+    given = {n: n for n in names}
+    if request.alone:
+        given = pair_names_of_arguments([s.name for s in specs], type(model))
+    side = _Module(request, built, specs, 0, NO_MESH, places, given, answered=answered)
     twice, buffers = _followed(side, mode, others)
     canonical = _ties(model)
     draws = twice.order.watch.draws.made
@@ -265,8 +273,10 @@ def _rank(
     one = load(Told, (folder / f"{ONE}.json").read_text())
     mesh = request.mesh
     places = Places(_root(request.target))
+    answered = answer_by_cpu() if request.device_free else {}
     offered = building.join_world(mesh, rank)
-    built = building.build(request.target, request.config, offered, places, request.tp_plan)
+    whole = "" if request.alone else request.against
+    built = building.build(request.target, request.config, offered, places, request.tp_plan, whole)
     model = built.model
     pipeline = model if isinstance(model, Pipeline) else None
     if pipeline is not None:
@@ -288,8 +298,14 @@ def _rank(
                 hint="--after-backward names a function of the parallel module's file that takes "
                 "the module",
             )
-    side = _Module(request, built, tuple(specs), rank, mesh, places, arguments, after)
+    said = {
+        m.op: (m, offered.get(f"{m.mesh_dim}_group")) for m in map(Meaning.read, request.meanings)
+    }
+    side = _Module(
+        request, built, tuple(specs), rank, mesh, places, arguments, after, answered, said
+    )
     twice, buffers = _followed(side, mode, others)
+    _all_met(said, twice.order.watch.seen)
     followed = twice.followed
     ties = _ties(model)
     own = [n for n, _ in model.named_parameters()]
@@ -323,6 +339,20 @@ def _rank(
     )
 
 
+def _all_met(said: Mapping[str, tuple[Meaning, Any]], seen: Seen) -> None:
+    """Raises CaptureError for a meaning of an op that nobody calls, or that has a body."""
+    for name, (meaning, group) in said.items():
+        if group is None:
+            raise CaptureError(f"--op {name}: the mesh has no dim {meaning.mesh_dim}")
+        if name.replace(".", "::") in seen.opened:
+            raise CaptureError(
+                f"--op {name}: it has a body in Python, which is what it does",
+                hint="leave --op out",
+            )
+        if name not in seen.trusted:
+            raise CaptureError(f"--op {name}: no op of this name is called")
+
+
 @dataclass(frozen=True)
 class _Module:
     """A module with what it is traced on: the model on one device, or a rank of the other."""
@@ -335,6 +365,12 @@ class _Module:
     places: Places
     arguments: dict[str, str]
     after: Any = None
+    answered: Mapping[str, None] = field(default_factory=dict[str, None])
+    """Calls for a device that the CPU answered."""
+    meanings: Mapping[str, tuple[Meaning, Any]] = field(
+        default_factory=dict[str, tuple[Meaning, Any]]
+    )
+    """By the name of an op: the collective that it is said to be, and its group."""
 
 
 def _followed(
@@ -361,7 +397,7 @@ def _followed(
                 call,
                 inputs,
                 side.built.target.result_names,
-                Watch(side.rank, side.mesh, side.places, Seen(), Draws(taken)),
+                Watch(side.rank, side.mesh, side.places, Seen(), Draws(taken), side.meanings),
                 request.gradients and mode != INFERENCE,
                 tuple(inputs) if isinstance(model, Pipeline) else request.no_grad,
                 side.after,
@@ -411,6 +447,12 @@ def _lowered(
     notes += precisions(model)
     for name in watch.seen.opened:
         notes.append(f"The custom op {name} computes what its body in Python does.")
+    for name in watch.seen.trusted:
+        notes.append(f"The custom op {name} is taken to be {side.meanings[name][0]}.")
+    if side.answered:
+        notes.append(f"Answered by the CPU: {', '.join(sorted(side.answered))}.")
+    if side.request.alone and whole is None:
+        notes.append("The model is the parallel module itself, on one rank.")
     if lowered.infinite:
         notes.append("Infinite constants (masks) are written as plus or minus 2^200.")
     params = {canonical.get(n, n): p for n, p in model.named_parameters()}
