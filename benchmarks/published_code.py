@@ -88,7 +88,6 @@ RIGHT = (
     Row("experts by all_to_all", "experts.py:SplitExperts", "Experts", EP + SUMMED),
 )  # fmt: skip
 WRONG = (
-    Row("the input is taken to be whole", "torch_examples.py:not_gathered", "Toy", ROWS, "refuted"),
     Row("gradients are added up", "torch_examples.py:summed", "Trained",
         PART, "refuted"),
     Row("the pipeline's loss is not divided", f"{PIPELINE}:not_divided", "Model",

@@ -42,15 +42,6 @@ def sequence_parallel(model, mesh):
     parallelize_module(model, mesh, plan)
 
 
-def not_gathered(model, mesh):
-    """The input is taken to be whole, and is a part of the rows."""
-    plan = {
-        "in_proj": ColwiseParallel(),  # fault
-        "out_proj": RowwiseParallel(output_layouts=Shard(0)),
-    }
-    parallelize_module(model, mesh, plan)
-
-
 class Layer(nn.Module):
     def __init__(self, hidden=8, heads=2):
         super().__init__()

@@ -97,6 +97,40 @@ def test_masked_lookups_read_as_windows_on_every_rank(make: Any, rank: int) -> N
         same(on_one, read, numbers(on_one, rng))
 
 
+def softmax_less_labels(rank: int) -> Program:
+    """What the backward of a cross entropy of split rows does, as fairscale and Megatron do."""
+    b = Builder("backward")
+    ids = b.input("ids", TensorType((2, 3), "i64"))
+    x = b.input("x", TensorType((6, ROWS), "f32"))
+    far = b.add("lt", ids, number(b, rank * ROWS))
+    outside = b.add("logical_or", far, b.add("ge", ids, number(b, (rank + 1) * ROWS)))
+    local = b.add("add_scalar", ids, value=Fraction(-rank * ROWS))
+    flat = b.add("reshape", b.add("where", outside, number(b, 0), local), shape=(6,))
+    below = b.add("lt", flat, number(b, 0))
+    line = b.add("where", below, b.add("add_scalar", flat, value=Fraction(ROWS)), flat)
+    line = b.add("reshape", line, shape=(6, 1))
+    mask = b.add("cast", b.add("reshape", outside, shape=(6,)), dtype="f32")
+    less = b.add("add_scalar", b.add("neg", mask), value=Fraction(1))
+    found = b.add("reshape", b.add("take_along", x, line, dim=1), shape=(6,))
+    put = b.add("reshape", b.add("sub", found, less), shape=(6, 1))
+    put = b.add("put_along", put, line, dim=1, size=ROWS)
+    ones = b.add("full", shape=(6, 1), value=Fraction(1), dtype="i64")
+    hit = b.add("gt", b.add("put_along", ones, line, dim=1, size=ROWS), number(b, 0))
+    b.output(b.add("where", hit, put, x), "output", "y")
+    return b.build()
+
+
+@pytest.mark.parametrize("rank", range(RANKS))
+def test_an_entry_of_each_row_that_a_mask_makes_less(rank: int) -> None:
+    program = softmax_less_labels(rank)
+    read = read_windows(program)
+    (put,) = [n for n in read.nodes if n.op == "put_along"]
+    assert put.attrs["offset"] == rank * ROWS
+    rng = np.random.default_rng(rank)
+    for _ in range(5):
+        same(program, read, numbers(program, rng))
+
+
 @pytest.mark.parametrize(
     "program", [embedding(1, ROWS - 1), embedding(1, ROWS + 1), entry(1, ROWS - 1)]
 )
