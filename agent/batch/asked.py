@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -59,6 +59,20 @@ class Asked:
     workers: Annotated[
         int | None,
         typer.Option("--jobs", "-j", min=1, metavar="N", help="Jobs at once: cores, at most 4."),
+    ] = None
+    executor: Annotated[
+        Literal["local", "ray"],
+        typer.Option(help="Processes of this machine, or tasks of a Ray cluster."),
+    ] = "local"
+    address: Annotated[
+        str | None,
+        typer.Option(help="Of a Ray cluster, or auto; without it one is started here."),
+    ] = None
+    cpus: Annotated[
+        float, typer.Option(min=0.1, metavar="N", help="CPUs that a job takes of a Ray node.")
+    ] = 1.0
+    ram: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Memory that a job takes of a Ray node: 4GB.")
     ] = None
     timeout: Annotated[
         float | None, typer.Option(min=0.1, metavar="S", help="Seconds that one job may take.")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 
 from agent import events, outdir
-from agent.batch import expand, keys, pool, rows, summary
+from agent.batch import cluster, expand, keys, processes, rows, summary
 from agent.batch.asked import Asked
 from agent.batch.folder import Folder, check, held
 from agent.batch.jobs import asked
@@ -16,12 +16,15 @@ from agent.batch.rows import Row
 from agent.batch.worker import Order
 from agent.errors import Exit, InputError
 from agent.run import Outcome, Run
+from synthesis.constraints import read_bytes
 
 AT_ONCE = 4
 """Jobs at once where it is not said: captures of large models take gigabytes."""
 
 
-def batch(run: Run, what: Asked, start: Callable[[Task], Sequence[str]] = pool.command) -> Outcome:
+def batch(
+    run: Run, what: Asked, start: Callable[[Task], Sequence[str]] = processes.command
+) -> Outcome:
     """Run every job that was selected and is not done. `start` is how a process is started.
 
     Raises:
@@ -38,19 +41,34 @@ def batch(run: Run, what: Asked, start: Callable[[Task], Sequence[str]] = pool.c
         progress = Progress(run, what, folder, planned)
         for name in folder.strangers(p.job.name for p in planned):
             run.warn(f"jobs/{name} is of no job of this batch; it is left as it is")
-        left = begin(progress)
-        workers = what.workers or min(AT_ONCE, cores())
 
         def fresh(task: Task) -> Sequence[str]:
             outdir.discard(folder.job(task.name))
             folder.forget(task.name)
             return start(task)
 
+        pool = workers(what, folder, fresh, lock)
         try:
-            stopped = work(progress, left, Pool(workers, fresh, (lock,), pool.GRACE_S))
+            stopped = work(progress, begin(progress), pool)
         except KeyboardInterrupt:
             return interrupted(progress)
+        finally:
+            pool.executor.end_all()
         return finished(progress, progress.write(complete=not stopped), stopped)
+
+
+def workers(what: Asked, folder: Folder, start: Callable[[Task], Sequence[str]], lock: int) -> Pool:
+    """Where jobs run, and how many at once.
+
+    Raises:
+        InputError: a Ray cluster that cannot be used.
+    """
+    if what.executor == "local":
+        here = processes.Processes(start, (lock,), processes.GRACE_S)
+        return Pool(what.workers or min(AT_ONCE, cores()), here)
+    needs = what.cpus, 0 if what.ram is None else read_bytes(what.ram)
+    there = cluster.joined(what.address, needs, start, lambda n: str(folder.job(n)), (lock,))
+    return Pool(what.workers or there.size.cpus, there)
 
 
 def cores() -> int:
@@ -124,12 +142,12 @@ def begin(progress: Progress) -> list[Planned]:
     return left
 
 
-def work(progress: Progress, left: Sequence[Planned], workers: Pool) -> str:
+def work(progress: Progress, left: Sequence[Planned], pool: Pool) -> str:
     """Run jobs; why it stopped before the last of them, or nothing."""
     by_name = {p.job.name: p for p in left}
     tasks = [_task(progress.folder, planned) for planned in left]
     with progress.run.phase("jobs") as phase:
-        with closing(workers.run(tasks)) as happenings:
+        with closing(pool.run(tasks)) as happenings:
             for happening in happenings:
                 if not isinstance(happening, Ended):
                     _, task, at = happening
@@ -146,7 +164,7 @@ def work(progress: Progress, left: Sequence[Planned], workers: Pool) -> str:
         tally = Counter(progress.rows[name].status for name in by_name)
         phase.summary = ", ".join(f"{n} {status}" for status, n in tally.items())
         phase.summary = phase.summary or "nothing left to do"
-    return ""
+    return pool.executor.lost
 
 
 def _task(folder: Folder, planned: Planned) -> Task:

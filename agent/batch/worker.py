@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from pydantic import BaseModel
@@ -17,6 +18,8 @@ from agent.batch.jobs import Job, asked
 from agent.batch.shelf import shelved
 from agent.run import Outcome, Run, conduct
 
+PLACE = "SHARDPROOF_BATCH_PLACE"
+"""Set on a node of a cluster: the folder that a job writes to and finds captured models in."""
 LAST_WORDS_S = 5.0
 """Seconds in which a job that was told to end can clean up."""
 
@@ -35,19 +38,24 @@ class Order(BaseModel, frozen=True, extra="forbid"):
 
 def perform(order: Order) -> int:
     """Do the job. Returns the exit code of `parallelize`."""
-    job, out = order.job, Path(order.out)
-    place = Path(order.shelf) / order.model
+    job, out, shelf = order.job, Path(order.out), Path(order.shelf)
+    elsewhere = os.environ.get(PLACE)
+    if elsewhere is not None:
+        out, shelf = Path(elsewhere) / "out" / job.name, Path(elsewhere) / "models"
+    place = shelf / order.model
 
     def work(run: Run) -> Outcome:
         from agent import pipeline
         from agent.translation import command
 
-        what = asked(job, out, order.inputs)
+        what = replace(asked(job, Path(order.out), order.inputs), out=out)
         if job.translation is not None:
             return command.either(run, what, Path(job.translation))
         return pipeline.parallelize(run, what, lambda r, q: shelved(r, q, place))
 
-    return conduct("parallelize", job.arguments(out), work, json=True, timeout=job.timeout)
+    return conduct(
+        "parallelize", job.arguments(Path(order.out)), work, json=True, timeout=job.timeout
+    )
 
 
 def _end_with_the_batch() -> None:

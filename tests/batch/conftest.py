@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -95,7 +94,6 @@ class Lab:
         return subprocess.Popen(
             [sys.executable, "-m", "tests.batch.driver", str(manifest), str(self.out), *words],
             cwd=ROOT,
-            env={**os.environ, "FAKE_RUNS": str(self.folder / "started")},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -108,6 +106,5 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
     (tmp_path / "m.py").write_text("class M: ...\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(keys, "ours", lambda: {"version": "fixed"})
-    monkeypatch.setenv("FAKE_RUNS", str(tmp_path / "started"))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     return Lab(tmp_path, monkeypatch)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from agent.batch import command, keys
 from agent.batch.pool import Task
@@ -22,7 +23,10 @@ def main() -> int:
     keys.ours = lambda: {"version": "fixed"}  # others may edit this program meanwhile
 
     def work(run: Run) -> Outcome:
-        asked = command.Asked([manifest], Path(out), workers=2, resume="--resume" in words)
+        where: dict[str, Any] = {"workers": 2}
+        if "--ray" in words:
+            where = {"workers": 4, "executor": "ray", "address": words[words.index("--ray") + 1]}
+        asked = command.Asked([manifest], Path(out), resume="--resume" in words, **where)
         return command.batch(run, asked, start)
 
     return conduct("batch", sys.argv[1:], work, json=True)

@@ -31,7 +31,9 @@ def write(order: dict[str, str], verdict: events.VerdictWord) -> None:
         completed(0 if verdict == "proved" else 1, verdict),
     ]
     plan = Plan(Mesh.of(tp=2), tp="tp", estimates={"step_s": 0.002, "memory_bytes_after": 1024.0})
-    with outdir.staged(Path(order["out"])) as out:
+    place = os.environ.get("SHARDPROOF_BATCH_PLACE")
+    at = Path(place) / "out" / Path(order["out"]).name if place else Path(order["out"])
+    with outdir.staged(at) as out:
         out.write("plan.json", to_json(plan))
         out.write("events.jsonl", "".join(f"{e.model_dump_json()}\n" for e in seen))
         out.seal({"command": "fake", "verdict": verdict, "inputs": order["inputs"]})
@@ -40,17 +42,15 @@ def write(order: dict[str, str], verdict: events.VerdictWord) -> None:
 def main() -> None:
     name = sys.argv[1]
     order = json.loads(sys.stdin.readline())
-    counted = os.environ.get("FAKE_RUNS")
-    if counted:
-        with Path(counted).open("a") as file:
-            file.write(f"{name}\n")
+    with (Path(order["out"]).parents[2] / "started").open("a") as file:
+        file.write(f"{name}\n")
     behaviour = name.split("-")[0]
     if behaviour == "silent":
         return
     say(events.RunStarted(command="parallelize", version="0"))
     say(events.PhaseStarted(phase="capture"))
-    if behaviour == "slow":
-        time.sleep(0.4)
+    if behaviour in ("slow", "long"):
+        time.sleep(0.4 if behaviour == "slow" else 6.0)
     if behaviour == "crash":
         os.kill(os.getpid(), signal.SIGSEGV)
     if behaviour == "hang":

@@ -17,7 +17,7 @@ def test_every_end_is_a_row_and_the_exit_code_says_that_not_all_is_proved(lab: L
     names = ("ok", "refuted", "crash", "noise", "silent", "refused", "refused-2", "nofit", "hang")
     manifest = lab.jobs(*names)
     manifest.write_text(manifest.read_text() + "timeout = 0.2\n")
-    lab.patch.setattr("agent.batch.pool.GRACE_S", 0.5)
+    lab.patch.setattr("agent.batch.processes.GRACE_S", 0.5)
     done = lab.batch(manifest, workers=6)
     assert done.code == 1
     assert done.outcome.verdict == "refuted"
