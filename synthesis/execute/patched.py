@@ -51,6 +51,7 @@ from synthesis.frontends.torch.ranks.tracing import Order as Trace, cotangents, 
 from synthesis.frontends.torch.rolling.match import entry_of
 from synthesis.frontends.torch.rolling.recompute import VIEWS
 from synthesis.frontends.torch.session import block_lists, roll_program
+from synthesis.frontends.torch.torch_api import plain_kernels
 from synthesis.frontends.torch.target import TORCH_DTYPES
 from synthesis.frontends.torch.uninitialized_reads import refuse_unwritten
 from synthesis.frontends.torch.worker import explain
@@ -89,6 +90,7 @@ def save_patched(job: Job, folder: Path) -> None:
         RankError: no one program stands for the ranks.
     """
     torch.set_num_threads(1)
+    plain_kernels()
     order = TypeAdapter(Order).validate_json((folder / "order.json").read_text())
     mesh = job.plan.mesh
     if is_library(job.request):

@@ -42,6 +42,7 @@ DTYPES = {
     torch.bool: "bool",
 }
 _SKIP = {"_assert_tensor_metadata.default", "_assert_scalar.default", "sym_constrain_range.default"}
+_SKIP |= {"_assert_async.msg", "_assert_async.default"}
 _EMPTY = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}
 RECIPE = f"add an op: see CONTRIBUTING.md{OR_TRANSLATE}"
 

@@ -34,7 +34,7 @@ from synthesis.frontends.torch.request import CaptureRequest, Progress
 from synthesis.frontends.torch.rolling.recompute import recompute_views
 from synthesis.frontends.torch.rolling.roll import NotRolledError, Rolled, roll
 from synthesis.frontends.torch.target import EXPERTS, TORCH_DTYPES, Target, find
-from synthesis.frontends.torch.torch_api import no_gradient_hooks
+from synthesis.frontends.torch.torch_api import no_gradient_hooks, plain_kernels
 from synthesis.frontends.torch.trace import trace
 from synthesis.frontends.torch.uninitialized_reads import refuse_unwritten
 from verifier.kernel.program.program import Program
@@ -64,6 +64,7 @@ def capture_here(request: CaptureRequest, progress: Progress) -> Captured:
         CaptureError: the request or the model does not fit.
         Exception: whatever the user's code raises.
     """
+    plain_kernels()
     clock = Clock(progress)
     with clock.phase("import"):
         target = find(request)

@@ -20,6 +20,7 @@ from torch.fx.experimental.proxy_tensor import extract_val
 from torch.utils._python_dispatch import TorchDispatchMode, autograd_would_have_decomposed
 from torch.utils._pytree import tree_leaves
 
+from synthesis.frontends.torch.decompose import decompositions
 from synthesis.frontends.torch.errors import CaptureError
 
 _aten: Any = torch.ops.aten
@@ -61,6 +62,9 @@ class Recorder(TorchDispatchMode):
         if self._opens(func, args, kwargs):
             with self:
                 return func.decompose(*args, **kwargs)
+        if func in decompositions():
+            with self:
+                return decompositions()[func](*args, **kwargs)
         if func is _aten.lift_fresh.default:
             func = _aten.lift_fresh_copy.default
         named = {key: self._operand(value) for key, value in kwargs.items()}
