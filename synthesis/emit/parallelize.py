@@ -216,6 +216,15 @@ def _data_parallel(
     imports = [("torch.distributed.fsdp", "fully_shard")]
     needs: list[Snippet] = []
     lines: list[str] = []
+    norms = [fact.path for fact in facts.modules if fact.kind.startswith("BatchNorm")]
+    if norms:
+        if plan.tp_size > 1 and plan.modules:
+            raise EmitError(
+                f"{norms[0]} takes statistics over {plan.dp}={plan.dp_size}; not emitted beside a "
+                "split over another mesh dim"
+            )
+        lines.append(f'    synced_norms(model, mesh["{plan.dp}"])')
+        needs.append(SNIPPETS["synced_norms"])
     over = [placed.get(plan.dp, "R") for placed in plan.params.values()]
     if fused_linear or any(placed not in ("R", "S(0)") for placed in over):
         given.append(f"shard_placement_fn=partial(dp_shard, ranks={plan.dp_size})")
@@ -270,8 +279,11 @@ def _attributes(changes: Sequence[AttributeChange]) -> list[str]:
 
 def _ordered_definitions(needs: Iterable[Snippet]) -> list[Snippet]:
     wanted: set[str] = set()
-    for snippet in needs:
-        wanted |= {snippet.name, *snippet.needs}
+    left = list(needs)
+    while left:
+        snippet = left.pop()
+        wanted.add(snippet.name)
+        left += [SNIPPETS[name] for name in snippet.needs if name not in wanted]
     return [s for s in SNIPPETS.values() if s.name in wanted]
 
 

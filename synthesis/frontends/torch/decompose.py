@@ -13,11 +13,8 @@ from synthesis.frontends.torch.aten.complex_pairs import COMPLEX
 from synthesis.frontends.torch.aten.table import TABLE
 
 _MORE = (
-    *("_native_batch_norm_legit", "_native_batch_norm_legit_functional", "native_batch_norm"),
-    *("_native_batch_norm_legit_no_training", "addmv", "tan"),
-    *("hardtanh", "leaky_relu", "elu", "isinf", "grid_sampler_2d"),
-    *("upsample_bicubic2d", "linalg_vector_norm"),
-    *("any", "dist"),
+    *("addmv", "tan", "hardtanh", "leaky_relu", "elu", "isinf", "dist", "any"),
+    *("grid_sampler_2d", "upsample_bicubic2d", "linalg_vector_norm"),
 )
 """Opened besides those that PyTorch lists for its core."""
 
@@ -45,7 +42,7 @@ def _is_open(op: Any) -> bool:
     schema = op._schema
     if torch.Tag.nondeterministic_seeded in op.tags or op.is_view:
         return False
-    if schema.is_mutable and op.__name__ != "_native_batch_norm_legit.default":
+    if schema.is_mutable:
         return False
     reads = any("Tensor" in str(a.type) for a in schema.arguments)
     return reads and not _name(op).startswith(("empty", "new_", "zeros", "ones", "full"))

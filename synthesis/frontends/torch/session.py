@@ -27,7 +27,7 @@ from synthesis.frontends.torch.materialize import (
     tied_groups,
     to_fake,
 )
-from synthesis.frontends.torch.modes import Modes, compare_modes
+from synthesis.frontends.torch.modes import Modes, compare_modes, mode_of
 from synthesis.frontends.torch.provenance import Provenance
 from synthesis.frontends.torch.prune import prune
 from synthesis.frontends.torch.request import CaptureRequest, Progress
@@ -162,7 +162,9 @@ def _flat(
             to_fake(model)
             kwargs = fake_inputs(torch_types(inputs))
         modes = compare_modes(model, kwargs, request.gradients, target.module, target.root)
-        traced = trace(model, kwargs, target.result_names)
+        facts = replace(facts, train=bool(modes.state))
+        with mode_of(model, facts.train, places.root):
+            traced = trace(model, kwargs, target.result_names)
         if modes.unread:
             raise CaptureError(
                 f"the model cannot be run to compare train and eval mode: {modes.unread}"

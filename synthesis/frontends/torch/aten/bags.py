@@ -1,7 +1,5 @@
 """Bags of rows of a table: their sum, mean or largest entries."""
 
-from typing import Any
-
 from synthesis.frontends.torch.aten.indexing import from_start
 from synthesis.frontends.torch.aten.table import Emit, aten
 
@@ -53,8 +51,8 @@ def embedding_bag(
     closed: bool = False,
     padding: int = -1,
 ) -> tuple[str, None, str | None, str | None]:
-    """The bags, the size of each where the mean needs it, and for the largest entries the row of the
-    table that each comes from. Which bag a row is in is worked out where it is needed.
+    """The bags, the size of each where the mean needs it, and for the largest entries the row of
+    the table that each comes from. Which bag a row is in is worked out where it is needed.
 
     Bags of one length are dims of their own, so that they can be split."""
     if scale_by_freq:
@@ -73,8 +71,10 @@ def embedding_bag(
         rows = e.add("mul", rows, _column(e, counted))
     total = _summed(e, rows, bag, bags, length)
     ones = counted or e.full(1, e.shape(ids), dtype)
-    size = e.full(length, (bags,), dtype) if length and not counted else _summed(
-        e, ones, bag, bags, length
+    size = (
+        e.full(length, (bags,), dtype)
+        if length and not counted
+        else _summed(e, ones, bag, bags, length)
     )
     if mode == MEAN:
         total = _over(e, total, size)

@@ -135,9 +135,7 @@ def log_of_base(e: Emit, x: str) -> str:
 
 
 @aten("bucketize.Tensor")
-def bucketize(
-    e: Emit, x: str, bounds: str, *, out_int32: bool = False, right: bool = False
-) -> str:
+def bucketize(e: Emit, x: str, bounds: str, *, out_int32: bool = False, right: bool = False) -> str:
     """How many bounds are below a number; with `right`, those that are equal count too."""
     last = len(e.shape(x))
     below = e.add("le" if right else "lt", bounds, e.reshape(x, (*e.shape(x), 1)))

@@ -68,9 +68,7 @@ def index(e: Emit, x: str, ids: Sequence[str | None]) -> str:
     return e.add("take", x, from_start(e, rows, e.shape(x)[dim]), dim=dim)
 
 
-def _one_dim(
-    e: Emit, x: str, ids: Sequence[str | None]
-) -> tuple[str, int, str, tuple[int, ...]]:
+def _one_dim(e: Emit, x: str, ids: Sequence[str | None]) -> tuple[str, int, str, tuple[int, ...]]:
     """`x` with the dims that are indexed as one, which dim that is, the index into it, and how the
     dims of `x` were ordered. Dims that do not lie side by side come first, as in PyTorch."""
     given = [(d, i) for d, i in enumerate(ids) if i is not None]
@@ -312,7 +310,11 @@ def index_put(
     count = sum(i is not None for i in ids)
     if count == 1:
         return _put_lines(e, x, dim, at, value, accumulate)
-    wide = [*(shape[d] for d in order[:dim]), *e.shape(at), *(shape[d] for d in order[dim + count :])]
+    wide = [
+        *(shape[d] for d in order[:dim]),
+        *e.shape(at),
+        *(shape[d] for d in order[dim + count :]),
+    ]
     put = _put_lines(e, lines, dim, at, e.expand(value, wide), accumulate)
     moved = e.reshape(put, [shape[d] for d in order])
     return e.permute(moved, [order.index(d) for d in range(len(order))])

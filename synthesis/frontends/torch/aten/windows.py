@@ -1,4 +1,4 @@
-"""Pooling and what else reads a tensor in windows: by a table of the places that each result sees."""
+"""Pooling, and what else reads a tensor in windows: by a table of what each result sees."""
 
 import math
 from collections.abc import Sequence
@@ -117,7 +117,7 @@ def unseen(e: Emit, g: str, windows: Windows, table: Table) -> str:
 
 
 def _tiled(windows: Windows, lead: Sequence[int]) -> tuple[list[int], list[int]]:
-    """A shape with two dims for each: its places and what a window has; and where the latter are."""
+    """A shape with two dims for each, its places and what a window has; where the latter are."""
     shape = [*lead, *(n for side in windows.sides for n in side.shape)]
     return shape, [len(lead) + 2 * i + 1 for i in range(len(windows.sides))]
 
@@ -172,8 +172,9 @@ def _averaging(
         return windows, np.full(math.prod(out), divisor)
     if not include:
         return windows, (windows.table >= 0).sum(1)
-    padded = moving([n + 2 * p for n, p in zip(size, each(padding, len(out)), strict=True)],
-                    out, kernel, stride)
+    padded = moving(
+        [n + 2 * p for n, p in zip(size, each(padding, len(out)), strict=True)], out, kernel, stride
+    )
     return windows, (padded.table >= 0).sum(1)
 
 
@@ -263,16 +264,16 @@ def unfold(e: Emit, x: str, dim: int, size: int, step: int) -> str:
 
 
 @aten("unfold_backward.default")
-def unfold_backward(
-    e: Emit, g: str, sizes: Sequence[int], dim: int, size: int, step: int
-) -> str:
+def unfold_backward(e: Emit, g: str, sizes: Sequence[int], dim: int, size: int, step: int) -> str:
     dim, last = dim % len(sizes), len(sizes) - 1
     windows = moving([sizes[dim]], [e.shape(g)[dim]], size, step)
     lines = e.transpose(g, dim, last)
     return e.transpose(unseen(e, lines, windows, windows.table), dim, last)
 
 
-def _diagonal(sizes: Sequence[int], offset: int, a: int, b: int) -> tuple[list[int], Windows, Table]:
+def _diagonal(
+    sizes: Sequence[int], offset: int, a: int, b: int
+) -> tuple[list[int], Windows, Table]:
     """The order of dims with `a` and `b` last, and where the diagonal lies in these."""
     order = [d for d in range(len(sizes)) if d not in (a, b)]
     rows, columns = sizes[a], sizes[b]
@@ -307,7 +308,9 @@ def replication_pad_backward(e: Emit, g: str, x: str, padding: Sequence[int]) ->
         lo, hi = padding[2 * (rank - 1 - dim)], padding[2 * (rank - 1 - dim) + 1]
         sides.append(np.clip(np.arange(-lo, n + hi), 0, n - 1)[:, None])
     windows = Windows(e.shape(x)[-rank:], tuple(sides))
-    return unseen(e, e.reshape(_lines(e, g, rank), (*e.shape(x)[:-rank], -1, 1)), windows, windows.table)
+    return unseen(
+        e, e.reshape(_lines(e, g, rank), (*e.shape(x)[:-rank], -1, 1)), windows, windows.table
+    )
 
 
 def _places(e: Emit, sizes: Sequence[int], out: Sequence[int], factors: Sequence[Any]) -> Windows:
