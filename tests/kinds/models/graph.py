@@ -12,9 +12,8 @@ class Gcn(nn.Module):
 
     def forward(self, x, src, dst, y):
         h = nn.functional.relu(self.a(x))
-        h = h + self.gather(
-            nn.functional.relu(self.m(torch.cat([h[src], h[dst]], -1))), dst, h.shape[0]
-        )
+        message = nn.functional.relu(self.m(torch.cat([h[src], h[dst]], -1)))
+        h = h + self.gather(message, dst, h.shape[0])
         return nn.functional.cross_entropy(self.b(h), y)
 
 

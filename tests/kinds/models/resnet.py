@@ -32,9 +32,8 @@ class ResNet(nn.Module):
 
     def forward(self, x, label):
         h = self.blocks(self.pool(nn.functional.relu(self.bn(self.stem(x)))))
-        return nn.functional.cross_entropy(
-            self.head(nn.functional.adaptive_avg_pool2d(h, 1).flatten(1)), label
-        )
+        h = nn.functional.adaptive_avg_pool2d(h, 1).flatten(1)
+        return nn.functional.cross_entropy(self.head(h), label)
 
 
 def example_inputs():
