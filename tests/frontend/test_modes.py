@@ -85,7 +85,7 @@ REFUSED = {
     ),
     "running statistics and a number that is drawn": (
         "h = self.w(self.norm(x)) if random.random() < 0.1 else self.norm(x)  # here\nreturn h",
-        "changes the buffer norm.running_mean and draws a number, at model.py:",
+        "changes the buffer norm.num_batches_tracked and draws a number, at model.py:",
     ),
     "a counter": (
         "self.k = getattr(self, 'k', 0) + 1\nreturn self.w(x) * self.k  # here",

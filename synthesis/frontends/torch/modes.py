@@ -226,7 +226,7 @@ def nothing_drawn(
     `numbers`."""
 
     def line() -> str:
-        frame = places.frame(sys._getframe(3))
+        frame = places.frame(sys._getframe(2))
         if frame is None:
             return "a line that is not known"
         shown = Provenance(places.root).shown(frame.f_code.co_filename)

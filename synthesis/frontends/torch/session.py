@@ -165,6 +165,8 @@ def _flat(
         facts = replace(facts, train=bool(modes.state))
         with mode_of(model, facts.train, places.root):
             traced = trace(model, kwargs, target.result_names)
+        if modes.state:
+            modes = replace(modes, state=tuple(sorted(traced.state)))
         if modes.unread:
             raise CaptureError(
                 f"the model cannot be run to compare train and eval mode: {modes.unread}"
