@@ -102,7 +102,7 @@ def _try(run: Run, job: Job, made: Synthesis, found: summary.Findings, patch: Pa
         return
     with run.phase("run") as phase:
         try:
-            ran = execute(asked, patch, made.plan)
+            ran = execute(asked, patch, made.plan, train=found.captured.facts.train)
         except ExecuteError as error:
             found.verdict = Unknown(f"the patch is proved, but did not run: {error}")
             phase.summary = "no result"

@@ -21,6 +21,7 @@ PLACEMENT = (
     "causal_lm_loss",
     "dp_shard",
     "summed_over",
+    "synced_norms",
     "vocab_parallel_cross_entropy",
     "whole_over",
     "whole_param",

@@ -265,6 +265,61 @@ def whole_over(model, dp, reduce):
     return found
 
 
+class SyncedNorm(torch.autograd.Function):
+    """Batch norm of the batch that the ranks of `dp` hold together; its mean and variance too."""
+
+    @staticmethod
+    def forward(ctx, x, weight, bias, eps, dp):
+        ctx.dims = [d for d in range(x.ndim) if d != 1]
+        ctx.count, ctx.dp = x.numel() // x.shape[1] * dp.size(), dp
+        ctx.narrow = [1, -1] + [1] * (x.ndim - 2)
+        centred = x - SyncedNorm.mean(ctx, x)
+        variance = SyncedNorm.mean(ctx, centred * centred)
+        rstd = (variance + eps).rsqrt()
+        normal = centred * rstd
+        ctx.save_for_backward(normal, rstd, weight)
+        out = normal if weight is None else normal * weight.view(ctx.narrow)
+        out = out if bias is None else out + bias.view(ctx.narrow)
+        return out, SyncedNorm.mean(ctx, x).flatten(), variance.flatten()
+
+    @staticmethod
+    def mean(ctx, x):
+        return funcol.all_reduce(x.sum(ctx.dims, keepdim=True), "sum", ctx.dp) / ctx.count
+
+    @staticmethod
+    def backward(ctx, grad, *_):
+        normal, rstd, weight = ctx.saved_tensors
+        back = grad if weight is None else grad * weight.view(ctx.narrow)
+        along = normal * SyncedNorm.mean(ctx, back * normal)
+        back = rstd * (back - SyncedNorm.mean(ctx, back) - along)
+        if weight is None:
+            return back, None, None, None, None
+        return back, (grad * normal).sum(ctx.dims), grad.sum(ctx.dims), None, None
+
+
+def synced_norm(x, module, dp):
+    """What a batch norm gives, in train mode with the statistics of the batch of all ranks."""
+    if not module.training and module.running_mean is not None:
+        return type(module).forward(module, x)
+    out, mean, variance = SyncedNorm.apply(x, module.weight, module.bias, module.eps, dp)
+    if module.running_mean is not None:
+        count = x.numel() // x.shape[1] * dp.size()
+        module.num_batches_tracked.add_(1)
+        for held, new in (
+            (module.running_mean, mean),
+            (module.running_var, variance * count / (count - 1)),
+        ):
+            held.copy_(held + (new.detach() - held) * module.momentum)
+    return out
+
+
+def synced_norms(model, dp):
+    """Batch norms take the statistics of the batch of all ranks."""
+    for module in model.modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm):
+            module.forward = partial(synced_norm, module=module, dp=dp)
+
+
 def summed_over(module, tp):
     """Own parameters of a module that works on its piece: their gradients add up over `tp`."""
     for param in module.parameters(recurse=False):

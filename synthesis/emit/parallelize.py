@@ -231,6 +231,15 @@ def _data_parallel(
     imports = [("torch.distributed.fsdp", "fully_shard")]
     needs: list[Snippet] = []
     lines: list[str] = []
+    norms = [fact.path for fact in facts.modules if fact.kind.startswith("BatchNorm")]
+    if norms:
+        if plan.tp_size > 1 and plan.modules:
+            raise EmitError(
+                f"{norms[0]} takes statistics over {plan.dp}={plan.dp_size}; not emitted beside a "
+                "split over another mesh dim"
+            )
+        lines.append(f'    synced_norms(model, mesh["{plan.dp}"])')
+        needs.append(SNIPPETS["synced_norms"])
     over = [placed.get(plan.dp, "R") for placed in plan.params.values()]
     if fused_linear or any(placed not in ("R", "S(0)") for placed in over):
         given.append(f"shard_placement_fn=dp_shard({plan.dp_size})")

@@ -14,6 +14,7 @@ from torch.overrides import TorchFunctionMode
 from synthesis.execute.job import Job
 from synthesis.execute.load import make_inputs, open_target, patched_model, rows
 from synthesis.frontends.torch.inputs import find_inputs
+from synthesis.frontends.torch.modes import mode_of
 from synthesis.plan import Plan
 
 NOISE = 1e-6
@@ -100,13 +101,15 @@ def reference_step(
 ) -> dict[str, Any]:
     """A step of the whole model on the whole batch: what the ranks are compared with.
 
-    Returns `outputs` (with `loss`), `gradients` of parameters by name, `inputs` and `state`.
+    Returns `outputs` (with `loss`), `gradients` of parameters by name, `inputs`, `state` as it was
+    before, and `buffers` as they are after it.
     """
+    state = {name: value.clone() for name, value in model.state_dict().items()}
     with Promote(dtype):
         outputs = step(model, inputs, (0, 1))
     gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
     data = {"outputs": outputs, "gradients": gradients, "inputs": inputs}
-    return {**data, "state": model.state_dict()}
+    return {**data, "state": state, "buffers": dict(model.named_buffers())}
 
 
 def reference_run(job: Job, folder: Path) -> None:
@@ -114,10 +117,11 @@ def reference_run(job: Job, folder: Path) -> None:
     dtype = getattr(torch, job.dtype)
     cast(Any, torch).manual_seed(job.seed)
     target, _ = open_target(job.request)
-    model = target.build().to(dtype).eval()
+    model = target.build().to(dtype)
     randomize(model, job.seed)
     found = find_inputs(job.request, target, model)
-    data = reference_step(model, make_inputs(found, job.seed, dtype), dtype)
+    with mode_of(model, job.train):
+        data = reference_step(model, make_inputs(found, job.seed, dtype), dtype)
     (folder / "loss.json").write_text(json.dumps(data["outputs"]["loss"].item()))
     torch.save(data, folder / "reference.pt")
 
@@ -173,11 +177,11 @@ def rank_step(
     dp, tp = (mesh[dim].get_local_rank() if dim else 0 for dim in (plan.dp, plan.tp))
     dp_size, split = plan.dp_size, plan.tp_size if plan.loss_parallel else 1
     built, parallelize = patched_model(job, tree)
-    model = built.to(dtype).eval()
+    model = built.to(dtype)
     model.load_state_dict(reference["state"])
     model = parallelize(model, mesh)
     inputs = rows(reference["inputs"], dp, dp_size)
-    with Promote(dtype):
+    with Promote(dtype), mode_of(model, job.train):
         outputs = step(model, inputs, (dp, dp_size), summed)
     table: list[dict[str, Any]] = []
     loss = outputs.pop("loss").clone()
@@ -192,6 +196,10 @@ def rank_step(
         got = outputs[name]
         got = got.full_tensor() if isinstance(got, DTensor) else got
         table.append(_row("output", name, got, _part(want, got, (dp, dp_size, tp, split))))
+    held: dict[str, Any] = dict(model.named_buffers()) if job.train else {}
+    for name, got in held.items():
+        got = got.full_tensor() if isinstance(got, DTensor) else got
+        table.append(_row("buffer", name, got, reference["buffers"][name]))
     floor = NOISE * max(g.abs().max().item() for g in reference["gradients"].values())
     got_by_name = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
     for name in {**reference["gradients"], **got_by_name}:

@@ -31,7 +31,7 @@ class Difference:
     """One compared tensor, the worst over all ranks."""
 
     kind: str
-    """`output`, `loss` or `gradient`."""
+    """`output`, `loss`, `buffer` or `gradient`."""
     name: str
     relative: float
     """max|a-b| / max|b|; for a gradient whose every entry is below 1e-6 of the largest gradient
@@ -60,6 +60,8 @@ class Job:
     """Path of the file that holds `parallelize`, relative to the scratch folder."""
     parallelize: str = "parallelize"
     seed: int = 0
+    train: bool = False
+    """Whether the model runs in train mode, with dropout left out."""
 
 
 @contextmanager
@@ -121,11 +123,13 @@ def execute(
     dtype: str = "float64",
     timeout: float = 600,
     seed: int = 0,
+    train: bool = False,
 ) -> RunResult:
     """Apply the patch with git in a scratch folder and run it on `plan.mesh.size` processes.
 
-    One process runs the unpatched model with the same weights and inputs; outputs, loss and every
-    parameter's whole gradient are compared on every rank.
+    One process runs the unpatched model with the same weights and inputs; outputs, loss, what
+    buffers hold and every parameter's whole gradient are compared on every rank. With `train`, in
+    train mode, dropout left out.
 
     Raises:
         EmitError: git refuses the patch.
@@ -133,7 +137,7 @@ def execute(
     """
     start = time.monotonic()
     with patched_folder(patch) as folder:
-        job = Job(request, plan, dtype, next(iter(patch.files)), patch.function, seed)
+        job = Job(request, plan, dtype, next(iter(patch.files)), patch.function, seed, train)
         run_child("run", job, folder, timeout)
         data = cast(dict[str, Any], json.loads((folder / "result.json").read_text()))
     differences = tuple(Difference(**d) for d in data["differences"])

@@ -39,6 +39,7 @@ from synthesis.frontends.torch.materialize import (
     take_buffers,
     to_fake,
 )
+from synthesis.frontends.torch.modes import mode_of
 from synthesis.frontends.torch.provenance import Provenance
 from synthesis.frontends.torch.ranks.buckets import one_by_one
 from synthesis.frontends.torch.ranks.build import join_world
@@ -56,6 +57,7 @@ from synthesis.frontends.torch.rolling.match import entry_of
 from synthesis.frontends.torch.rolling.recompute import VIEWS
 from synthesis.frontends.torch.session import block_lists, roll_program
 from synthesis.frontends.torch.target import TORCH_DTYPES
+from synthesis.frontends.torch.torch_api import plain_kernels
 from synthesis.frontends.torch.uninitialized_reads import refuse_unwritten
 from synthesis.frontends.torch.worker import explain
 from verifier.kernel.contract import layout_to_json
@@ -93,6 +95,7 @@ def save_patched(job: Job, folder: Path) -> None:
         RankError: no one program stands for the ranks.
     """
     torch.set_num_threads(1)
+    plain_kernels()
     order = TypeAdapter(Order).validate_json((folder / "order.json").read_text())
     mesh = job.plan.mesh
     if is_library(job.request):
@@ -164,10 +167,10 @@ def _read_rank(job: Job, folder: Path, order: Order, rank: int) -> None:
     with parameters_on_meta():
         model, parallelize = patched_model(job, tree, shorter)
     _refuse_other_runtime((tree / job.patched_file).parent, job)
-    model = model.to(TORCH_DTYPES[job.request.dtype]).eval()
+    model = model.to(TORCH_DTYPES[job.request.dtype])
     buffers, lists = take_buffers(model), block_lists(model)
     watch = Watch(rank, mesh, Places(str(tree)), Seen())
-    with fake_mode(), real_meshes():
+    with fake_mode(), real_meshes(), mode_of(model, job.train):
         to_fake(model)
         placing = Placing(model, watch.places)
         with placing:
@@ -177,7 +180,16 @@ def _read_rank(job: Job, folder: Path, order: Order, rank: int) -> None:
         inputs = fake_inputs(torch_types(order.inputs))
         names = tuple(inputs)
         found = follow(
-            Trace(model, lambda v: model(**v), inputs, target.result_names, watch, True, names)
+            Trace(
+                model,
+                lambda v: model(**v),
+                inputs,
+                target.result_names,
+                watch,
+                True,
+                names,
+                state=True,
+            )
         )
     cotangents(found.outputs)
     places = Provenance(str(tree))
@@ -195,6 +207,9 @@ def _read_rank(job: Job, folder: Path, order: Order, rank: int) -> None:
     with np.load(folder / "consts.npz", allow_pickle=False) as arrays:
         whole = {k: arrays[k] for k in arrays.files}
     marked = _marked(live(lowered.program), lowered.backward)
+    for name in sorted(found.traced.state):
+        if name in whole and not np.array_equal(lowered.consts[name], whole[name]):
+            raise CaptureError(f"the patched code gives the buffer {name} another value at first")
     program, tables = pieces(read_windows(marked), lowered.consts, whole, mesh, rank)
     facts = {
         "lists": lists,

@@ -97,7 +97,9 @@ def read_patch(
         arrays: Any = {k: np.asarray(v) for k, v in consts.items()}
         np.savez(folder / "consts.npz", **arrays)
         (folder / "order.json").write_text(json.dumps(asdict(order)))
-        job = Job(request, plan, request.dtype, next(iter(patch.files)), patch.function)
+        job = Job(
+            request, plan, request.dtype, next(iter(patch.files)), patch.function, 0, facts.train
+        )
         run_child("read", job, folder, timeout)
         problem = folder / "error.json"
         if problem.is_file():

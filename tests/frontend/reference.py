@@ -73,15 +73,15 @@ def stacked(values: Arrays, path: str, groups: tuple[Group, ...]) -> NDArray[Any
     return np.stack([values[p] for p in members(path, groups)])
 
 
-def reference(request: CaptureRequest, seed: int = 0) -> Reference:
+def reference(request: CaptureRequest, seed: int = 0, train: bool = False) -> Reference:
     """Run the model in PyTorch, in float64 with random parameters, on random inputs, in a process
-    of its own: forked by the server that captures.
+    of its own: forked by the server that captures. What buffers hold at the end is an output too.
 
     For small models: parameters are real. Casts to a narrower float are not done where they would
     round a value that depends on a parameter.
     """
     with workspace() as folder:
-        (folder / "asked.json").write_text(json.dumps([request.to_json(), seed]))
+        (folder / "asked.json").write_text(json.dumps([request.to_json(), seed, train]))
         entry = f"{__name__}:save_reference"
         done = run_job(Job(entry, request.target, folder, wall_s=120))
         assert done.returncode == 0, f"{done.stopped} {done.output}"
@@ -136,7 +136,7 @@ def randomise(model: nn.Module, seed: int) -> None:
 
 def save_reference(folder: Path) -> None:
     """Write inputs, params, outputs, grads and cotangents, one .npz each."""
-    asked, seed = json.loads((folder / "asked.json").read_text())
+    asked, seed, train = json.loads((folder / "asked.json").read_text())
     request = CaptureRequest.from_json(asked)
     torch.manual_seed(seed)
     target = find(request)
@@ -144,6 +144,7 @@ def save_reference(folder: Path) -> None:
     specs = find_inputs(request, target, model)
     inputs = make_inputs(specs, seed)
     randomise(model, seed)
+    model.train(train)
     with Wide():
         named, loss = named_outputs(model(**inputs), target.result_names)
         cotangents: dict[str, torch.Tensor] = {}
@@ -157,7 +158,7 @@ def save_reference(folder: Path) -> None:
             torch.autograd.backward([t for _, t in wanted], list(cotangents.values()))
     _save(folder / "inputs.npz", inputs)
     _save(folder / "params.npz", dict(model.named_parameters()))
-    _save(folder / "outputs.npz", dict(named))
+    _save(folder / "outputs.npz", dict(model.named_buffers()) | dict(named))
     grads = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
     _save(folder / "grads.npz", grads)
     _save(folder / "cotangents.npz", cotangents)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from synthesis.frontends.torch.capture import capture
-from synthesis.frontends.torch.errors import CaptureError
 from synthesis.frontends.torch.request import CaptureRequest
 from tests.frontend.test_capture import agrees
 
@@ -52,14 +50,3 @@ def test_writes_into_tensors_agree_with_pytorch(name, tmp_path):
     path = tmp_path / "model.py"
     path.write_text(FILE.format(layer="nn.Identity()", shape="4, 3", forward=WRITES[name]))
     agrees(CaptureRequest(f"{path}:M", dtype="f64"))
-
-
-def test_a_transposed_convolution_is_one_error_with_its_line(tmp_path):
-    path = tmp_path / "model.py"
-    text = FILE.format(
-        layer="nn.ConvTranspose1d(4, 4, 3)", shape="2, 4, 6", forward="return self.c(x)"
-    )
-    path.write_text(text)
-    with pytest.raises(CaptureError, match="transposed") as found:
-        capture(CaptureRequest(f"{path}:M", dtype="f64"))
-    assert found.value.line == 9

@@ -83,7 +83,10 @@ REFUSED = {
         "return h",
         "a hook on the gradient of a tensor is not followed",
     ),
-    "running statistics": ("return self.norm(self.w(x))", "changes the buffer norm.num_batches"),
+    "running statistics and a number that is drawn": (
+        "h = self.w(self.norm(x)) if random.random() < 0.1 else self.norm(x)  # here\nreturn h",
+        "changes the buffer norm.num_batches_tracked and draws a number, at model.py:",
+    ),
     "a counter": (
         "self.k = getattr(self, 'k', 0) + 1\nreturn self.w(x) * self.k  # here",
         "the second call of M does something else than the first: aten.mul.Tensor (k changed)",

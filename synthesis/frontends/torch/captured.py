@@ -83,6 +83,8 @@ class ModelFacts:
     modules: Mapping[str, ModuleFact] = field(default_factory=dict[str, ModuleFact])
     groups: tuple[Group, ...] = ()
     inputs: tuple[InputSpec, ...] = ()
+    train: bool = False
+    """Whether it is train mode, dropout left out, that was captured."""
 
     @property
     def param_bytes(self) -> int:

@@ -14,6 +14,7 @@ from torch import fx
 from torch.fx.node import map_arg
 
 from synthesis.frontends.torch.aten.complex_pairs import COMPLEX
+from synthesis.frontends.torch.aten.refused import REFUSED
 from synthesis.frontends.torch.aten.table import TABLE, Emit
 from synthesis.frontends.torch.constants import Constant, Full, Opaque, emit, recognise
 from synthesis.frontends.torch.errors import OR_TRANSLATE, CaptureError
@@ -34,6 +35,7 @@ from verifier.kernel.program.types import NO_MESH, Mesh, Source, TensorType
 
 DTYPES = {dtype: name for name, dtype in TORCH_DTYPES.items()}
 _SKIP = {"_assert_tensor_metadata.default", "_assert_scalar.default", "sym_constrain_range.default"}
+_SKIP |= {"_assert_async.msg", "_assert_async.default"}
 _EMPTY = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}
 RECIPE = f"add an op: see CONTRIBUTING.md{OR_TRANSLATE}"
 
@@ -110,6 +112,8 @@ class Lowering:
         self.values: dict[fx.Node, Any] = {}
         self.constants: dict[fx.Node, Constant] = {}
         self.consts: dict[str, Any] = {}
+        self.state: dict[str, Any] = {}
+        self.buffers = buffers
         self.e.consts = self.consts
         self.backward: set[str] = set()
         self.folded = constant_nodes(traced)
@@ -170,7 +174,7 @@ class Lowering:
         used = frozenset(t for n, t in self.traced.buffers.items() if n in reach)
         return Lowered(
             program,
-            self.consts,
+            self.consts | self.state,
             frozenset(self.backward),
             used,
             self.e.infinite,
@@ -180,6 +184,8 @@ class Lowering:
     def _input(self, node: fx.Node) -> None:
         t = self.traced
         if node in t.buffers:
+            if t.buffers[node] in t.state:
+                self._state(node, t.buffers[node])
             return
         kind = type_of(node.meta["val"])
         if node in t.params:
@@ -196,6 +202,12 @@ class Lowering:
         else:
             path = t.tangents[node]
             self.values[node] = self.b.input(f"cotangent.{path}", kind, "cotangent", path)
+
+    def _state(self, node: fx.Node, name: str) -> None:
+        """A buffer that the forward changes is a table of any value; the one that it has at first
+        is kept for runs on numbers."""
+        self.values[node] = self.b.input(name, type_of(node.meta["val"]), "const", name)
+        self.state[name] = self.buffers[name].detach().numpy()
 
     def _operand(self, node: fx.Node, broadcasts: bool) -> Any:
         """Value name of an operand. Where the reader broadcasts, a constant stays narrow."""
@@ -239,9 +251,10 @@ class Lowering:
         if complex_:
             rule = COMPLEX.get(name)
         if rule is None:
+            why = REFUSED.get(name.partition(".")[0], "")
             raise self._error(
                 node,
-                f"{space}.{name} has no meaning in the language",
+                f"{space}.{name} has no meaning in the language" + (f": {why}" if why else ""),
                 RECIPE,
             )
         self.e.op = name.partition(".")[0]

@@ -51,12 +51,18 @@ class Modes:
     """Plain attributes that a call changes, which no op depends on."""
     trained: bool = True
     """Whether train mode was looked at."""
+    state: tuple[str, ...] = ()
+    """Buffers that train mode changes: then it is what is captured."""
+    apart: str = ""
+    """Where eval mode then runs something else."""
     unread: str = ""
     """Why no mode could be run; then nothing is known."""
 
     def told(self) -> Iterator[str]:
         if not self.trained:
             yield "The model runs in eval mode: nothing is said of training."
+        elif self.state:
+            yield from self._stateful()
         elif self.dropped:
             yield (
                 "Train mode runs the ops of eval mode, with dropout left out at "
@@ -64,6 +70,20 @@ class Modes:
             )
         else:
             yield "Train mode runs the ops of eval mode; there is no dropout."
+        yield from self._changes()
+
+    def _stateful(self) -> Iterator[str]:
+        left = f", with dropout left out at {', '.join(self.dropped)}" if self.dropped else ""
+        yield f"It is train mode that is captured{left}."
+        if self.apart:
+            yield f"Eval mode runs something else, at {self.apart}: nothing is said of it."
+        yield (
+            "Buffers that forward changes are read and given back, whatever they hold: "
+            f"{', '.join(self.state[:4])}"
+            + (f" and {len(self.state) - 4} more." if len(self.state) > 4 else ".")
+        )
+
+    def _changes(self) -> Iterator[str]:
         if self.changing:
             listed = ", ".join(self.changing[:4])
             yield f"A call changes {listed}; two calls in a row run the same ops."
@@ -82,7 +102,7 @@ def compare_modes(
 
     Raises:
         CaptureError: calls differ, with the line; train mode ends in an error where eval mode does
-            not.
+            not, or changes a parameter; it changes a buffer, and draws a number besides.
     """
     found = apart(lambda: _compared(model, kwargs, gradients, module, root), root)
     if isinstance(found, dict):
@@ -100,38 +120,43 @@ def _compared(
     """What is known of the modes, or what the first call ended in."""
     places, name = Places(root), type(model).__name__
     digest = Digest(tracked=True)
-    for kind, group in (
-        ("parameter", model.named_parameters()),
-        ("buffer", model.named_buffers()),
-        ("argument", kwargs.items()),
-    ):
-        for label, t in group:
-            digest.leaf(t, f"{kind} {label}")
+    _named(digest, model, kwargs)
     start = _held(model, digest)
     before = plain_state(model.train(gradients), module)
     dropped: dict[str, None] = {}
 
     drawn = itertools.count()
+    numbers: list[str] = []
 
     def call(train: bool) -> Log:
         model.train(train)
-        return _call(model, kwargs, digest, _nothing_drawn(dropped, places, next(drawn) * LEAST))
+        _named(digest, model, kwargs)
+        nothing = nothing_drawn(dropped, places, next(drawn) * LEAST, numbers)
+        return _call(model, kwargs, digest, nothing)
 
     try:
         first = call(gradients)
     except Exception as problem:  # noqa: BLE001  (the user's code)
         return explain(problem, root)
-    for kind, group in (("parameter", model.named_parameters()), ("buffer", model.named_buffers())):
-        for label, t in group:
-            if first.left[label] != start[label]:
-                at = digest.wrote(t, root)
-                raise changes(kind, label, at.file, at.line, at.text)
+    for label, t in model.named_parameters():
+        if first.left[label] != start[label]:
+            at = digest.wrote(t, root)
+            raise changes("parameter", label, at.file, at.line, at.text)
+    state = tuple(n for n, _ in model.named_buffers() if first.left[n] != start[n])
+    if state and numbers:
+        raise CaptureError(
+            f"forward changes the buffer {state[0]} and draws a number, at {numbers[0]}",
+            hint="let it draw none: set what drops layers to 0",
+        )
     second = call(gradients)
     moved = changed(before, plain_state(model, module))
     if not second.alike(first):
         raise unsteady(name, first, second, moved, root)
     if gradients:
         other = call(False)
+        if not other.alike(first) and state:
+            at = difference(first, other, root)
+            return Modes(tuple(dropped), tuple(moved), True, state, f"{at.file}:{at.line}")
         if not other.alike(first):
             raise parted(
                 f"{name} computes something else in train mode than in eval mode",
@@ -139,14 +164,25 @@ def _compared(
                 "",
                 "let both modes compute the same but for dropout: one program is proved, for both",
             )
-    return Modes(tuple(dropped), tuple(moved), gradients)
+    return Modes(tuple(dropped), tuple(moved), gradients, state)
+
+
+def _named(digest: Digest, model: nn.Module, kwargs: dict[str, Any]) -> None:
+    """Call what a call is given by its names."""
+    for kind, group in (
+        ("parameter", model.named_parameters()),
+        ("buffer", model.named_buffers()),
+        ("argument", kwargs.items()),
+    ):
+        for label, t in group:
+            digest.leaf(t, f"{kind} {label}")
 
 
 def _runs(model: nn.Module, kwargs: dict[str, Any]) -> bool:
     """Whether a first call in eval mode comes to its end."""
     model.eval()
     try:
-        _call(model, kwargs, Digest(tracked=True), _nothing_drawn({}, Places(""), LEAST))
+        _call(model, kwargs, Digest(tracked=True), nothing_drawn({}, Places(""), LEAST, []))
     except Exception:  # noqa: BLE001  (the user's code)
         return False
     return True
@@ -167,22 +203,41 @@ def _call(model: nn.Module, kwargs: dict[str, Any], digest: Digest, drawn: Any) 
     return digest.log
 
 
+@contextmanager
+def mode_of(model: nn.Module, train: bool, root: str = "") -> Iterator[None]:
+    """Train mode, with dropout left out, or eval mode."""
+    model.train(train)
+    with ExitStack() as stack:
+        if train:
+            stack.enter_context(nothing_drawn({}, Places(root), LEAST, []))
+        yield
+
+
 def _held(model: nn.Module, digest: Digest) -> dict[str, str]:
     return {n: digest.name(t) for n, t in (*model.named_parameters(), *model.named_buffers())}
 
 
 @contextmanager
-def _nothing_drawn(dropped: dict[str, None], places: Places, least: float) -> Iterator[None]:
+def nothing_drawn(
+    dropped: dict[str, None], places: Places, least: float, numbers: list[str]
+) -> Iterator[None]:
     """Dropout gives what it is given, and its line is noted. A single number between 0 and 1 that
-    is drawn, which a branch may depend on, is about the least that can be."""
+    is drawn, which a branch may depend on, is about the least that can be; its line is added to
+    `numbers`."""
 
-    def note() -> None:
+    def line() -> str:
         frame = places.frame(sys._getframe(2))
         if frame is None:
-            dropped["a line that is not known"] = None
-        else:
-            shown = Provenance(places.root).shown(frame.f_code.co_filename)
-            dropped[f"{shown}:{frame.f_lineno}"] = None
+            return "a line that is not known"
+        shown = Provenance(places.root).shown(frame.f_code.co_filename)
+        return f"{shown}:{frame.f_lineno}"
+
+    def note() -> None:
+        dropped[line()] = None
+
+    def number() -> float:
+        numbers.append(line())
+        return least
 
     def left_out(original: Any) -> Any:
         def run(x: torch.Tensor, p: float, train: bool) -> torch.Tensor:
@@ -207,7 +262,7 @@ def _nothing_drawn(dropped: dict[str, None], places: Places, least: float) -> It
     def rand(*size: Any, **kwargs: Any) -> torch.Tensor:
         given = size[0] if len(size) == 1 else kwargs.get("size")
         if isinstance(given, (list, tuple)) and not given:
-            return torch.tensor(least)
+            return torch.tensor(number())
         return plain_rand(*size, **kwargs)
 
     plain_attention, plain_rand = nn.functional.scaled_dot_product_attention, torch.rand
@@ -218,6 +273,6 @@ def _nothing_drawn(dropped: dict[str, None], places: Places, least: float) -> It
                 stack.enter_context(patch.object(holder, name, wrapped, create=True))
         stack.enter_context(patch.object(nn.functional, "scaled_dot_product_attention", attention))
         stack.enter_context(patch.object(torch, "rand", rand))
-        stack.enter_context(patch.object(random, "random", lambda: least))
-        stack.enter_context(patch.object(random, "uniform", lambda a, b: a + least * (b - a)))
+        stack.enter_context(patch.object(random, "random", number))
+        stack.enter_context(patch.object(random, "uniform", lambda a, b: a + number() * (b - a)))
         yield

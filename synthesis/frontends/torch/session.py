@@ -27,14 +27,14 @@ from synthesis.frontends.torch.materialize import (
     tied_groups,
     to_fake,
 )
-from synthesis.frontends.torch.modes import Modes, compare_modes
+from synthesis.frontends.torch.modes import Modes, compare_modes, mode_of
 from synthesis.frontends.torch.provenance import Provenance
 from synthesis.frontends.torch.prune import prune
 from synthesis.frontends.torch.request import CaptureRequest, Progress
 from synthesis.frontends.torch.rolling.recompute import recompute_views
 from synthesis.frontends.torch.rolling.roll import NotRolledError, Rolled, roll
 from synthesis.frontends.torch.target import EXPERTS, TORCH_DTYPES, Target, find
-from synthesis.frontends.torch.torch_api import no_gradient_hooks
+from synthesis.frontends.torch.torch_api import no_gradient_hooks, plain_kernels
 from synthesis.frontends.torch.trace import trace
 from synthesis.frontends.torch.uninitialized_reads import refuse_unwritten
 from verifier.kernel.program.program import Program
@@ -64,6 +64,7 @@ def capture_here(request: CaptureRequest, progress: Progress) -> Captured:
         CaptureError: the request or the model does not fit.
         Exception: whatever the user's code raises.
     """
+    plain_kernels()
     clock = Clock(progress)
     with clock.phase("import"):
         target = find(request)
@@ -159,7 +160,11 @@ class Session:
                 to_fake(model)
                 kwargs = fake_inputs(torch_types(inputs))
             modes = compare_modes(model, kwargs, request.gradients, target.module, target.root)
-            traced = trace(model, kwargs, target.result_names)
+            facts = replace(facts, train=bool(modes.state))
+            with mode_of(model, facts.train, self.places.root):
+                traced = trace(model, kwargs, target.result_names)
+            if modes.state:
+                modes = replace(modes, state=tuple(sorted(traced.state)))
             if modes.unread:
                 raise CaptureError(
                     f"the model cannot be run to compare train and eval mode: {modes.unread}"

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch._subclasses import FakeTensorMode
 
+from synthesis.frontends.torch.decompose import decompositions
 from synthesis.frontends.torch.errors import OR_TRANSLATE, CaptureError
 
 TRIED = ((2, 9), (2, 14))
@@ -29,6 +30,26 @@ def check_version() -> None:
             f"PyTorch {torch.__version__} is not supported by capture",
             hint=f"install torch>={low[0]}.{low[1]},<{high[0]}.{high[1]}",
         )
+
+
+def plain_kernels() -> None:
+    """From now on this process runs layers op by op: none of what this CPU has one kernel for, and
+    none that `torch.export` would write in other ops than those that run."""
+    torch.backends.mha.set_fastpath_enabled(False)
+    torch.backends.mkldnn.enabled = False
+    keys = [getattr(torch._C.DispatchKey, key) for key in ("CompositeImplicitAutograd", "Autograd")]
+    for name in _REWRITTEN:
+        packet = getattr(torch.ops.aten, name)
+        for op in (getattr(packet, overload) for overload in packet.overloads()):
+            for key in keys:
+                op.py_kernels.pop(key, None)
+            op._dispatch_cache.clear()
+
+
+_REWRITTEN = (
+    *("lstm", "gru", "rnn_tanh", "rnn_relu", "upsample_nearest1d", "upsample_nearest2d"),
+    *("upsample_nearest3d", "upsample_linear1d", "upsample_bilinear2d"),
+)
 
 
 def fake_mode() -> Any:
@@ -113,13 +134,15 @@ def export(module: Any, kwargs: dict[str, Any]) -> Any:
 
 
 def joint_graph(module: Any, kwargs: dict[str, Any]) -> Any:
-    """The joint forward and backward graph at aten level; forward alone where nothing needs
-    a gradient."""
+    """The joint forward and backward graph at aten level, ops without a rule opened; forward alone
+    where nothing needs a gradient."""
     # Half the time of importing PyTorch: not where a model is refused before it is traced.
     from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
 
     with ExitStack() as stack:
-        return aot_export_joint_with_descriptors(stack, module, (), kwargs).graph_module
+        return aot_export_joint_with_descriptors(
+            stack, module, (), kwargs, decompositions=decompositions()
+        ).graph_module
 
 
 def describe(desc: Any) -> tuple[str, str]:

@@ -27,6 +27,8 @@ class Traced:
     inputs: dict[fx.Node, str] = field(default_factory=dict[fx.Node, str])
     tangents: dict[fx.Node, str] = field(default_factory=dict[fx.Node, str])
     """Tangent placeholder -> name of the output it belongs to."""
+    state: set[str] = field(default_factory=set[str])
+    """Buffers that the forward changes: what they held is an input, what they hold an output."""
     outputs: list[tuple[str, str, fx.Node]] = field(default_factory=list[tuple[str, str, fx.Node]])
     """(role, name, node), role in output, loss, grad."""
 
@@ -100,7 +102,7 @@ def trace(model: nn.Module, kwargs: dict[str, Any], result_names: tuple[str, ...
     """Trace `model(**kwargs)`, fake tensors on a fake CPU, together with its backward.
 
     Raises:
-        CaptureError: the model returns no tensor, changes a buffer, or a gradient got lost.
+        CaptureError: the model returns no tensor, changes a parameter, or a gradient got lost.
         Exception: whatever the user's code raises.
     """
     torch_api.check_version()
@@ -140,7 +142,11 @@ def _describe(joint: Any, run: Run, arguments: list[str], model: nn.Module) -> T
             continue
         kind, name = torch_api.describe(desc)
         if kind == "mutation":
-            raise changes("buffer", name)
+            name = name.removeprefix(ROOT)
+            if name not in traced.buffers.values():
+                raise changes("parameter", name)
+            traced.state.add(name)
+            traced.outputs.append(("output", name, value))
         if kind == "grad":
             grads.add(name.removeprefix(ROOT))
             traced.outputs.append(("grad", name.removeprefix(ROOT), value))

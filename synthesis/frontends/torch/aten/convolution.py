@@ -54,37 +54,55 @@ class _Form:
         yield from product(*(range(k) for k in self.w[2:]))
 
 
-def _form(e: Emit, x: str, w: str, *given: Any) -> _Form:
-    stride, padding, dilation, transposed, _, groups = given
-    if transposed:
-        raise NotImplementedError("a transposed convolution")
-    rank = len(e.shape(x)) - 2
+def _form(x: tuple[int, ...], w: tuple[int, ...], *given: Any) -> _Form:
+    stride, padding, dilation, _, _, groups = given
+    rank = len(x) - 2
 
     def each(value: Sequence[int]) -> tuple[int, ...]:
         return tuple(value) if len(value) == rank else tuple(value) * rank
 
-    sizes = e.shape(x), e.shape(w)
-    return _Form(each(stride), each(padding), each(dilation), groups, *sizes)
+    return _Form(each(stride), each(padding), each(dilation), groups, x, w)
 
 
 @aten("convolution.default")
 def convolution(e: Emit, x: str, w: str, bias: str | None, *given: Any) -> str:
-    form = _form(e, x, w, *given)
+    if given[3]:
+        out = _toward_input(e, x, w, _form(e.result[0].shape, e.shape(w), *given))
+    else:
+        out = _convolved(e, x, w, _form(e.shape(x), e.shape(w), *given))
+    if bias is None:
+        return out
+    return e.add("add", out, e.reshape(bias, (-1, *[1] * (len(e.shape(x)) - 2))))
+
+
+def _convolved(e: Emit, x: str, w: str, form: _Form) -> str:
     padded = _padded(e, x, form)
     if form.tiles:
         kernel = e.permute(e.reshape(w, (form.w[0], -1)), (1, 0))
-        out = _channels_first(e, e.add("mm", _patches(e, padded, form), kernel), form)
-    else:
-        terms = [
-            _unrows(e, e.add("bmm", _rows(e, _seen(e, padded, form, at), form), k), form)
-            for at, k in _kernels(e, w, form)
-        ]
-        out = terms[0]
-        for term in terms[1:]:
-            out = e.add("add", out, term)
-    if bias is None:
-        return out
-    return e.add("add", out, e.reshape(bias, (form.w[0], *[1] * len(form.size))))
+        return _channels_first(e, e.add("mm", _patches(e, padded, form), kernel), form)
+    terms = [
+        _unrows(e, e.add("bmm", _rows(e, _seen(e, padded, form, at), form), k), form)
+        for at, k in _kernels(e, w, form)
+    ]
+    out = terms[0]
+    for term in terms[1:]:
+        out = e.add("add", out, term)
+    return out
+
+
+def _toward_input(e: Emit, g: str, w: str, form: _Form) -> str:
+    """What a convolution passes back to its input. A transposed convolution is this."""
+    back = _tiled_back if form.tiles else _summed_back
+    dx, _ = back(e, g, "", w, form, (True, False))
+    assert dx is not None
+    return dx
+
+
+def _toward_kernel(e: Emit, g: str, x: str, w: str, form: _Form) -> str:
+    back = _tiled_back if form.tiles else _summed_back
+    _, dw = back(e, g, _padded(e, x, form), w, form, (False, True))
+    assert dw is not None
+    return dw
 
 
 @aten("convolution_backward.default")
@@ -92,11 +110,11 @@ def convolution_backward(
     e: Emit, g: str, x: str, w: str, bias_sizes: Any, *given: Any
 ) -> tuple[str | None, str | None, str | None]:
     *shape, mask = given
-    form = _form(e, x, w, *shape)
-    back = _tiled_back if form.tiles else _summed_back
-    dx, dw = back(e, g, _padded(e, x, form), w, form, mask)
-    spatial = tuple(range(2, 2 + len(form.size)))
-    return dx, dw, e.sum(g, (0, *spatial)) if mask[2] else None
+    whole, part, toward = (g, x, _convolved) if shape[3] else (x, g, _toward_input)
+    form = _form(e.shape(whole), e.shape(w), *shape)
+    dx = toward(e, g, w, form) if mask[0] else None
+    dw = _toward_kernel(e, part, whole, w, form) if mask[1] else None
+    return dx, dw, e.sum(g, (0, *range(2, len(e.shape(g))))) if mask[2] else None
 
 
 def _tiled_back(

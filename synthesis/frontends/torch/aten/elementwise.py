@@ -1,5 +1,6 @@
 """Elementwise aten ops, with Python numbers as operands and the activations' backwards."""
 
+import math
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
@@ -103,6 +104,93 @@ for _name in ("and", "or"):
         return e.add(op, a, b)
 
     aten(f"bitwise_{_name}.Tensor")(_bitwise)
+
+
+@aten("bitwise_xor.Tensor", "logical_xor.default")
+def differ(e: Emit, a: str, b: str) -> str:
+    if not e.type(a).dtype == e.type(b).dtype == "bool":
+        raise NotImplementedError("the bits of integers")
+    return e.add("ne", a, b)
+
+
+@aten("isnan.default")
+def isnan(e: Emit, x: str) -> str:
+    """No real number is."""
+    return e.add("ne", x, x)
+
+
+@aten("lerp.Scalar", "lerp.Tensor")
+def lerp(e: Emit, a: str, b: str, weight: Any) -> str:
+    return e.add("add", a, mul(e, e.add("sub", b, a), weight))
+
+
+@aten("addcmul.default", "addcdiv.default")
+def addc(e: Emit, x: str, a: str, b: str, *, value: Any = 1) -> str:
+    return e.add("add", x, e.scale(e.add("mul" if e.op == "addcmul" else "div", a, b), value))
+
+
+@aten("log2.default", "log10.default")
+def log_of_base(e: Emit, x: str) -> str:
+    return e.scale(e.add("log", x), 1 / math.log(2 if e.op == "log2" else 10))
+
+
+@aten("bucketize.Tensor")
+def bucketize(e: Emit, x: str, bounds: str, *, out_int32: bool = False, right: bool = False) -> str:
+    """How many bounds are below a number; with `right`, those that are equal count too."""
+    last = len(e.shape(x))
+    below = e.add("le" if right else "lt", bounds, e.reshape(x, (*e.shape(x), 1)))
+    return e.cast(e.sum(e.cast(below, "i64"), (last,)), e.result[0].dtype)
+
+
+def _down(e: Emit, x: str) -> str:
+    """The largest integer not above."""
+    return e.add("floor", x)
+
+
+def _cut(e: Emit, x: str) -> str:
+    """Toward zero."""
+    return e.add("mul", e.add("sign", x), _down(e, e.add("abs", x)))
+
+
+@aten("ceil.default", "trunc.default")
+def rounded(e: Emit, x: str) -> str:
+    return _cut(e, x) if e.op == "trunc" else e.add("neg", _down(e, e.add("neg", x)))
+
+
+@aten("div.Tensor_mode", "div.Scalar_mode", "floor_divide.default")
+def whole_quotient(e: Emit, a: str, b: Any, rounding_mode: str | None = "floor") -> str:
+    """Integers are divided as reals."""
+    dtype = e.result[0].dtype
+    out = div(e, _real(e, a), _real(e, b) if e.is_value(b) else b)
+    if rounding_mode is None:
+        return out
+    return e.cast((_down if rounding_mode == "floor" else _cut)(e, out), dtype)
+
+
+def _real(e: Emit, x: str) -> str:
+    return x if e.type(x).is_float else e.cast(x, "f64")
+
+
+@aten("remainder.Scalar", "remainder.Tensor", "fmod.Scalar", "fmod.Tensor")
+def remainder(e: Emit, a: str, b: Any) -> str:
+    mode = "floor" if e.op == "remainder" else "trunc"
+    whole = whole_quotient(e, a, b, mode)
+    return sub(e, a, mul(e, whole, b))
+
+
+@aten("sinh.default", "cosh.default")
+def hyperbolic(e: Emit, x: str) -> str:
+    parts = e.add("exp", x), e.add("exp", e.add("neg", x))
+    return e.scale(e.add("sub" if e.op == "sinh" else "add", *parts), Fraction(1, 2))
+
+
+@aten("xlogy.Tensor", "xlogy.Scalar_Other", "xlogy.Scalar_Self")
+def xlogy(e: Emit, x: Any, y: Any) -> str:
+    """0 where `x` is."""
+    x, y = e.operand(x, y), e.operand(y, x)
+    zero = e.full(0, (), e.type(y).dtype)
+    made = e.add("mul", x, e.add("log", y))
+    return e.add("where", e.add("eq", x, zero), zero, made)
 
 
 @aten("where.self", "where.ScalarOther", "where.ScalarSelf", "where.Scalar")

@@ -1,6 +1,8 @@
 """Embeddings, gathers and scatters."""
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -50,16 +52,14 @@ def index_select(e: Emit, x: str, dim: int, ids: str) -> str:
     return e.add("take", x, ids, dim=e.dim(x, dim))
 
 
-@aten("index.Tensor")
+@aten("index.Tensor", "_unsafe_index.Tensor")
 def index(e: Emit, x: str, ids: Sequence[str | None]) -> str:
-    """One index tensor, on one dim; or of every row the entry that a second one says."""
-    given = [(d, i) for d, i in enumerate(ids) if i is not None]
-    columns = _entry_of_each_row(e, x, ids)
-    if columns is not None:
-        return e.reshape(e.add("take_along", x, columns, dim=1), (e.shape(x)[0],))
-    if len(given) != 1 or e.type(given[0][1]).dtype == "bool":
-        raise NotImplementedError("indexing with a mask or with several tensors at once")
-    dim, rows = given[0]
+    """Index tensors on some of the dims. Where the first counts through the lines of a dim, every
+    line has entries of its own; else the dims are taken as one."""
+    rows = _entries_of_lines(e, x, ids)
+    if rows is not None:
+        return rows.read(e, x, e.result[0].shape)
+    x, dim, rows, _ = _one_dim(e, x, ids)
     lines = _constant_lines(e, rows, e.shape(x)[dim])
     if lines is not None:
         part = e.slice(x, dim, *lines)
@@ -68,18 +68,88 @@ def index(e: Emit, x: str, ids: Sequence[str | None]) -> str:
     return e.add("take", x, from_start(e, rows, e.shape(x)[dim]), dim=dim)
 
 
-def _entry_of_each_row(e: Emit, x: str, ids: Sequence[str | None]) -> str | None:
-    """The columns, a row each, where `x[rows, columns]` of a matrix reads or writes one entry of
-    each of its rows in order."""
-    if len(e.shape(x)) != 2 or len(ids) != 2 or ids[0] is None or ids[1] is None:
+def _one_dim(e: Emit, x: str, ids: Sequence[str | None]) -> tuple[str, int, str, tuple[int, ...]]:
+    """`x` with the dims that are indexed as one, which dim that is, the index into it, and how the
+    dims of `x` were ordered. Dims that do not lie side by side come first, as in PyTorch."""
+    given = [(d, i) for d, i in enumerate(ids) if i is not None]
+    if any(e.type(i).dtype in ("bool", "u8") for _, i in given):
+        raise NotImplementedError("indexing with a mask: what it picks depends on values")
+    dims, shape = [d for d, _ in given], e.shape(x)
+    rest = [d for d in range(len(shape)) if d not in dims]
+    first = dims[0] if dims == list(range(dims[0], dims[-1] + 1)) else 0
+    order = (*rest[:first], *dims, *rest[first:])
+    sizes = [shape[d] for d in dims]
+    if len(dims) > 1:
+        moved = [shape[d] for d in order]
+        merged = (*moved[:first], math.prod(sizes), *moved[first + len(dims) :])
+        x = e.reshape(e.permute(x, order), merged)
+    return x, first, _joined(e, [i for _, i in given], sizes), order
+
+
+def _joined(e: Emit, ids: Sequence[str], sizes: Sequence[int]) -> str:
+    """Several indices, of dims of these sizes, as one into the dims taken together."""
+    if len(ids) == 1:
+        return ids[0]
+    tables = [e.table(i) for i in ids]
+    if all(t is not None for t in tables):
+        known: list[Any] = [np.where(t < 0, t + n, t) for t, n in zip(tables, sizes, strict=True)]
+        at = np.zeros((), np.int64)
+        for t, n in zip(known, sizes, strict=True):
+            at = at * n + t
+        return e.held(at)
+    out = from_start(e, ids[0], sizes[0])
+    for i, n in zip(ids[1:], sizes[1:], strict=True):
+        line = e.add("mul", out, e.full(n, (), e.type(out).dtype))
+        out = e.add("add", line, from_start(e, i, n))
+    return out
+
+
+@dataclass(frozen=True)
+class _Entries:
+    """Of each line along dim 0, entries along dim 1: `columns` [lines, entries]."""
+
+    columns: str
+
+    def read(self, e: Emit, x: str, shape: Sequence[int]) -> str:
+        return e.reshape(e.add("take_along", x, self._over(e, x), dim=1), shape)
+
+    def _over(self, e: Emit, x: str) -> str:
+        rest = e.shape(x)[2:]
+        narrow = e.reshape(self.columns, (*e.shape(self.columns), *(1 for _ in rest)))
+        return e.expand(narrow, (*e.shape(self.columns), *rest))
+
+    def put(self, e: Emit, x: str, value: str, accumulate: bool) -> str:
+        """`x` with values added to, or put in, these entries. Only of a single one a line no two
+        can be one."""
+        ids = self._over(e, x)
+        if not accumulate and e.shape(ids)[1] != 1:
+            raise NotImplementedError("writing at indices that may meet")
+        size = e.shape(x)[1]
+        moved = e.add("put_along", e.reshape(value, e.shape(ids)), ids, dim=1, size=size)
+        if accumulate:
+            return moved if e.is_zero(x) else e.add("add", x, moved)
+        return e.add("where", hit(e, ids, 1, size), moved, x)
+
+
+def hit(e: Emit, ids: str, dim: int, size: int) -> str:
+    """Which places along `dim` an index of each line names."""
+    ones = e.add("put_along", e.full(1, e.shape(ids), "i64"), ids, dim=dim, size=size)
+    return e.add("gt", ones, e.full(0, (), "i64"))
+
+
+def _entries_of_lines(e: Emit, x: str, ids: Sequence[str | None]) -> _Entries | None:
+    """Of `x[lines, columns]`, where `lines` counts up through all of dim 0."""
+    if len(ids) != 2 or ids[0] is None or ids[1] is None or len(e.shape(x)) < 2:
         return None
-    rows, columns = ids[0], ids[1]
-    count, size = e.shape(x)
-    if e.ramp(rows) != 0 or e.shape(rows) != (count,) or e.shape(columns) != (count,):
+    lines, columns = ids[0], ids[1]
+    count, size = e.shape(x)[:2]
+    rank = max(len(e.shape(lines)), len(e.shape(columns)))
+    shape = e.shape(columns)
+    along = e.type(lines).size == count and len(e.shape(lines)) == rank and len(shape) == rank
+    first = along and e.shape(lines)[0] == count and shape[0] == count
+    if not first or e.ramp(lines) != 0 or e.type(columns).dtype == "bool":
         return None
-    if e.type(columns).dtype == "bool":
-        return None
-    return e.reshape(from_start(e, columns, size), (count, 1))
+    return _Entries(e.reshape(from_start(e, columns, size), (count, -1)))
 
 
 def _constant_lines(e: Emit, ids: str, size: int) -> tuple[int, int] | None:
@@ -140,6 +210,12 @@ def _holds_below(e: Emit, mask: str, x: str) -> bool:
     return limit is not None and limit >= 0 and made.inputs[0] == x
 
 
+def _places_of(e: Emit, x: str, k: int, dim: int, largest: bool = True) -> str:
+    """Where the `k` largest entries, or least, are; integers are reals as they are."""
+    x = x if e.type(x).is_float else e.cast(x, "f64")
+    return e.add("topk_index", x if largest else e.add("neg", x), k=k, dim=dim)
+
+
 @aten("topk.default")
 def topk(
     e: Emit, x: str, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
@@ -147,10 +223,22 @@ def topk(
     """Values and indices. Which of several equal entries is taken, PyTorch leaves open."""
     dim = e.dim(x, dim)
     e.notes.add(
-        "Among equal entries topk takes the one of lower index first, on every device; "
+        f"Among equal entries {e.op} takes the one of lower index first, on every device; "
         "PyTorch leaves open which it takes, and without `sorted` in which order."
     )
-    ids = e.add("topk_index", x if largest else e.add("neg", x), k=k, dim=dim)
+    ids = _places_of(e, x, k, dim, largest)
+    return e.add("take_along", x, ids, dim=dim), ids
+
+
+@aten("sort.default", "sort.stable")
+def sort(
+    e: Emit, x: str, dim: int = -1, descending: bool = False, *, stable: bool | None = False
+) -> tuple[str, str]:
+    """Stable in any case."""
+    dim = e.dim(x, dim)
+    if not stable:
+        return topk(e, x, e.shape(x)[dim], dim, descending)
+    ids = _places_of(e, x, e.shape(x)[dim], dim, descending)
     return e.add("take_along", x, ids, dim=dim), ids
 
 
@@ -158,7 +246,7 @@ def topk(
 def max_dim(e: Emit, x: str, dim: int, keepdim: bool = False) -> tuple[str, str]:
     """Values, and where the first of them stand."""
     dim, shape = e.dim(x, dim), e.result[0].shape
-    ids = e.add("topk_index", x if e.op == "max" else e.add("neg", x), k=1, dim=dim)
+    ids = _places_of(e, x, 1, dim, e.op == "max")
     if e.op == "max" and e.type(x).is_float:
         return e.add("amax", x, dims=(dim,), keepdim=keepdim), e.reshape(ids, shape)
     return e.reshape(e.add("take_along", x, ids, dim=dim), shape), e.reshape(ids, shape)
@@ -169,8 +257,7 @@ def argmax(e: Emit, x: str, dim: int | None = None, keepdim: bool = False) -> st
     """Where the first of the largest entries stands; without a dim, in the flat tensor."""
     if dim is None:
         x, dim = e.reshape(x, (-1,)), 0
-    dim = e.dim(x, dim)
-    ids = e.add("topk_index", x if e.op == "argmax" else e.add("neg", x), k=1, dim=dim)
+    ids = _places_of(e, x, 1, e.dim(x, dim), e.op == "argmax")
     return e.reshape(ids, e.result[0].shape)
 
 
@@ -190,10 +277,7 @@ def scatter(e: Emit, x: str, dim: int, ids: str, source: str) -> str:
 def scatter_value(e: Emit, x: str, dim: int, ids: str, value: Any) -> str:
     """One number, wherever an index points: how often it does makes no difference."""
     dim, dtype = e.dim(x, dim), e.type(x).dtype
-    counts = e.full(1, e.shape(ids), "i64")
-    hits = e.add("put_along", counts, ids, dim=dim, size=e.shape(x)[dim])
-    hit = e.add("gt", hits, e.full(0, (), "i64"))
-    return e.add("where", hit, e.full(value, (), dtype), x)
+    return e.add("where", hit(e, ids, dim, e.shape(x)[dim]), e.full(value, (), dtype), x)
 
 
 @aten("gather.default")
@@ -208,38 +292,41 @@ def scatter_add(e: Emit, x: str, dim: int, ids: str, source: str) -> str:
     return moved if e.is_zero(x) else e.add("add", x, moved)
 
 
-@aten("index_put.default")
+@aten("index_put.default", "_unsafe_index_put.default")
 def index_put(
     e: Emit, x: str, ids: Sequence[str | None], value: str, accumulate: bool = False
 ) -> str:
-    """One number where a mask over the leading dims holds; lines at an index along one dim; or an
-    entry of every row."""
-    columns = _entry_of_each_row(e, x, ids)
-    if columns is not None:
-        return _put_in_rows(e, x, columns, value, accumulate)
-    given = [(d, i) for d, i in enumerate(ids) if i is not None]
-    if len(given) == 1 and e.type(given[0][1]).dtype != "bool":
-        return _put_lines(e, x, *given[0], value, accumulate)
+    """One number where a mask over the leading dims holds; else lines at indices."""
     mask = ids[0]
-    if len(ids) != 1 or mask is None or e.type(mask).dtype != "bool" or e.type(value).size != 1:
-        raise NotImplementedError(
-            "writing under a mask or at several indices; only one number under a mask is written"
-        )
+    if len(ids) == 1 and mask is not None and e.type(mask).dtype == "bool":
+        return _put_under(e, x, mask, value, accumulate)
+    rows = _entries_of_lines(e, x, ids)
+    if rows is not None:
+        wide = np.broadcast_shapes(*(e.shape(i) for i in ids if i is not None))
+        value = e.expand(value, (*wide, *e.shape(x)[2:]))
+        return rows.put(e, x, value, accumulate)
+    shape = e.shape(x)
+    lines, dim, at, order = _one_dim(e, x, ids)
+    count = sum(i is not None for i in ids)
+    if count == 1:
+        return _put_lines(e, x, dim, at, value, accumulate)
+    wide = [
+        *(shape[d] for d in order[:dim]),
+        *e.shape(at),
+        *(shape[d] for d in order[dim + count :]),
+    ]
+    put = _put_lines(e, lines, dim, at, e.expand(value, wide), accumulate)
+    moved = e.reshape(put, [shape[d] for d in order])
+    return e.permute(moved, [order.index(d) for d in range(len(order))])
+
+
+def _put_under(e: Emit, x: str, mask: str, value: str, accumulate: bool) -> str:
+    if e.type(value).size != 1:
+        raise NotImplementedError("writing several numbers under a mask; only one is written")
     value = e.reshape(value, ())
     extra = len(e.shape(x)) - len(e.shape(mask))
     mask = e.reshape(mask, (*e.shape(mask), *(1,) * extra))
     return e.add("where", mask, e.add("add", x, value) if accumulate else value, x)
-
-
-def _put_in_rows(e: Emit, x: str, columns: str, value: str, accumulate: bool) -> str:
-    """`x` with a number added to, or put in, one entry of every row: no two places are one."""
-    count, size = e.shape(x)
-    value = e.reshape(e.expand(value, (count,)), (count, 1))
-    moved = e.add("put_along", value, columns, dim=1, size=size)
-    if accumulate:
-        return moved if e.is_zero(x) else e.add("add", x, moved)
-    ones = e.add("put_along", e.full(1, (count, 1), "i64"), columns, dim=1, size=size)
-    return e.add("where", e.add("gt", ones, e.full(0, (), "i64")), moved, x)
 
 
 def _put_lines(e: Emit, x: str, dim: int, ids: str, value: str, accumulate: bool) -> str:
@@ -253,11 +340,44 @@ def _put_lines(e: Emit, x: str, dim: int, ids: str, value: str, accumulate: bool
             moved = e.pad(part, dim, lines[0], shape[dim] - lines[1])
             return moved if e.is_zero(x) else e.add("add", x, moved)
         return slice_scatter(e, x, part, dim, *lines)
-    if not accumulate:
-        raise NotImplementedError("writing at an index that is not constant")
     around = [d for d in range(len(e.shape(value))) if not dim <= d < dim + rank]
     first = e.permute(value, (*range(dim, dim + rank), *around))
     ids = from_start(e, ids, shape[dim])
     moved = e.add("index_add", first, ids, size=shape[dim])
     moved = e.permute(moved, (*range(1, dim + 1), 0, *range(dim + 1, len(shape))))
-    return moved if e.is_zero(x) else e.add("add", x, moved)
+    if accumulate:
+        return moved if e.is_zero(x) else e.add("add", x, moved)
+    places = e.table(ids)
+    if places is None or len(np.unique(places)) != places.size:
+        raise NotImplementedError("writing at an index whose entries may meet")
+    kept = np.isin(np.arange(shape[dim]), places, invert=True).astype(np.int64)
+    here = e.add("gt", e.held(kept), e.full(0, (), "i64"))
+    here = e.reshape(here, (-1, *(1 for _ in shape[dim + 1 :])))
+    return e.add("where", here, x, moved)
+
+
+@aten("index_add.default")
+def index_add(e: Emit, x: str, dim: int, ids: str, source: str, *, alpha: Any = 1) -> str:
+    return _put_lines(e, x, e.dim(x, dim), e.reshape(ids, (-1,)), e.scale(source, alpha), True)
+
+
+@aten("scatter_reduce.two")
+def scatter_reduce(
+    e: Emit, x: str, dim: int, ids: str, source: str, reduce: str, *, include_self: bool = True
+) -> str:
+    """Sums and means of what meets at a place."""
+    if reduce not in ("sum", "mean") or e.shape(source) != e.shape(ids):
+        raise NotImplementedError(f"a scatter that takes the {reduce} of what meets")
+    dim = e.dim(x, dim)
+    size, dtype = e.shape(x)[dim], e.type(x).dtype
+    total = e.add("put_along", source, ids, dim=dim, size=size)
+    if include_self:
+        total = e.add("add", x, total)
+    if reduce == "sum":
+        return total if include_self else e.add("where", hit(e, ids, dim, size), total, x)
+    ones = e.full(1, e.shape(ids), dtype)
+    count = e.add("put_along", ones, ids, dim=dim, size=size)
+    if include_self:
+        return e.add("div", total, e.shift(count, 1))
+    least = e.add("maximum", count, e.full(1, (), dtype))
+    return e.add("where", hit(e, ids, dim, size), e.add("div", total, least), x)

@@ -138,6 +138,27 @@ class Emit:
         self.consts[name] = value
         return name
 
+    def table(self, x: str) -> NDArray[Any] | None:
+        """The entries of integers that are known: a table, a ramp, one number, or views of them."""
+        if x in self.consts:
+            return np.broadcast_to(self.consts[x], self.shape(x))
+        node, shape = self.made(x), self.shape(x)
+        if node is None or self.type(x).is_float:
+            return None
+        if node.op == "full":
+            return np.full(shape, int(node.attrs["value"]))  # pyright: ignore[reportArgumentType]
+        if node.op == "iota":
+            line = np.arange(shape[node.number("dim")]) + node.number("offset")
+            wide = [1] * len(shape)
+            wide[node.number("dim")] = -1
+            return np.broadcast_to(line.reshape(wide), shape)
+        if node.op not in ("reshape", "expand"):
+            return None
+        inner = self.table(node.inputs[0])
+        if inner is None:
+            return None
+        return inner.reshape(shape) if node.op == "reshape" else np.broadcast_to(inner, shape)
+
     def ramp(self, x: str) -> int | None:
         """First entry of an index ramp along the only dim with several entries."""
         node = self.made(x)

@@ -221,9 +221,36 @@ def logsumexp(e: Emit, x: str, dims: Sequence[int], keepdim: bool = False) -> st
     return e.add("log", e.sum(e.add("exp", x), e.dims(x, list(dims)), keepdim))
 
 
-@aten("amax.default")
-def amax(e: Emit, x: str, dims: Any = (), keepdim: bool = False) -> str:
-    return e.add("amax", x, dims=e.dims(x, list(dims)), keepdim=keepdim)
+@aten("amax.default", "amin.default", "max.default", "min.default")
+def extreme(e: Emit, x: str, dims: Any = (), keepdim: bool = False) -> str:
+    over = e.dims(x, list(dims))
+    if e.op in ("amax", "max"):
+        return e.add("amax", x, dims=over, keepdim=keepdim)
+    return e.add("neg", e.add("amax", e.add("neg", x), dims=over, keepdim=keepdim))
+
+
+@aten("cumprod.default")
+def cumprod(e: Emit, x: str, dim: int, dtype: Any = None) -> str:
+    """By doubling: after each step, the product of twice as many entries up to each one."""
+    x, dim = e.cast(x, e.result[0].dtype), e.dim(x, dim)
+    step, n = 1, e.shape(x)[dim]
+    while step < n:
+        shape = [step if d == dim else k for d, k in enumerate(e.shape(x))]
+        ones = e.full(1, shape, e.type(x).dtype)
+        x = e.add("mul", x, e.concat([ones, e.slice(x, dim, 0, n - step)], dim))
+        step *= 2
+    return x
+
+
+@aten("prod.default", "prod.dim_int")
+def prod(e: Emit, x: str, dim: int | None = None, keepdim: bool = False, dtype: Any = None) -> str:
+    """By halves."""
+    x = e.cast(x if dim is not None else e.reshape(x, (-1,)), e.result[0].dtype)
+    dim = e.dim(x, dim or 0)
+    while (n := e.shape(x)[dim]) > 1:
+        half = e.add("mul", e.slice(x, dim, 0, n // 2), e.slice(x, dim, n // 2, n // 2 * 2))
+        x = e.concat([half, e.slice(x, dim, n - 1, n)], dim) if n % 2 else half
+    return e.reshape(x, e.result[0].shape)
 
 
 @aten("var.correction", "var_mean.correction")

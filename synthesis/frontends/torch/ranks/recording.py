@@ -20,6 +20,7 @@ from torch.fx.experimental.proxy_tensor import extract_val
 from torch.utils._python_dispatch import TorchDispatchMode, autograd_would_have_decomposed
 from torch.utils._pytree import tree_leaves
 
+from synthesis.frontends.torch.decompose import decompositions
 from synthesis.frontends.torch.errors import CaptureError
 
 _aten: Any = torch.ops.aten
@@ -61,6 +62,11 @@ class Recorder(TorchDispatchMode):
         if self._opens(func, args, kwargs):
             with self:
                 return func.decompose(*args, **kwargs)
+        if func in decompositions():
+            with self:
+                return decompositions()[func](*args, **kwargs)
+        if func is _aten.native_batch_norm.default:
+            func, args = _as_declared(*args)
         if func is _aten.lift_fresh.default:
             func = _aten.lift_fresh_copy.default
         named = {key: self._operand(value) for key, value in kwargs.items()}
@@ -121,6 +127,14 @@ class Recorder(TorchDispatchMode):
         if key not in self.kinds:
             self.kinds[key] = extract_val(value)
         return self.kinds[key]
+
+
+def _as_declared(x: Any, weight: Any, bias: Any, mean: Any, variance: Any, *given: Any) -> Any:
+    """The batch norm whose declaration says that it changes running statistics."""
+    ops = _aten._native_batch_norm_legit
+    if mean is None:
+        return ops.no_stats, (x, weight, bias, *given)
+    return ops.default, (x, weight, bias, mean, variance, *given)
 
 
 def _memory(value: torch.Tensor) -> Any:

@@ -54,6 +54,7 @@ from synthesis.frontends.torch.ranks.stated import layout_for
 from synthesis.frontends.torch.ranks.tables import pieces
 from synthesis.frontends.torch.ranks.tracing import Order, cotangents, known_groups
 from synthesis.frontends.torch.request import CaptureRequest, InputSpec, Progress
+from synthesis.frontends.torch.torch_api import plain_kernels
 from synthesis.frontends.torch.uninitialized_reads import refuse_unwritten
 from verifier.kernel.ops import lookup
 from verifier.kernel.program.program import Program
@@ -81,6 +82,7 @@ def save_ranks(data: dict[str, Any], folder: Path, progress: Progress) -> None:
             hint="check the code on a smaller mesh with the same dims",
         )
     torch.set_num_threads(1)
+    plain_kernels()
 
     def trace(mode: str, others: Sequence[str]) -> list[str]:
         own = folder / mode
@@ -385,7 +387,6 @@ def _followed(
             return model(*(values[s.name] for s in side.specs))
         return model(**{side.arguments[name]: v for name, v in values.items()})
 
-    torch.backends.mha.set_fastpath_enabled(False)  # one fused op, which says nothing of its parts
     buffers = take_buffers(model)
     with side.built.mode, real_meshes():
         building.without_memory(model)

@@ -64,6 +64,8 @@ class Order:
     after_backward: Callable[[nn.Module], Any] | None = None
     recorded: bool = True
     """Whether autograd records the forward; else it runs under `torch.no_grad()`."""
+    state: bool = False
+    """Whether what it changes of its buffers is an output; else it may not change them."""
     digest: Digest | None = None
     """Writes down what is run, to be compared."""
 
@@ -108,7 +110,7 @@ def follow(order: Order) -> Followed:
         _no_strangers(recorder)
         graph, module = without_writes(recorder.graph), recorder.held
         if graph is None:
-            module = _without_writes(recorder, given)
+            module = _without_writes(recorder, given, order.state)
             graph = module.graph
     found.traced = _described(graph, module, given, roles)
     return found
@@ -247,8 +249,9 @@ def _no_strangers(recorder: Recorder) -> None:
             )
 
 
-def _without_writes(recorder: Recorder, given: tuple[dict[str, Any], ...]) -> Any:
-    """The same graph, traced again, with writes into tensors made new tensors.
+def _without_writes(recorder: Recorder, given: tuple[dict[str, Any], ...], state: bool) -> Any:
+    """The same graph, traced again, with writes into tensors made new tensors. With `state`, one
+    last write into each buffer that is changed may stay.
 
     Raises:
         CaptureError: a parameter or a buffer is changed.
@@ -269,6 +272,8 @@ def _without_writes(recorder: Recorder, given: tuple[dict[str, Any], ...]) -> An
         if node.op != "call_function" or schema is None or not schema.is_mutable:
             continue
         kind, name = owner.get(node.args[0] if node.args else None, ("", ""))
+        if state and kind == "buffer" and node.target is _aten.copy_.default and not node.users:
+            continue
         what = f"the {kind} {name}" if kind else "a tensor that outlives the call"
         raise CaptureError(
             f"the module changes {what} in place",
@@ -277,6 +282,7 @@ def _without_writes(recorder: Recorder, given: tuple[dict[str, Any], ...]) -> An
     return plain
 
 
+_aten: Any = torch.ops.aten
 _KINDS = ("parameter", "buffer", "argument")
 
 
@@ -291,6 +297,12 @@ def _described(
         table[node] = name
     returned: Any = nodes[-1].args[0]
     traced.outputs = [(role, name, v) for (role, name), v in zip(roles, returned, strict=True)]
+    for node in nodes:
+        if node.op == "call_function" and node.target is _aten.copy_.default:
+            name = traced.buffers[node.args[0]]
+            traced.state.add(name)
+            traced.outputs.append(("output", name, node.args[1]))
+            graph.erase_node(node)
     return traced
 
 

@@ -1,0 +1,47 @@
+"""Models of several kinds, as people write them: what becomes of each on a mesh, by the command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.commands import command as command
+
+pytestmark = [pytest.mark.torch, pytest.mark.gloo, pytest.mark.campaign]
+MODELS = Path(__file__).parent / "models"
+PROVED = (
+    ("running.py:BN", "dp=2"),
+    ("running.py:BN", "tp=2"),
+    ("running.py:EMA", "tp=2"),
+    ("encoder.py:Encoder", "dp=2"),
+    ("encoder.py:Encoder", "tp=2"),
+    ("graph.py:Gcn", "tp=2"),
+    ("recommender.py:DLRM", "dp=2"),
+    ("recommender.py:DLRM", "tp=2"),
+    ("resnet.py:ResNet", "dp=2"),
+    ("tagger.py:Tagger", "dp=2"),
+    ("unet.py:UNet", "dp=2"),
+)
+LEFT = (
+    ("running.py:EMA", "dp=2", 1, "waits for a sum over dp", "running.py"),
+    ("graph.py:Gcn", "dp=2", 1, "refuted", "graph.py"),
+    ("unet.py:UNet", "tp=2", 2, "no module of the model can be split over tp=2", "--mesh"),
+)
+
+
+@pytest.mark.parametrize(("target", "mesh"), PROVED)
+def test_proved_run_and_equal(target, mesh, command):
+    done = command("parallelize", f"{MODELS}/{target}", "--mesh", mesh, "--run", "--out", "out")
+    assert done.code == 0, done.out + done.err
+    assert "read again and proved | run on 2 processes, agrees" in done.out + done.err
+
+
+@pytest.mark.parametrize(("target", "mesh", "code", "why", "where"), LEFT)
+def test_what_cannot_be_is_told_with_its_line(target, mesh, code, why, where, command):
+    done = command("parallelize", f"{MODELS}/{target}", "--mesh", mesh, "--run", "--out", "out")
+    said = done.out + done.err
+    assert done.code == code, said
+    assert why in said
+    assert where in said
+    assert "Traceback" not in said
