@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -90,12 +90,11 @@ def _joined(e: Emit, ids: Sequence[str], sizes: Sequence[int]) -> str:
     """Several indices, of dims of these sizes, as one into the dims taken together."""
     if len(ids) == 1:
         return ids[0]
-    tables = [e.table(i) for i in ids]
+    tables: list[Any] = [e.table(i) for i in ids]
     if all(t is not None for t in tables):
-        known: list[Any] = [np.where(t < 0, t + n, t) for t, n in zip(tables, sizes, strict=True)]
-        at = np.zeros((), np.int64)
-        for t, n in zip(known, sizes, strict=True):
-            at = at * n + t
+        at = cast(Any, np.zeros((), np.int64))
+        for t, n in zip(tables, sizes, strict=True):
+            at = cast(Any, at * n + np.where(t < 0, t + n, t))
         return e.held(at)
     out = from_start(e, ids[0], sizes[0])
     for i, n in zip(ids[1:], sizes[1:], strict=True):

@@ -95,7 +95,8 @@ def native_group_norm(
     rstd = e.add("rsqrt", e.shift(variance, eps))
     out = e.add("mul", centred, rstd)
     out = _affine(e, out, weight, bias, (groups, channels // groups, 1))
-    return e.reshape(out, e.shape(x)), *(e.reshape(v, (n, groups)) for v in (mean, rstd))
+    by_group = n, groups
+    return e.reshape(out, e.shape(x)), e.reshape(mean, by_group), e.reshape(rstd, by_group)
 
 
 @aten("native_group_norm_backward.default")
@@ -176,11 +177,12 @@ def batch_norm(
     count = _channels(e, x)[2]
     share = fraction(momentum)
     sample = e.scale(spread, Fraction(count, count - 1))
-    moved = [
-        e.add("add", old, e.scale(e.add("sub", e.reshape(new, e.shape(old)), old), share))
-        for old, new in ((mean, batch_mean), (variance, sample))
-    ]
-    return out, batch_mean, rstd, *moved
+
+    def moved(old: str, new: str) -> str:
+        step = e.add("sub", e.reshape(new, e.shape(old)), old)
+        return e.add("add", old, e.scale(step, share))
+
+    return out, batch_mean, rstd, moved(mean, batch_mean), moved(variance, sample)
 
 
 def _batch_normal(
@@ -193,7 +195,8 @@ def _batch_normal(
     variance = e.mean(e.add("mul", centred, centred), dims, keepdim=True)
     rstd = e.add("rsqrt", e.shift(variance, eps))
     out = _affine(e, e.add("mul", centred, rstd), weight, bias, narrow)
-    return out, *(e.reshape(v, (e.shape(x)[1],)) for v in (mean, rstd, variance))
+    shape = (e.shape(x)[1],)
+    return out, e.reshape(mean, shape), e.reshape(rstd, shape), e.reshape(variance, shape)
 
 
 @aten("_native_batch_norm_legit.no_stats")

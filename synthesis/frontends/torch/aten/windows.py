@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,7 +76,7 @@ def moving(
     for n, m, k, s, p, d in zip(
         size, out, kernel, stride, each(padding, rank), each(dilation, rank), strict=True
     ):
-        at = np.arange(m)[:, None] * s - p + np.arange(k)[None, :] * d
+        at = cast(Table, np.arange(m)[:, None] * s - p + np.arange(k)[None, :] * d)
         sides.append(np.where((at < 0) | (at >= n), -1, at))
     return Windows(tuple(size), tuple(sides))
 
@@ -85,9 +85,9 @@ def adaptive(size: Sequence[int], out: Sequence[int]) -> Windows:
     """Windows from floor(i n / m) up to ceil((i + 1) n / m), as PyTorch's adaptive pools have."""
     sides: list[Table] = []
     for n, m in zip(size, out, strict=True):
-        starts = np.arange(m) * n // m
-        stops = -(-(np.arange(m) + 1) * n // m)
-        at = starts[:, None] + np.arange((stops - starts).max())[None, :]
+        starts = cast(Table, np.arange(m) * n // m)
+        stops = cast(Table, -(-(np.arange(m) + 1) * n // m))
+        at = cast(Table, starts[:, None] + np.arange((stops - starts).max())[None, :])
         sides.append(np.where(at < stops[:, None], at, -1))
     return Windows(tuple(size), tuple(sides))
 
