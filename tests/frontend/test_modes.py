@@ -84,7 +84,7 @@ REFUSED = {
         "a hook on the gradient of a tensor is not followed",
     ),
     "running statistics and a number that is drawn": (
-        "h = self.w(self.norm(x)) if random.random() < 0.1 else self.norm(x)  # here\nreturn h",
+        "h = self.w(self.norm(x)) if random.random() < 0.1 else self.norm(x)\nreturn h",
         "changes the buffer norm.num_batches_tracked and draws a number, at model.py:",
     ),
     "a counter": (
