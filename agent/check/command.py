@@ -31,11 +31,17 @@ from synthesis.frontends.torch.ranks.stated import read_lines
 from synthesis.frontends.torch.request import InputSpec, read_config
 from verifier.kernel.program.types import Mesh
 from verifier.text.parser import to_text
-from verifier.verdict import Proof
+from verifier.verdict import Proof, Verdict
 
 
 def run_check(run: Run, asked: Asked) -> Outcome:
-    """Trace, join, state the contract, decide, and look for a mend.
+    """Decide, and report the verdict. Raises what `decided` does."""
+    return verdicts.report(run, *decided(run, asked))
+
+
+def decided(run: Run, asked: Asked) -> tuple[Verdict, str]:
+    """Trace, join, state the contract, decide, look for a repair: the verdict, and a line on modes
+    where it needs one.
 
     Raises:
         InputError, CaptureError: the command line, the user's code, what cannot be followed.
@@ -81,7 +87,7 @@ def run_check(run: Run, asked: Asked) -> Outcome:
             many = len(captured) > 1
             _keep(found, asked.keep / found.captured.modes[0] if many else asked.keep)
     others = isinstance(verdict, Proof) or len(captured) == 1
-    return verdicts.report(run, verdict, "" if others else "; ".join(apart))
+    return verdict, "" if others else "; ".join(apart)
 
 
 def said(modes: Sequence[str]) -> str:
