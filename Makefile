@@ -192,6 +192,7 @@ trust: $(OK)  ## docs/trust.md: lines that must be right, lines that run, what p
 docs: $(OK)  ## write the generated pages of docs/
 	$(BIN)/shardproof ops --markdown > docs/ops.md.new && mv docs/ops.md.new docs/ops.md
 	$(BIN)/python -m benchmarks.chat_page
+	$(BIN)/python -m benchmarks.schemas
 
 .PHONY: format
 format: $(OK)  ## rewrite sources as `check` wants them
