@@ -193,6 +193,7 @@ docs: $(OK)  ## write the generated pages of docs/
 	$(BIN)/shardproof ops --markdown > docs/ops.md.new && mv docs/ops.md.new docs/ops.md
 	$(BIN)/python -m benchmarks.chat_page
 	$(BIN)/python -m benchmarks.aten_page
+	$(BIN)/python -m benchmarks.schemas
 
 .PHONY: format
 format: $(OK)  ## rewrite sources as `check` wants them

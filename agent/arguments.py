@@ -59,6 +59,14 @@ FullDepth = Annotated[
     bool, typer.Option("--full-depth", help="Capture every layer instead of what is distinct.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object a line on stdout.")]
+Format = Annotated[
+    str,
+    typer.Option(
+        "--format",
+        metavar="github|sarif|rdjsonl|junit",
+        help="Write what was found to stdout in a format that CI reads.",
+    ),
+]
 Pin = Annotated[
     list[str],
     typer.Option(

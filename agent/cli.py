@@ -37,7 +37,6 @@ class Commands(TyperGroup):
 app = typer.Typer(
     cls=Commands,
     invoke_without_command=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},

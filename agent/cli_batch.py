@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 
-@command(app)
+@command(app, formats=True)
 def batch(run: "Run", asked: Asked) -> "Outcome":
     """Parallelize many models in one run.
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 
-@command(app, limited=True)
+@command(app, limited=True, formats=True)
 def verify(run: "Run", asked: Verify) -> "Outcome":
     """Check an out-directory again, or prove two programs equal.
 
@@ -96,7 +96,7 @@ def check_certificate(
     return certificates.check_alone(run, files, rules_trusted, cache)
 
 
-@command(app, limited=True)
+@command(app, limited=True, formats=True)
 def check(run: "Run", asked: Asked) -> "Outcome":
     """Prove parallel code of yours equal to a one-device model.
 
@@ -146,7 +146,7 @@ def verify_ranks(
     return ranks.verify(run, path, sequential, contract)
 
 
-@command(app)
+@command(app, formats=True)
 def repair(run: "Run", asked: Repair) -> "Outcome":
     """Repair a wrong program by the fewest edits that are proved.
 

@@ -31,7 +31,10 @@ def parallelize(
     run: "Run",
     *,
     model: Model,
-    out: Annotated[Path, typer.Option(help="Directory to write; must be empty or absent.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Directory to write, empty or absent; by default shardproof-out/CLASS."),
+    ] = None,
     mesh: Annotated[
         str | None, typer.Option(help="Mesh dims, outermost first: dp=2,tp=2. Or --gpus.")
     ] = None,
@@ -89,7 +92,7 @@ def parallelize(
     request = model.warmed(full_depth)
     from agent import choosing, pipeline
     from agent.errors import InputError
-    from agent.options import Wanted, mesh_for, read_fixed
+    from agent.options import Wanted, mesh_for, placed, read_fixed
     from synthesis import hardware as clusters
 
     fixed = read_fixed(fix)
@@ -99,7 +102,7 @@ def parallelize(
         mesh=mesh_for(mesh, gpus),
         request=request,
         cluster=clusters.load(hardware),
-        out=out,
+        out=out or placed(model.target),
         execute=execute,
         force=force,
         guard=guard,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from agent.arguments import EXITS, Json, Timeout
+from agent.arguments import EXITS, Format, Json, Timeout
 
 if TYPE_CHECKING:
     from agent.run import Outcome, Run
@@ -22,12 +22,13 @@ def command(
     epilog: str = EXITS,
     limited: bool = False,
     json: bool = True,
+    formats: bool = False,
 ) -> Callable[[Callable[..., "Outcome"]], Callable[..., "Outcome"]]:
     """Register a function under `name`, or under its own.
 
     Its first parameter is the run. The others are options as typer reads them, or dataclasses whose
     fields are options; those that are required come first. `limited` adds `--timeout`, `json` adds
-    `--json`; a function with a parameter `json` of its own is told.
+    `--json` and `formats` adds `--format`; a function with a parameter `json` of its own is told.
     """
 
     def register(work: Callable[..., "Outcome"]) -> Callable[..., "Outcome"]:
@@ -35,6 +36,8 @@ def command(
         known = {p.name: p for taker in taken for p in _options(taker)}
         if limited:
             known["timeout"] = _option("timeout", Timeout, None)
+        if formats:
+            known["format"] = _option("format", Format, "")
         if json:
             known["json"] = _option("json", Json, False)
 
@@ -47,7 +50,8 @@ def command(
 
             told, seconds = given.get("json", False), given.get("timeout")
             title = name or work.__name__
-            return conduct(title, sys.argv[1:], conducted, json=told, timeout=seconds)
+            form = given.get("format", "")
+            return conduct(title, sys.argv[1:], conducted, json=told, timeout=seconds, form=form)
 
         required_first = sorted(known.values(), key=lambda p: p.default is not p.empty)
         called.__dict__["__signature__"] = inspect.Signature(required_first)

@@ -392,6 +392,11 @@ _ANY: Any = Annotated[_KINDS, Field(discriminator="event")]
 _ADAPTER: TypeAdapter[Event] = TypeAdapter(_ANY)
 
 
+def schema() -> dict[str, Any]:
+    """The JSON schema of one event."""
+    return _ADAPTER.json_schema()
+
+
 class Sink(Protocol):
     """Where events go."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
+from pathlib import Path
 
 from agent.errors import InputError
 from synthesis.strategy.space import FIXED
@@ -72,6 +73,11 @@ def read_fixed(items: Sequence[str]) -> tuple[tuple[str, int | str], ...]:
         if out.setdefault(key, read) != read:
             raise InputError(f"{key} is {out[key]} already", where=where)
     return tuple(out.items())
+
+
+def placed(target: str) -> Path:
+    """Where `parallelize` writes by default: `shardproof-out/GPT` for `model.py:GPT`."""
+    return Path("shardproof-out") / target.rpartition(":")[2]
 
 
 def mesh_for(text: str | None, gpus: int | None) -> Mesh:

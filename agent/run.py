@@ -16,7 +16,8 @@ from types import FrameType
 
 from agent import __version__, events
 from agent.console import Console, JsonLines, Pipe
-from agent.errors import Exit, LimitError
+from agent.errors import Exit, InputError, LimitError
+from agent.formats import FORMATS, findings
 from agent.translate import as_ours
 
 TOLD_AGAIN = 10
@@ -109,15 +110,19 @@ def conduct(
     *,
     json: bool,
     timeout: float | None = None,
+    form: str = "",
 ) -> int:
     """Do the work of one command and return its exit code.
 
-    Whatever happens, the last event is `run.completed` and carries that code.
+    Whatever happens, the last event is `run.completed` and carries that code. `form` is a format of
+    `agent.formats` that what was found is written in, in the place of the answer.
     """
     sink: events.Sink = JsonLines(sys.stdout) if json else Console(sys.stderr)
     run = Run([sink])
     run.emit(events.RunStarted(command=command, arguments=list(arguments), version=__version__))
     try:
+        if form:
+            _known(form, json)
         with interruptible(timeout):
             outcome = work(run)
     except KeyboardInterrupt:
@@ -127,9 +132,21 @@ def conduct(
         outcome = failed(run, error, arguments)
     run.emit(completed(run, outcome))
     sink.close()
-    if outcome.answer and not json:
+    if form in FORMATS and not json:
+        Pipe(sys.stdout).line(FORMATS[form](findings(run.seen)))
+    elif outcome.answer and not json:
         Pipe(sys.stdout).line(outcome.answer)
     return int(outcome.exit)
+
+
+def _known(form: str, json: bool) -> None:
+    """Raise InputError for a format that there is not, or one beside `--json`."""
+    if form not in FORMATS or json:
+        raise InputError(
+            "two formats are asked for" if json else "no such format",
+            where=f"--format {form}",
+            expected="--json or --format" if json else ", ".join(FORMATS),
+        )
 
 
 def refused(command: str, error: Exception, *, json: bool) -> int:

@@ -33,14 +33,22 @@ from synthesis.frontends.torch.request import InputSpec, read_config
 from synthesis.repair.edits import Edit
 from verifier.kernel.program.types import Mesh
 from verifier.text.parser import to_text
-from verifier.verdict import Proof
+from verifier.verdict import Proof, Verdict
 
 ALONE = "same@1"
 """In place of a model: the target itself, on one rank."""
 
 
 def run_check(run: Run, asked: Asked) -> Outcome:
-    """Trace, join, state the contract, decide, and look for a mend.
+    """Decide, report the verdict, and show what repairs the source. Raises what `decided` does."""
+    verdict, note, looked = decided(run, asked)
+    outcome = verdicts.report(run, verdict, note)
+    return outcome if looked.source is None else _told(run, looked.source, outcome, asked)
+
+
+def decided(run: Run, asked: Asked) -> "tuple[Verdict, str, Looked]":
+    """Trace, join, state the contract, decide, look for a repair: the verdict, lines beside it, and
+    what was found.
 
     Raises:
         InputError, CaptureError: the command line, the user's code, what cannot be followed.
@@ -67,7 +75,7 @@ def run_check(run: Run, asked: Asked) -> Outcome:
             checked = judged[-1]
             phase.facts.update(checked.verdict.stats)
             phase.summary = f"{len(checked.read.classes)} texts for {mesh.size} ranks"
-        found = _Looked()
+        found = Looked()
         if not isinstance(checked.verdict, Proof):
             asking = in_source.Asking(request, stated, compared, in_source.captured)
             found = _looked(run, asked, asking, checked)
@@ -90,12 +98,11 @@ def run_check(run: Run, asked: Asked) -> Outcome:
     lines = [] if others else ["; ".join(apart)]
     if found.agreeing:
         lines.append(f"these agree under {found.agreeing}")
-    outcome = verdicts.report(run, verdict, "\n".join(lines))
-    return outcome if found.source is None else _told(run, found.source, outcome, asked)
+    return verdict, "\n".join(lines), found
 
 
 @dataclass
-class _Looked:
+class Looked:
     """What was found that mends a module."""
 
     edits: tuple[Edit, ...] = ()
@@ -105,9 +112,9 @@ class _Looked:
     source: in_source.InSource | None = None
 
 
-def _looked(run: Run, asked: Asked, asking: in_source.Asking, checked: Checked) -> _Looked:
+def _looked(run: Run, asked: Asked, asking: in_source.Asking, checked: Checked) -> Looked:
     """Look for what mends a module that is not proved, for as long as is asked."""
-    found, seconds = _Looked(), asked.repair_seconds
+    found, seconds = Looked(), asked.repair_seconds
     if seconds is None:
         seconds = 60.0 if asked.repair else 10.0
     if isinstance(checked.verdict, Proof) or not seconds:

@@ -21,7 +21,6 @@ import numpy as np
 import torch
 from pydantic import TypeAdapter
 
-import shardproof
 from shardproof.runtime import source as runtime
 from synthesis.execute.child import fork, wait
 from synthesis.execute.job import Job
@@ -225,7 +224,7 @@ def _read_rank(job: Job, folder: Path, order: Order, rank: int) -> None:
 def _refuse_other_runtime(tree: Path, job: Job) -> None:
     """Raise CaptureError where a file of the owner's hides the package that the patch imports: what
     is traced here would not be what runs there."""
-    ours = Path(shardproof.__file__).parent
+    ours = runtime.FILE.parents[1]
     kind, name = split_target(job.request.target)
     folders = [tree] if kind == "hf" else [tree, Path(kind).resolve().parent]
     for found in [folder / "shardproof" for folder in folders]:
