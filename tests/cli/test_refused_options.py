@@ -97,7 +97,6 @@ def test_config_item_of_no_form(here: Command, tmp_path: Path) -> None:
     ("arguments", "says"),
     [
         (["parallelize"], "TARGET"),
-        (["parallelize", "net.py:Net", "--mesh", "tp=2"], "--out"),
         (["nonsense"], "nonsense"),
         (["verify", "--nonsense"], "--nonsense"),
         (["capture", "net.py:Net", "--batch", "0"], "--batch"),
