@@ -298,7 +298,10 @@ def _definitions(
     found = {s.name: s for s in needs}
     if not inline:
         return (), tuple((RUNTIME, name) for name in found)
-    wanted = {*found, *(name for s in found.values() for name in s.needs)}
+    wanted, left = set[str](), list(found)
+    while left:
+        wanted.add(name := left.pop())
+        left += set(SNIPPETS[name].needs) - wanted
     pasted = [s for s in SNIPPETS.values() if s.name in wanted]
     return tuple(s.text.strip("\n") for s in pasted), tuple(i for s in pasted for i in s.imports)
 
