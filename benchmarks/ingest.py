@@ -26,10 +26,11 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+from benchmarks.rank_texts import rank_texts
 from benchmarks.steps.examples import preconditions
 from benchmarks.steps.model import MODELS, Degrees
 from benchmarks.steps.step import training_step
-from synthesis.frontends.rank_programs import rank_texts, verify_ranks
+from synthesis.frontends.rank_programs import verify_ranks
 from synthesis.frontends.rank_programs.form import header
 from synthesis.training.step import Step
 from verifier.text.parser import to_text

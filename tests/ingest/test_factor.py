@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from synthesis.frontends.rank_programs import rank_texts, read_ranks, verify_ranks
+from benchmarks.rank_texts import rank_texts
+from synthesis.frontends.rank_programs import read_ranks, verify_ranks
 from synthesis.frontends.rank_programs.form import header
 from verifier.domains.floats import Floats
 from verifier.kernel.contract import Contract

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from synthesis.frontends.rank_programs import rank_texts, read_ranks, verify_ranks
+from benchmarks.rank_texts import rank_texts
+from synthesis.frontends.rank_programs import read_ranks, verify_ranks
 from synthesis.frontends.rank_programs.form import header
 from tests.ingest.running import Values, WrongError, run
 from verifier.domains.floats import Floats

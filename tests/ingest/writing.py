@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 from pathlib import Path
 
-from synthesis.frontends.rank_programs import rank_texts
+from benchmarks.rank_texts import rank_texts
 from synthesis.frontends.rank_programs.container import HEADER
 from synthesis.frontends.rank_programs.form import header
 from verifier.kernel.program.program import Program

@@ -11,4 +11,3 @@ from synthesis.frontends.rank_programs.verify import (
     judged as judged,
     verify_ranks as verify_ranks,
 )
-from synthesis.frontends.rank_programs.write import rank_texts as rank_texts

@@ -1,267 +1,110 @@
-"""`rank_texts(program)`: the concrete program of every rank of a distributed program.
+"""The text of one rank, as `read_ranks` reads it, from the program that the rank runs."""
 
-Ranks that run the same nodes share one template; ranks and affine numbers are put in.
-"""
-
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from math import prod
-
-import numpy as np
-from numpy.typing import NDArray
 
 from verifier.kernel.ops import lookup
 from verifier.kernel.program.attrs import named_mesh_dims
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.groups import process_groups
 from verifier.kernel.program.program import Node, Program
-from verifier.kernel.program.types import Affine
-from verifier.kernel.program.where import EVERYWHERE, Where, common, contains
-from verifier.kernel.rank_sets import Regions, regions
+from verifier.kernel.program.types import Affine, Attr
 from verifier.text import source_note
 from verifier.text.printing import show_attr
 from verifier.text.tokens import quote, value, word
 
-Hole = Callable[[int], str]
-"""What a rank has in one place of its text."""
-ROOTED = ("broadcast", "scatter")
-
 
 def rank_text(program: Program, rank: int) -> bytes:
     """The text of one rank of which this is the program: it runs all of it, the operand of a recv
-    is what arrives, and no send waits."""
-    template = _Writer(program, alone=True).template(rank)
-    holes = tuple(hole(rank) for hole in template.holes)
-    return f"rank {rank}\n{template.text % holes}end\n".encode()
+    is what arrives, and no send waits.
+
+    Raises:
+        IRError: a message inside a repeated block.
+    """
+    arriving = {n.inputs[0] for n in program.nodes if n.op == "recv"}
+    kept = tuple(i for i in program.inputs if i.name not in arriving)
+    lines = _Rank(program, rank).lines(replace(program, inputs=kept))
+    return "\n".join([f"rank {rank}", *lines, "end", ""]).encode()
 
 
-def rank_texts(program: Program) -> Iterator[tuple[int, bytes]]:
-    """The text of every rank, in rank order."""
-    writer = _Writer(program)
-    templates: dict[bytes, _Template] = {}
-    for rank in range(program.mesh.size):
-        key = writer.flags[rank].tobytes()
-        template = templates.get(key)
-        if template is None:
-            template = templates[key] = writer.template(rank)
-        holes = tuple(hole(rank) for hole in template.holes)
-        yield rank, f"rank {rank}\n{template.text % holes}end\n".encode()
+class _Rank:
+    """One rank of a mesh, and how it says what it runs."""
 
+    def __init__(self, program: Program, rank: int) -> None:
+        self.rank, self.mesh = rank, program.mesh
+        self.here = self.mesh.coords()[rank]
+        self.groups: dict[tuple[str, ...], tuple[int, ...]] = {}
 
-@dataclass
-class _Template:
-    text: str = ""
-    holes: list[Hole] = field(default_factory=list[Hole])
-
-
-class _Writer:
-    def __init__(self, program: Program, alone: bool = False) -> None:
-        self.program, self.mesh, self.alone = program, program.mesh, alone
-        self.coords = program.mesh.coords()
-        everywhere = Regions(dict.fromkeys(program.types, EVERYWHERE))
-        self.places = everywhere if alone else regions(program)
-        for fault in self.places.faults():
-            raise IRError(f"{program.name}: {fault.node.op} {fault.reason}  {fault.node.source}")
-        self.groups: dict[tuple[str, ...], list[str]] = {}
-        sends = [] if alone else [n.outputs[0] for n in program.nodes if n.op == "send"]
-        self.tags = {name: i for i, name in enumerate(sends)}
-        """Messages by number; those of one rank have none, and arrive in order."""
-        arriving = {n.inputs[0] for n in program.nodes if n.op == "recv"}
-        self.inputs = [i for i in program.inputs if not alone or i.name not in arriving]
-        self.received: dict[str, list[Node]] = {}
-        """For each message, the nodes that receive it."""
-        self.read_unreceived: set[str] = {o.value for o in program.outputs} & set(self.tags)
-        for node in program.nodes:
-            for name in node.inputs:
-                if name in self.tags and node.op == "recv":
-                    self.received.setdefault(name, []).append(node)
-                elif name in self.tags:
-                    self.read_unreceived.add(name)
-        self.flags = self._flags()
-
-    def _flags(self) -> NDArray[np.bool_]:
-        """Which ranks are in which region: one column for each region that is named."""
-        wheres: set[Where] = set()
-
-        def visit(scope: Program, places: Regions) -> None:
-            wheres.update(places.values.values())
-            for item in scope.inputs:
-                wheres.add(item.where)
-            for node in scope.nodes:
-                wheres.update((node.where, self._runs(node, places)))
-                if node.body is not None:
-                    visit(node.body, places.inside(node))
-
-        visit(self.program, self.places)
-        return np.array(
-            [[contains(w, c) for w in sorted(wheres)] for c in self.coords], bool
-        ).reshape(len(self.coords), len(wheres))
-
-    def _runs(self, node: Node, places: Regions) -> Where:
-        """The ranks that run a node."""
-        if node.op == "recv" or node.op in ROOTED:
-            return places.values[node.outputs[0]]
-        if lookup(node.op).kind != "movement" or "mesh_dim" not in node.attrs:
-            return places.values[node.outputs[0]]
-        held = node.where or places.values[node.inputs[0]]
-        if node.op != "send" or self.mesh[_dim(node)] == 1:
-            return held
-        source = node.number("src")
-        return common(held, ((_dim(node), (source,)),)) or held
-
-    def template(self, rank: int) -> _Template:
-        out = _Template()
-        here = self.coords[rank]
-        inputs = tuple(i for i in self.inputs if contains(i.where, here))
-        held, returned = self.places.values, self.program.outputs
-        outputs = tuple(o for o in returned if contains(held[o.value], here))
-        mine = replace(self.program, inputs=inputs, outputs=outputs)
-        self._scope(out, mine, self.places, rank)
-        return out
-
-    def _scope(
-        self, out: _Template, scope: Program, places: Regions, rank: int, indent: str = ""
-    ) -> None:
+    def lines(self, scope: Program, indent: str = "") -> Iterator[str]:
         """The statements of a program, or of the body of a repeated block."""
         for item in scope.inputs:
-            path = "" if item.path == item.name else f" {quote(item.path)}"
-            out.text += _escaped(f"{indent}{item.role} {value(item.name)}: {item.type}{path}\n")
+            path = _path(item.path, item.name)
+            yield f"{indent}{item.role} {value(item.name)}: {item.type}{path}"
         for node in scope.nodes:
-            self._node(out, node, scope, places, rank, indent)
+            yield from self.node(node, scope, indent)
         shown: list[str] = []
         for item in scope.outputs:
             role = "" if item.role == "output" else f"{item.role} "
-            path = "" if item.path == item.value else f" {quote(item.path)}"
-            shown.append(f"{role}{value(item.value)}{path}")
-        out.text += _escaped(f"{indent}return {', '.join(shown)}".rstrip() + "\n")
+            shown.append(f"{role}{value(item.value)}{_path(item.path, item.value)}")
+        yield f"{indent}return {', '.join(shown)}".rstrip()
 
-    def _node(
-        self, out: _Template, node: Node, scope: Program, places: Regions, rank: int, indent: str
-    ) -> None:
-        here = self.coords[rank]
+    def node(self, node: Node, scope: Program, indent: str) -> Iterator[str]:
         if node.op in ("send", "recv") and indent:
             raise IRError(f"{scope.name}: {node.op} inside a repeated block is not written")
+        note = [shown] if (shown := source_note.show(node.source)) else []
+        types = [":", ", ".join(str(scope.types[v]) for v in node.outputs)]
         if node.op == "send":
-            self._send(out, node, rank)
+            if self.mesh[_dims(node)[0]] == 1 or self.here[_dims(node)[0]] == node.attrs["src"]:
+                head = f"send {value(node.inputs[0])} {{to={self.peer(node, 'dst')}}}"
+                yield " ".join([head, "async", *note])
             return
-        if not contains(self._runs(node, places), here):
-            return
+        names = ", ".join(map(value, node.outputs))
         if node.op == "recv":
-            self._recv(out, node, rank)
+            head = f"{names} = recv {{from={self.peer(node, 'src')}}}"
+            yield " ".join([head, *_timing(node), *types, *note])
             return
-        names = ", ".join(value(v) for v in node.outputs)
-        operands = [v for v in node.inputs if contains(places.values[v], here)]
-        if node.op not in (*ROOTED, "merge"):
-            operands = list(node.inputs)
-        out.text += _escaped(f"{indent}{names} = {node.op}")
-        out.text += _escaped(f" {', '.join(map(value, operands))}" if operands else "")
-        self._attrs(out, node)
-        words = _timing(node)
-        if node.body is None:
-            words += [":", ", ".join(str(scope.types[v]) for v in node.outputs)]
-        else:
-            words += ["body", word(node.body.name), "{"]
-        note = source_note.show(node.source)
-        out.text += _escaped(" ".join(["", *words, *([note] if note else [])]) + "\n")
-        if node.body is not None:
-            self._scope(out, node.body, places.inside(node), rank, indent + "  ")
-            out.text += f"{indent}}}\n"
-
-    def _attrs(self, out: _Template, node: Node) -> None:
+        head = f"{indent}{names} = {node.op}"
+        words = [", ".join(map(value, node.inputs))] if node.inputs else []
         order = {name: i for i, name in enumerate(lookup(node.op).attrs)}
         named = sorted(node.attrs.items(), key=lambda item: order.get(item[0], len(order)))
-        for i, (name, attr) in enumerate(named):
-            out.text += ", " if i else " {"
-            if name == "mesh_dim":
-                out.text += "ranks=%s"
-                out.holes.append(self._members(_dims(node)))
-            elif isinstance(attr, Affine):
-                out.text += _escaped(name) + "=%s"
-                out.holes.append(self._affine(attr))
-            else:
-                out.text += _escaped(f"{name}={show_attr(attr)}")
-        out.text += "}" if named else ""
+        attrs = ", ".join(self.attr(node, name, attr) for name, attr in named)
+        words += [f"{{{attrs}}}"] if attrs else []
+        words += _timing(node)
+        words += types if node.body is None else ["body", word(node.body.name), "{"]
+        yield " ".join([head, *words, *note])
+        if node.body is not None:
+            yield from self.lines(node.body, indent + "  ")
+            yield f"{indent}}}"
 
-    def _members(self, dims: tuple[str, ...]) -> Hole:
-        if dims not in self.groups:
-            shown = [""] * self.mesh.size
-            for group in process_groups(self.mesh, dims):
-                text = f"[{', '.join(map(str, group))}]"
-                for rank in group:
-                    shown[rank] = text
-            self.groups[dims] = shown
-        return self.groups[dims].__getitem__
+    def attr(self, node: Node, name: str, attr: Attr) -> str:
+        """An attribute on this rank: its group for mesh dims, a number for what is affine."""
+        if name == "mesh_dim":
+            dims = _dims(node)
+            if dims not in self.groups:
+                groups = process_groups(self.mesh, dims)
+                self.groups[dims] = next(tuple(g) for g in groups if self.rank in g)
+            return f"ranks={show_attr(self.groups[dims])}"
+        return f"{name}={attr.at(self.here) if isinstance(attr, Affine) else show_attr(attr)}"
 
-    def _affine(self, attr: Affine) -> Hole:
-        return lambda rank: str(attr.at(self.coords[rank]))
-
-    def _peer(self, node: Node, key: str) -> Hole:
-        name, target = _dim(node), node.attrs[key]
-        assert isinstance(target, int)
-        stride = prod(size for _, size in self.mesh.dims[self.mesh.names.index(name) + 1 :])
+    def peer(self, node: Node, key: str) -> int:
+        """The other rank of a message."""
+        (name, *_), dims = _dims(node), self.mesh.dims
         if self.mesh[name] == 1:
-            return str
-        return lambda rank: str(rank + (target - self.coords[rank][name]) * stride)
-
-    def _send(self, out: _Template, node: Node, rank: int) -> None:
-        sent, here = node.outputs[0], self.coords[rank]
-        if contains(self._runs(node, self.places), here):
-            out.text += _escaped(f"send {value(node.inputs[0])}") + " {to=%s"
-            words = ["async", *self._note(node)] if self.alone else _timing(node)
-            out.text += _escaped(" ".join([f"{self._tag(sent)}}}", *words])) + "\n"
-            out.holes.append(self._peer(node, "dst"))
-        if sent in self.read_unreceived and contains(self.places.values[sent], here):
-            self._received(out, sent, sent, node)
-
-    def _received(self, out: _Template, name: str, sent: str, node: Node) -> None:
-        out.text += _escaped(value(name)) + " = recv {from=%s"
-        words = _timing(node) if node.op == "recv" else []
-        words += [":", str(self.program.types[sent])]
-        words += self._note(node)
-        out.text += _escaped(" ".join([f"{self._tag(sent)}}}", *words])) + "\n"
-        out.holes.append(self._peer(node, "src"))
-
-    def _note(self, node: Node) -> list[str]:
-        note = source_note.show(node.source)
-        return [note] if self.alone and note else []
-
-    def _tag(self, sent: str) -> str:
-        return "" if self.alone else f", tag={self.tags[sent]}"
-
-    def _recv(self, out: _Template, node: Node, rank: int) -> None:
-        sent, name, here = node.inputs[0], node.outputs[0], self.coords[rank]
-        if self.alone:
-            self._received(out, name, sent, node)
-            return
-        if sent not in self.tags:
-            raise IRError(f"{self.program.name}: a recv of %{sent}, which no send puts on its way")
-        if sent in self.read_unreceived:
-            kind = self.program.types[name]
-            out.text += _escaped(f"{value(name)} = only {value(sent)} : {kind}\n")
-            return
-        for other in self.received[sent]:
-            if other is node:
-                self._received(out, name, sent, node)
-                return
-            if contains(self._runs(other, self.places), here):
-                first, kind = other.outputs[0], self.program.types[name]
-                out.text += _escaped(f"{value(name)} = only {value(first)} : {kind}\n")
-                return
+            return self.rank
+        stride = prod(size for _, size in dims[self.mesh.names.index(name) + 1 :])
+        return self.rank + (node.number(key) - self.here[name]) * stride
 
 
-def _timing(node: Node) -> list[str]:
-    words = ["async"] if node.timing.asynchronous else []
-    words += [f"stream({word(node.timing.stream)})"] if node.timing.stream else []
-    return words + ([f"into({word(node.timing.buffer)})"] if node.timing.buffer else [])
-
-
-def _escaped(text: str) -> str:
-    return text.replace("%", "%%")
+def _path(path: str, name: str) -> str:
+    return "" if path == name else f" {quote(path)}"
 
 
 def _dims(node: Node) -> tuple[str, ...]:
     return named_mesh_dims("mesh_dim", node.attrs["mesh_dim"])
 
 
-def _dim(node: Node) -> str:
-    return _dims(node)[0]
+def _timing(node: Node) -> list[str]:
+    words = ["async"] if node.timing.asynchronous else []
+    words += [f"stream({word(node.timing.stream)})"] if node.timing.stream else []
+    return words + ([f"into({word(node.timing.buffer)})"] if node.timing.buffer else [])
