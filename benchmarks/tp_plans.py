@@ -1,9 +1,9 @@
 """`python -m benchmarks.tp_plans [CLASS ...]`: whether the tensor-parallel plans that transformers
-publishes compute what their models compute.
+publishes compute what their models compute, and load what they compute with.
 
 Every causal language model of the installed transformers whose class has a plan is built small and
 checked on ranks as `shardproof check hf:CLASS` does: the library's own code shards it, and the
-outputs, the loss and every gradient are compared. Rows are kept as they come, so that a run that
+outputs, every gradient and the load are compared. Rows are kept as they come, so that a run that
 was stopped goes on.
 """
 
@@ -11,18 +11,59 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
+import os
+import re
 import sys
-import time
 from collections import Counter
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+from agent.events import Event, Problem, VerdictReached
+from agent.run import Run, failed, interruptible
 from benchmarks.zoo import MODELS, SIZES
 
 SECONDS = 300
-"""For one class, of the clock."""
+"""For one check, of the clock."""
+OWN: dict[str, dict[str, Any]] = {
+    "CohereCompassForCausalLM": {
+        "layer_types": ["full_attention", "full_attention"],
+        "rope_parameters": {
+            "full_attention": {
+                "rope_type": "default",
+                "rope_theta": 10000.0,
+                "mrope_section": [2, 1, 1],
+            }
+        },
+    },
+    "DbrxForCausalLM": {
+        "attn_config": {"rope_theta": 10000.0, "kv_n_heads": 2, "clip_qkv": 8.0},
+        "ffn_config": {"ffn_hidden_size": 32, "moe_num_experts": 4, "moe_top_k": 2},
+    },
+    "Gemma3nForCausalLM": {
+        "num_kv_shared_layers": 0,
+        "hidden_size_per_layer_input": 8,
+        "vocab_size_per_layer_input": 96,
+        "laurel_rank": 8,
+        "layer_types": ["sliding_attention", "full_attention"],
+        "activation_sparsity_pattern": [0.0, 0.0],
+    },
+    "Gemma4ForCausalLM": {
+        "hidden_size_per_layer_input": 8,
+        "vocab_size_per_layer_input": 96,
+        "global_head_dim": 8,
+    },
+    "GraniteMoeHybridForCausalLM": {
+        "mamba_n_heads": 8,
+        "mamba_d_head": 8,
+        "mamba_d_state": 8,
+        "layer_types": ["mamba", "attention"],
+    },
+    "Lfm2MoeForCausalLM": {"layer_types": ["conv", "full_attention"], "num_dense_layers": 1},
+    "Mistral4ForCausalLM": {"head_dim": 12, "num_key_value_heads": 4},
+}
+"""What some configs need besides."""
 
 
 @dataclass(frozen=True)
@@ -32,11 +73,19 @@ class Row:
     name: str
     mesh: str
     end: str
-    """`proved`, `refuted`, `unknown`, `refused` or `fault`."""
+    """`proved`, `refuted`, `unknown`, `refused` (nothing is claimed), `fails` (the library's code
+    raises an error on a rank, none on one device) or `fault` (of ours)."""
+    load: str
+    """`right`, `wrong`, `fails` or `not looked at`."""
     what: str
     """What differs, or why there is no verdict."""
     where: str
+    mode: str
     seconds: float
+    """Of the clock."""
+    cpu: float
+    """Seconds of the processor."""
+    phases: dict[str, float]
     """Of the clock."""
 
 
@@ -57,47 +106,181 @@ def planned() -> list[str]:
     return out
 
 
-def fields(name: str) -> dict[str, Any]:
-    """A small config of a class."""
+WIDER = re.compile(
+    r"(heads|n_head|(?<!shared_)experts|hidden_size|n_embd|d_model|embedding_size|embedding_dim|^dim"
+    r"|word_embed_proj_dim)$"
+)
+"""What there is more of on more ranks; groups of heads stay as large as they are."""
+
+
+def fields(name: str, size: int) -> dict[str, Any]:
+    """A small config of a class that `size` ranks can split: two heads of queries and one of keys
+    for each, two experts for each. Where attention is latent, there are as many keys as queries."""
     import transformers
 
     kind: Any = getattr(transformers, name).config_class
-    known = {*kind().to_dict(), *kind.attribute_map}
-    more = next((group[name] for group in MODELS.values() if name in group), {})
-    return {**{k: v for k, v in SIZES.items() if k in known}, **more}
+    known = {*vars(kind), *getattr(kind, "__dataclass_fields__", ()), *kind.attribute_map}
+    out = {k: v for k, v in SIZES.items() if k in known}
+    if "qk_rope_head_dim" in known:
+        out |= {"num_key_value_heads": 4}
+        out |= {"head_dim": SIZES["qk_rope_head_dim"]} if "head_dim" in known else {}
+    more = next((group[name] for group in (OWN, *MODELS.values()) if name in group), {})
+    return _wider({**out, **more}, size // 2)
 
 
-def check(name: str, mesh: str, mode: str) -> Row:
-    """Run the command on one class."""
-    config = [x for k, v in fields(name).items() for x in ("--config", f"{k}={json.dumps(v)}")]
-    options = ["--mesh", mesh, "--batch", "2", "--seq", "8", "--mode", mode, "--json"]
-    command = [sys.executable, "-m", "agent", "check", f"hf:{name}", *config, *options]
-    started = time.monotonic()
-    limit = ["--timeout", str(SECONDS)]
-    done = subprocess.run([*command, *limit], capture_output=True, text=True, check=False)
-    events = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    seconds = round(time.monotonic() - started, 1)
-    said = next((e for e in reversed(events) if e["event"] in ("verdict", "error")), None)
-    if said is None:
-        return Row(name, mesh, "fault", done.stderr.strip()[-300:], "", seconds)
-    what = str(said["message"]).split("\n")[0]
-    if said["event"] == "verdict":
-        return Row(name, mesh, said["verdict"], what, said["where"], seconds)
-    end = "fault" if said["traceback_file"] else "refused"
-    return Row(name, mesh, end, what, said["where"], seconds)
+def _wider(sizes: dict[str, Any], times: int) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for key, value in sizes.items():
+        if isinstance(value, dict):
+            value = _wider(cast("dict[str, Any]", value), times)
+        elif isinstance(value, int) and WIDER.search(key):
+            value *= times
+        out[key] = value
+    return out
+
+
+def ranks(mesh: str) -> int:
+    """How many ranks `tp=4` has."""
+    return int(mesh.partition("=")[2])
+
+
+class Last:
+    """The last that a run says it does."""
+
+    doing = ""
+
+    def show(self, event: Event) -> None: ...
+
+    def note(self, doing: str) -> None:
+        self.doing = doing
+
+    def close(self) -> None: ...
+
+
+def check(name: str, mesh: str) -> Row:
+    """Check one class in train mode; in eval mode where what it does in training is not covered."""
+    row = check_in(name, mesh, "train")
+    return check_in(name, mesh, "eval") if MORE_IN_TRAINING.search(row.what) else row
+
+
+def check_in(name: str, mesh: str, mode: str) -> Row:
+    """Check one class in this process, with the worker processes that are kept warm."""
+    from agent.check.asked import Asked
+    from agent.check.command import run_check
+
+    last, begun = Last(), processor()
+    run = Run([last])
+    try:
+        config = [f"{k}={json.dumps(v)}" for k, v in fields(name, ranks(mesh)).items()]
+        asked = Asked(
+            f"hf:{name}",
+            mesh,
+            config=config,
+            batch=2,
+            seq=8,
+            mode=mode,
+            repair=0,
+            load="made-up",
+        )
+        with interruptible(SECONDS):
+            run_check(run, asked)
+    except Exception as error:  # noqa: BLE001
+        failed(run, error, [name, mesh])
+    said = next(e for e in reversed(run.seen) if isinstance(e, (VerdictReached, Problem)))
+    phases = {k: round(v, 1) for k, v in run.seconds.items()}
+    cpu = round(processor() - begun, 1)
+    end, load = ended(said, last.doing)
+    what, clock = said.message[:1500], round(run.elapsed(), 1)
+    return Row(name, mesh, end, load, what, said.where, mode, clock, cpu, phases)
+
+
+def ended(said: VerdictReached | Problem, doing: str) -> tuple[str, str]:
+    """How the programs and the load ended."""
+    what = said.message
+    if isinstance(said, VerdictReached):
+        if what.startswith("load: "):
+            return "proved", "wrong"
+        wrong = "the load is wrong too" in what
+        return said.verdict, "wrong" if wrong else "right" if said.verdict == "proved" else NOT
+    if what.startswith("while a rank is loaded: "):
+        return "proved", "fails" if RAISED.match(what.split(": ", 1)[1]) else NOT
+    if said.traceback_file:
+        return "fault", NOT
+    on_ranks = doing.startswith("trace") and "one device" not in doing
+    return ("fails" if on_ranks and RAISED.match(what) else "refused"), NOT
+
+
+NOT = "not looked at"
+MORE_IN_TRAINING = re.compile("draws random numbers|changes the parameter")
+RAISED = re.compile(r"[A-Za-z_.]*(Error|Exception)\b")
+"""The message of an exception that is none of ours."""
+
+
+def processor() -> float:
+    """Seconds of the processor, of this process and of what ended below the one it keeps warm."""
+    from synthesis.frontends.torch import process
+
+    ticks = 0
+    for server in process._servers.values():
+        stat = Path(f"/proc/{server.process.pid}/stat").read_text().rpartition(")")[2].split()
+        ticks += sum(map(int, stat[11:15]))
+    own = os.times()
+    return own.user + own.system + ticks / os.sysconf("SC_CLK_TCK")
+
+
+GRADIENT = re.compile(r"grad:([\w.]+)\.\w+\[")
+
+
+def layers_of(name: str) -> str:
+    """The rule that is about all layers."""
+    return re.sub(r"\.\d+\.", ".*.", name)
+
+
+def cause(row: Row) -> str:
+    """What is wrong or missing, without what differs from class to class."""
+    what = row.what.split("\n")[0]
+    if row.load == "wrong":
+        return "the load gives ranks other elements"
+    if found := GRADIENT.search(what):
+        return f"the gradient of `{layers_of(found[1])}` is that of a rank's own part"
+    if row.end == "unknown":
+        return "no relation was found, and no difference"
+    return re.sub(r"\d+", "n", what)[:160]
 
 
 def table(rows: list[Row]) -> str:
-    """Markdown: what is not proved, by how it ended; then how many ended how."""
-    lines = ["| class | mesh | verdict | what differs, or why there is none | where |"]
-    lines += ["|---|---|---|---|---|"]
-    for r in sorted(rows, key=lambda r: (r.end, r.name)):
-        if r.end != "proved":
-            what = r.what.replace("|", "\\|")
-            lines.append(f"| {r.name} | {r.mesh} | {r.end} | {what} | {r.where} |")
-    ends = Counter(r.end for r in rows)
+    """Markdown: what is not proved, by cause; then how many ended how."""
+    named: dict[tuple[str, str, str], list[Row]] = {}
+    for r in sorted(rows, key=lambda r: (r.name, r.mesh)):
+        if (r.end, r.load) != ("proved", "right"):
+            load = r.load if r.end == "proved" else ""
+            named.setdefault((f"load {load}" if load else r.end, r.mesh, cause(r)), []).append(r)
+    lines = ["| verdict | mesh | what | classes |", "|---|---|---|---|"]
+    for (end, mesh, what), group in sorted(named.items()):
+        classes = ", ".join(r.name.removesuffix("ForCausalLM") for r in group)
+        said = what.replace("|", "\\|").replace("\n", " ")
+        lines.append(f"| {end} | {mesh} | {said} | {classes} |")
+    ends = Counter(f"{r.end} (load {r.load})" for r in rows)
     total = ", ".join(f"{n} {end}" for end, n in ends.most_common())
-    return "\n".join([*lines, "", f"{len(rows)} checks: {total}."])
+    cpu = sum(r.cpu for r in rows)
+    said = f"{len(rows)} checks in {cpu / 60:.0f} minutes of the processor: {total}."
+    return "\n".join([said, "", *lines])
+
+
+PAGE = """# Published tensor-parallel plans, checked
+
+`make check-zoo` builds every causal language model of transformers that has a tensor-parallel plan
+small (two layers, four heads, two heads of keys), and checks the plan as
+`shardproof check hf:CLASS --mesh tp=2 --load made-up` does: outputs, the loss, every gradient, and
+what `from_pretrained` gives each rank. This page is of such a run, with transformers {version}.
+With tp=4 there are fewer heads of keys than ranks, except where attention is latent.
+
+*Fails*: the library raises an error on the ranks that it does not raise on one device. A finding
+is run again on real processes, without anything of ours that decides, by
+`python -m benchmarks.tp_plan_run CLASS 2`.
+
+{table}
+"""
 
 
 def main() -> int:
@@ -105,20 +288,29 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="benchmarks.tp_plans")
     parser.add_argument("names", nargs="*", help="classes; all that have a plan if none are named")
     parser.add_argument("--mesh", action="append", help="tp=2 and tp=4 if none is named")
-    parser.add_argument("--mode", default="train", choices=("train", "eval"))
     parser.add_argument("--results", type=Path, default=Path("out/tp_plans.jsonl"))
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--page", type=Path, help="write the page of the documentation, check none")
     given = parser.parse_args()
     given.results.parent.mkdir(parents=True, exist_ok=True)
     held = given.results.read_text().splitlines() if given.results.exists() else []
     rows = {(r.name, r.mesh): r for r in (Row(**json.loads(line)) for line in held)}
-    for name in given.names or planned():
-        for mesh in given.mesh or ("tp=2", "tp=4"):
-            if (name, mesh) in rows:
-                continue
-            found = rows[name, mesh] = check(name, mesh, given.mode)
+    if given.page:
+        import transformers
+
+        found = table(list(rows.values()))
+        given.page.write_text(PAGE.format(version=transformers.__version__, table=found))
+        return 0
+    meshes = given.mesh or ("tp=2", "tp=4")
+    todo = [(n, m) for n in given.names or planned() for m in meshes if (n, m) not in rows]
+    with ProcessPoolExecutor(given.jobs) as pool:
+        for done in as_completed([pool.submit(check, *pair) for pair in todo]):
+            found = done.result()
+            rows[found.name, found.mesh] = found
             with given.results.open("a") as file:
                 file.write(json.dumps(asdict(found)) + "\n")
-            print(f"{name} {mesh}: {found.end} in {found.seconds} s", file=sys.stderr)
+            said = f"{found.name} {found.mesh}: {found.end}, load {found.load}, {found.cpu} s"
+            print(said, file=sys.stderr, flush=True)
     print(table(list(rows.values())))
     return int(any(r.end == "fault" for r in rows.values()))
 

@@ -99,6 +99,21 @@ class Asked:
     device_free: Annotated[
         bool, typer.Option("--device-free", help="Let the CPU answer calls for a CUDA device.")
     ] = False
+    load: Annotated[
+        str,
+        typer.Option(
+            metavar="made-up|CHECKPOINT",
+            help="Load each rank too, elements numbered, and look at the piece that it then holds.",
+        ),
+    ] = ""
+    load_with: Annotated[
+        str,
+        typer.Option(
+            metavar="FUNCTION",
+            help="Of TARGET's file, called with the module and the model's state dict to load it; "
+            "by default load_state_dict.",
+        ),
+    ] = ""
     mode: Annotated[
         str,
         typer.Option(metavar="train|eval", help="Check one mode of the modules; by default both."),

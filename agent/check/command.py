@@ -11,7 +11,7 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from agent import events, verdicts
-from agent.check import in_source, judging, layouts
+from agent.check import in_source, judging, layouts, loads
 from agent.check.asked import Asked
 from agent.check.contract import Statements
 from agent.check.judging import Checked
@@ -22,21 +22,23 @@ from synthesis.frontends.torch.errors import CaptureError
 from synthesis.frontends.torch.ranks.request import (
     EVAL,
     INFERENCE,
+    MADE_UP,
     MODES,
     SAID,
     TRAIN,
     RanksRequest,
 )
-from synthesis.frontends.torch.ranks.result import RanksCaptured, capture_ranks
+from synthesis.frontends.torch.ranks.result import RanksCaptured, capture_ranks, read_loads
 from synthesis.frontends.torch.ranks.stated import read_lines
 from synthesis.frontends.torch.request import InputSpec, read_config
 from synthesis.repair.edits import Edit
 from verifier.kernel.program.types import Mesh
 from verifier.text.parser import to_text
-from verifier.verdict import Proof, Verdict
+from verifier.verdict import Counterexample, Proof, Verdict
 
 ALONE = "same@1"
 """In place of a model: the target itself, on one rank."""
+NOT_LOADED = "Each parameter of a rank holds the piece of the model's that the contract says."
 
 
 def run_check(run: Run, asked: Asked) -> Outcome:
@@ -75,6 +77,7 @@ def decided(run: Run, asked: Asked) -> "tuple[Verdict, str, Looked]":
             checked = judged[-1]
             phase.facts.update(checked.verdict.stats)
             phase.summary = f"{len(checked.read.classes)} texts for {mesh.size} ranks"
+        held = _loaded(run, asked, Path(scratch), checked, mesh) if asked.load else None
         found = Looked()
         if not isinstance(checked.verdict, Proof):
             asking = in_source.Asking(request, stated, compared, in_source.captured)
@@ -82,8 +85,11 @@ def decided(run: Run, asked: Asked) -> "tuple[Verdict, str, Looked]":
     apart = [f"{said(c.captured.modes)}: {verdicts.word(c.verdict)}" for c in judged]
     run.emit(events.ContractStated(lines=[p.says(mesh) for p in checked.placed]))
     verdict = judging.with_edits(checked, found.edits)
+    if held is not None:
+        verdict = loads.decided(verdict, held, mesh)
     if isinstance(verdict, Proof):
         more = [*modes_told(captured), *(a for c in judged for a in assumptions(c.captured))]
+        more += held.told if held else [NOT_LOADED]
         if checked.left:
             more.append(f"Not compared: {', '.join(checked.left)}.")
         assumed = [a for c in judged if isinstance(c.verdict, Proof) for a in c.verdict.assumptions]
@@ -96,6 +102,8 @@ def decided(run: Run, asked: Asked) -> "tuple[Verdict, str, Looked]":
             _keep(judgement, part if many else asked.keep)
     others = isinstance(verdict, Proof) or len(captured) == 1
     lines = [] if others else ["; ".join(apart)]
+    if held and held.wrong and isinstance(checked.verdict, Counterexample):
+        lines += ["the load is wrong too:", *(f"  {x}" for x in held.wrong[: loads.MOST_TOLD])]
     if found.agreeing:
         lines.append(f"these agree under {found.agreeing}")
     return verdict, "\n".join(lines), found
@@ -149,6 +157,22 @@ def _told(run: Run, found: in_source.InSource, outcome: Outcome, asked: Asked) -
     apply_texts(found.diff, {name: (found.before, found.rewrite.text)}, found.sources, found.root)
     done = f"written, and proved; shardproof undo --root {found.root} takes it back"
     return Outcome(Exit.PROVED, "proved", answer=f"{found.diff}{done}")
+
+
+def _loaded(
+    run: Run, asked: Asked, scratch: Path, checked: Checked, mesh: Mesh
+) -> loads.Looked | None:
+    """What was found of the load. Raises CaptureError where it fails and the programs are right."""
+    try:
+        found = read_loads(scratch, mesh.size)
+    except CaptureError as problem:
+        if isinstance(checked.verdict, Proof):
+            raise
+        run.warn(str(problem))
+        return None
+    if not checked.placed:
+        return None
+    return loads.look(found, checked.captured, checked.placed, mesh, asked.load)
 
 
 def said(modes: Sequence[str]) -> str:
@@ -207,6 +231,12 @@ def _request(asked: Asked, mesh: Mesh, stated: Statements) -> RanksRequest:
         )
     if asked.write and not asked.repair:
         raise InputError("--write writes what --repair finds", where="--write", hint="add --repair")
+    if asked.load_with and (library or not asked.load):
+        raise InputError(
+            "--load-with loads a module of yours, where --load is given",
+            where=f"--load-with {asked.load_with}",
+            expected="--load made-up, or a folder with *.safetensors",
+        )
     return RanksRequest(
         asked.target,
         asked.target if asked.against in ("", ALONE) else asked.against,
@@ -221,6 +251,8 @@ def _request(asked: Asked, mesh: Mesh, stated: Statements) -> RanksRequest:
         tuple(asked.no_grad),
         asked.after_backward,
         _tp_plan(asked.tp_plan or "auto") if library else "",
+        asked.load if asked.load in ("", MADE_UP) else str(Path(asked.load).resolve()),
+        asked.load_with,
         _modes(asked.mode),
         alone=asked.against == ALONE,
         device_free=asked.device_free,
@@ -283,7 +315,6 @@ def assumptions(captured: RanksCaptured) -> list[str]:
     inputs = ", ".join(f"{i.name}={i.dtype}{list(i.shape)}" for i in captured.one.inputs)
     out = [
         f"Shapes are those of the inputs {inputs}; no other shape is covered.",
-        "Each parameter of a rank holds the piece of the model's that the contract says.",
         "Ranks run under a process group that sends nothing, on the CPU: code that asks for the "
         "backend or the device goes the way of these.",
     ]

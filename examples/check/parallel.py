@@ -41,6 +41,17 @@ def finish(model):
         dist.all_reduce(p.grad, group=model.group)
 
 
+SPLIT = {"up.weight": 0, "up.bias": 0, "down.weight": 1}
+
+
+def load(model, state):
+    """From the model's state dict, the piece of this rank."""
+    rank, ranks = dist.get_rank(model.group), dist.get_world_size(model.group)
+    for name, p in model.named_parameters():
+        whole = state[name]
+        p.data.copy_(whole.chunk(ranks, SPLIT[name])[rank] if name in SPLIT else whole)
+
+
 class ParallelEmbedding(nn.Module):
     """Rows of the table on each rank; an id that another rank has gives zero."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 
 import numpy as np
@@ -52,7 +53,7 @@ def same(before: Program, after: Program, **fixed: np.ndarray) -> None:
 
 @pytest.mark.parametrize("left", [True, False])
 @pytest.mark.parametrize("other", [(4,), (1, 4)])
-@pytest.mark.parametrize("new", [(2, 3, 4), (3, 2, 4), (6, 1, 4)])
+@pytest.mark.parametrize("new", [(2, 3, 4), (3, 2, 4), (1, 6, 4)])
 def test_a_bias_is_added_after_the_reshape(left, other, new):
     program = bias((6, 4), other, new, left)
     after = leading_dims(program)
@@ -68,13 +69,62 @@ def test_a_bias_is_added_after_the_reshape(left, other, new):
         ((6, 4), (4,), (4, 6)),
         ((6, 4), (4,), (24,)),
         ((6, 4), (1,), (2, 3, 4)),
+        ((6, 4), (4,), (6, 1, 4)),
     ],
 )
-def test_another_operand_or_another_last_dim_is_left_alone(old, other, new):
+def test_another_operand_or_last_dim_or_one_head_is_left_alone(old, other, new):
     program = bias(old, other, new, True)
     after = leading_dims(program)
     assert ops(after) == ops(program)
     same(program, after)
+
+
+def test_a_whole_that_is_used_too_is_left_alone():
+    b = Builder("used")
+    total = b.add("add", b.input("x", TensorType((2, 3, 4), "f32")), b.input("y", BIAS))
+    b.output(b.add("reshape", total, shape=(6, 4)), "output", "z")
+    assert ops(leading_dims(b.build()))[-1] == "add"
+    b.output(total, "output", "total")
+    program = b.build()
+    assert ops(leading_dims(program)) == ops(program)
+
+
+BIAS = TensorType((4,), "f32")
+SHAPES = [(6, 4), (2, 3, 4), (3, 2, 4), (6, 1, 4), (1, 6, 4), (24,), (4, 6), (2, 12), (3, 2, 2, 2)]
+
+
+def drawn(seed: int) -> Program:
+    """Biases, reshapes and sums over leading dims of what came before, some used several times."""
+    g = np.random.default_rng(seed)
+    b = Builder("drawn")
+    held = [b.input("x", TensorType(SHAPES[g.integers(len(SHAPES))], "f32"))]
+    for at in range(g.integers(3, 9)):
+        x = held[g.integers(max(0, len(held) - 3), len(held))]
+        shape = b.types[x].shape
+        kind = g.integers(3)
+        if kind == 0:
+            last = (1,) * int(g.integers(len(shape))) + shape[-1:]
+            y = b.input(f"y{at}", TensorType(last if g.integers(4) else shape, "f32"))
+            held.append(b.add("add", *((x, y) if g.integers(2) else (y, x))))
+        elif kind == 1 and math.prod(shape) == 24:
+            held.append(b.add("reshape", x, shape=SHAPES[g.integers(len(SHAPES))]))
+        elif len(shape) > 1 and g.integers(2):
+            dims = tuple(range(g.integers(1, len(shape))))
+            held.append(b.add("sum", x, dims=dims, keepdim=bool(g.integers(2))))
+    for at, value in enumerate(held[1:]):
+        if at == len(held) - 2 or not g.integers(4):
+            b.output(value, "output", f"z{at}")
+    return b.build()
+
+
+def test_random_programs_compute_what_they_did():
+    changed = 0
+    for seed in range(600):
+        program = drawn(seed)
+        after = leading_dims(program)
+        changed += ops(after) != ops(program)
+        same(program, after)
+    assert changed > 100, changed
 
 
 @pytest.mark.parametrize("keepdim", [True, False])

@@ -8,6 +8,8 @@ splits them again. Where a bias is added after the ranks were summed, it is adde
 """
 
 import math
+from collections import Counter
+from collections.abc import Mapping
 
 from verifier.analysis.rewrite import Rewriting, rewrite
 from verifier.kernel.program.program import Node, Program
@@ -15,15 +17,28 @@ from verifier.kernel.program.program import Node, Program
 
 def leading_dims(program: Program) -> Program:
     """The program with biases added after reshapes, and rows summed before they are merged."""
-    return rewrite(program, {"reshape": _bias_last, "sum": _sum_first})
+    uses = Counter(v for n in program.nodes for v in n.inputs)
+    uses.update(o.value for o in program.outputs)
+
+    def bias_last(r: Rewriting, node: Node) -> str | None:
+        found = _bias_last(r, node, uses)
+        if found is not None:
+            uses[found] = uses[node.outputs[0]]
+        return found
+
+    return rewrite(program, {"reshape": bias_last, "sum": _sum_first})
 
 
-def _bias_last(r: Rewriting, node: Node) -> str | None:
+def _bias_last(r: Rewriting, node: Node, uses: Mapping[str, int]) -> str | None:
     x = node.inputs[0]
     total = r.made(x, "add")
     old, new = r.type(x).shape, r.type(node.outputs[0]).shape
     if total is None or not old or not new or old[-1] != new[-1]:
         return None
+    if new[-2:-1] == (1,) != old[-2:-1]:
+        return None  # one head of a rank: where there are several, the bias stays
+    if len(new) < len(old) and uses[x] > 1:
+        return None  # the whole is used: ranks may gather it first
     width = old[-1]
     row = (1,) * (len(old) - 1) + (width,)
     for place in (0, 1):

@@ -137,9 +137,9 @@ def _mentioned(key: str, cls: Any) -> bool:
 def _no_dropout(config: Any) -> list[str]:
     """Sets dropout to 0; the fields that were not."""
     changed: list[str] = []
-    for key in list(vars(config)):
+    for key in [k for k in vars(config) if "drop" in k]:
         rate = getattr(config, key)
-        if "drop" in key and isinstance(rate, float) and rate:
+        if isinstance(rate, float) and rate:
             setattr(config, key, 0.0)
             changed.append(key)
     return changed

@@ -262,14 +262,21 @@ def argmax(e: Emit, x: str, dim: int | None = None, keepdim: bool = False) -> st
 
 @aten("scatter.src")
 def scatter(e: Emit, x: str, dim: int, ids: str, source: str) -> str:
-    """Into zeros, at places of which no two are one: those of a topk, or one on each line."""
+    """At places of which no two are one: those of a topk, or one on each line."""
     made, dim = e.made(ids), e.dim(x, dim)
     found = made is not None and made.op == "topk_index" and made.attrs["dim"] == dim
-    if not e.is_zero(x) or not (found or e.shape(ids)[dim] == 1):
-        raise NotImplementedError("values scattered where two may meet, or not into zeros")
+    if not (found or e.shape(ids)[dim] == 1):
+        raise NotImplementedError("values scattered where two may meet")
     if e.shape(source) != e.shape(ids):
         raise NotImplementedError("a scatter of a part of the values")
-    return e.add("put_along", source, ids, dim=dim, size=e.shape(x)[dim])
+    moved = e.add("put_along", source, ids, dim=dim, size=e.shape(x)[dim])
+    return moved if e.is_zero(x) else e.add("where", _hit(e, ids, dim, e.shape(x)[dim]), moved, x)
+
+
+def _hit(e: Emit, ids: str, dim: int, size: int) -> str:
+    """Where an index points."""
+    hits = e.add("put_along", e.full(1, e.shape(ids), "i64"), ids, dim=dim, size=size)
+    return e.add("gt", hits, e.full(0, (), "i64"))
 
 
 @aten("scatter.value")

@@ -28,3 +28,21 @@ def mv(e: Emit, a: str, x: str) -> str:
 @aten("dot.default")
 def dot(e: Emit, a: str, b: str) -> str:
     return e.sum(e.add("mul", a, b), (0,))
+
+
+@aten("linalg_solve_triangular.default")
+def solve_triangular(
+    e: Emit, a: str, b: str, *, upper: bool, left: bool = True, unitriangular: bool = False
+) -> str:
+    """The inverse of I + L, for L strictly triangular of n rows, is the product of I + (-L)^k over
+    k = 1, 2, 4, ... below n: L^n is zero."""
+    *batch, n, _ = e.shape(a)
+    if not left or not unitriangular or e.shape(b)[:-1] != (*batch, n):
+        raise NotImplementedError("a triangular system other than (I + L) X = B")
+    beside = e.add("lt" if upper else "gt", e.iota((n, 1), 0), e.iota((1, n), 1))
+    power = e.add("where", beside, e.add("neg", a), e.operand(0, a))
+    power, x = e.reshape(power, (-1, n, n)), e.reshape(b, (-1, n, e.shape(b)[-1]))
+    for step in range((n - 1).bit_length()):
+        power = e.add("bmm", power, power) if step else power
+        x = e.add("add", x, e.add("bmm", power, x))
+    return e.reshape(x, e.shape(b))

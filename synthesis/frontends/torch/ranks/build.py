@@ -195,9 +195,15 @@ def _of_library(
     """
     found, mode = library(name, dict(config), {}), fake_mode()
     with Building(places):
-        model, moved = _made(found.build, mode)
         if offered:
+            from transformers.initialization import no_tie_weights
+
+            with no_tie_weights():  # as from_pretrained does: each name of a weight is split
+                model, moved = _made(found.build, mode)
             _split(model, offered["mesh"], tp_plan)
+            model.tie_weights(recompute_mapping=False)
+        else:
+            model, moved = _made(found.build, mode)
     _followed(model, f"hf:{name}")
     carry_over(moved)
     model = _in_float32(model).eval()
@@ -358,7 +364,7 @@ def parameters_on(mode: FakeTensorMode) -> Iterator[Moved]:
                 with mode:
                     empty = torch.empty_strided(param.shape, param.stride(), dtype=param.dtype)
                 replacement = nn.Parameter(empty, requires_grad=param.requires_grad)
-                _carry(param, replacement)
+                carry(param, replacement)
                 before = known[id(param)] = (weakref.ref(param), replacement)
                 moved.append(before)
             param = before[1]
@@ -376,10 +382,10 @@ def carry_over(moved: Moved) -> None:
     for known, new in moved:
         old = known()
         if old is not None:
-            _carry(old, new)
+            carry(old, new)
 
 
-def _carry(old: Any, new: Any) -> None:
+def carry(old: Any, new: Any) -> None:
     """Attributes and hooks of a parameter go to another."""
     for key, value in vars(old).items():
         if key not in _EVERY and key not in vars(new):
@@ -397,4 +403,4 @@ def _carry(old: Any, new: Any) -> None:
 def without_memory(model: nn.Module) -> None:
     """Parameters and buffers become fake tensors, in place. Call inside the fake mode."""
     for old, new in to_fake(model):
-        _carry(old, new)
+        carry(old, new)

@@ -13,6 +13,7 @@ import torch.distributed as dist
 
 from synthesis.frontends.torch.errors import CaptureError
 
+TORCH = ("aten", "prim", "prims", "c10d", "_c10d_functional", "_dtensor", "fsdp")
 KINDS = ("all_reduce", "all_gather", "reduce_scatter")
 
 
@@ -43,6 +44,11 @@ class Meaning:
                 f"--op {text}: no meaning of an op",
                 hint="write vllm.all_reduce=all_reduce@tp, or vllm.all_gather=all_gather@tp:-1; "
                 f"covered are {', '.join(KINDS)}",
+            )
+        if op.partition(".")[0] in TORCH:
+            raise CaptureError(
+                f"--op {text}: an op of PyTorch means what PyTorch says",
+                hint="name a custom op of a library",
             )
         return cls(op, kind, mesh_dim, int(dim or 0))
 

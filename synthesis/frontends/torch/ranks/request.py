@@ -19,6 +19,8 @@ TRAIN, EVAL, INFERENCE = "train", "eval", "inference"
 SAID = {TRAIN: "train mode", EVAL: "eval mode", INFERENCE: "eval mode under torch.no_grad()"}
 MODES = (TRAIN, EVAL)
 """Modes that may be asked for."""
+MADE_UP = "made-up"
+"""The checkpoint that is saved of the model itself."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,11 @@ class RanksRequest:
     tp_plan: str | Mapping[str, str] = ""
     """Of a class of transformers: `auto` for the plan that it is published with, or rules that
     override it, module or parameter pattern -> style."""
+    load: str = ""
+    """What is loaded: `made-up`, or a checkpoint in safetensors, of which names and shapes are
+    read; nothing where it is empty."""
+    load_with: str = ""
+    """A function of the target's file that loads a module from the model's state dict."""
     modes: tuple[str, ...] = MODES
     """Those of `MODES` in which both must compute the same."""
     alone: bool = False

@@ -9,6 +9,7 @@ from typing import Annotated
 from pydantic import PlainSerializer, PlainValidator
 
 from synthesis.frontends.torch.captured import Array, ProgramData, load as read
+from synthesis.frontends.torch.errors import CaptureError
 from synthesis.frontends.torch.process import run_worker
 from synthesis.frontends.torch.ranks.request import EVAL, RanksRequest
 from synthesis.frontends.torch.request import InputSpec, Progress, split_target
@@ -110,6 +111,28 @@ class Rank(Side):
 
 
 @dataclass(frozen=True)
+class Loaded:
+    """What a module holds after a checkpoint of numbered elements was loaded into it."""
+
+    held: Mapping[str, Array]
+    """By every name of a parameter, its own piece."""
+    ties: Mapping[str, str]
+    """Names of parameters that have several, each with the first."""
+    missing: tuple[str, ...] = ()
+    """Parameters that the checkpoint gives nothing for."""
+    counted: tuple[str, ...] = ()
+    """Collectives on integers that were called."""
+
+
+@dataclass(frozen=True)
+class Loads:
+    """A checkpoint, loaded on one device and on every rank."""
+
+    one: Loaded
+    ranks: tuple[Loaded, ...]
+
+
+@dataclass(frozen=True)
 class RanksCaptured:
     """The model on one device, and every rank of the parallel module."""
 
@@ -140,6 +163,17 @@ def load(folder: Path, size: int) -> tuple[RanksCaptured, ...]:
     """Read what the worker wrote."""
     judged: list[list[str]] = json.loads((folder / "modes.json").read_text())
     return tuple(_load(folder / modes[0], size, tuple(modes)) for modes in judged)
+
+
+def read_loads(folder: Path, size: int) -> Loads:
+    """What the worker loaded. Raises CaptureError, of what was loaded in vain."""
+    inside = folder / "load"
+    found = json.loads((inside / "error.json").read_text())
+    if found is not None:
+        raise CaptureError(**found)
+    names = ("one", *(f"rank-{r}" for r in range(size)))
+    one, *ranks = (read(Loaded, (inside / f"{name}.json").read_text()) for name in names)
+    return Loads(one, tuple(ranks))
 
 
 def _load(folder: Path, size: int, modes: tuple[str, ...]) -> RanksCaptured:

@@ -35,6 +35,7 @@ from synthesis.frontends.torch.ranks.collectives import Seen, Watch
 from synthesis.frontends.torch.ranks.device_free import answer_by_cpu
 from synthesis.frontends.torch.ranks.draws import Draws, drawn_inputs
 from synthesis.frontends.torch.ranks.dtensors import layout_of, local, real_meshes
+from synthesis.frontends.torch.ranks.loading import load_one, load_rank
 from synthesis.frontends.torch.ranks.lowering import TALKING, joined_form, lower_rank
 from synthesis.frontends.torch.ranks.meanings import Meaning
 from synthesis.frontends.torch.ranks.pairing import (
@@ -48,7 +49,7 @@ from synthesis.frontends.torch.ranks.pairing import (
 from synthesis.frontends.torch.ranks.pipelines import MISSED, Mail, Pipeline
 from synthesis.frontends.torch.ranks.places import Places
 from synthesis.frontends.torch.ranks.request import INFERENCE, MOST_RANKS, SAID, TRAIN, RanksRequest
-from synthesis.frontends.torch.ranks.result import Draw, Rank, Side, Told
+from synthesis.frontends.torch.ranks.result import Draw, Loaded, Rank, Side, Told
 from synthesis.frontends.torch.ranks.sharded import precisions
 from synthesis.frontends.torch.ranks.stated import layout_for
 from synthesis.frontends.torch.ranks.tables import pieces
@@ -63,7 +64,7 @@ from verifier.kernel.program.types import NO_MESH, Mesh, TensorType
 AT_ONCE = 2
 """Ranks that are traced side by side."""
 ONE = "one"
-Work = Sequence[tuple[str, Callable[[Any], Side]]]
+Work = Sequence[tuple[str, Callable[[Any], Side | Loaded]]]
 """Names with what makes each, given the semaphore of those that work."""
 
 
@@ -91,6 +92,29 @@ def save_ranks(data: dict[str, Any], folder: Path, progress: Progress) -> None:
 
     judged = modes.rounds(modes.wanted(request.modes, request.gradients), trace)
     (folder / "modes.json").write_text(json.dumps(judged))
+    if request.load:
+        _save_loads(request, folder / "load", progress)
+
+
+def _save_loads(request: RanksRequest, folder: Path, progress: Progress) -> None:
+    """Load one device and every rank; `error.json` says what went wrong, if anything did."""
+    progress("load a checkpoint on one device and on every rank")
+    folder.mkdir()
+    root = _root(request.target)
+    one: Work = [(ONE, lambda _: load_one(request, folder, Places(root)))]
+    ranks: Work = [
+        (f"rank-{r}", lambda _, r=r: load_rank(request, folder, r, Places(root)))
+        for r in range(request.mesh.size)
+    ]
+    error = None
+    for work, where in ((one, "one device"), (ranks, "a rank")):
+        try:
+            _all(folder, work, root)
+        except CaptureError as problem:
+            error = {k: getattr(problem, k) for k in ("file", "line", "text", "hint")}
+            error["message"] = f"while {where} is loaded: {problem.message}"
+            break
+    (folder / "error.json").write_text(json.dumps(error))
 
 
 def _save(
@@ -161,10 +185,10 @@ def _all(folder: Path, work: Work, root: str) -> list[tuple[list[str], list[str]
         raise error
     if problem is not None:
         raise problem
-    return [(f["used"], f["alike"]) for f in found]
+    return [(f.get("used", []), f.get("alike", [])) for f in found]
 
 
-def _fork(path: Path, do: Callable[[Any], Side], root: str, slots: Any) -> int:
+def _fork(path: Path, do: Callable[[Any], Side | Loaded], root: str, slots: Any) -> int:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # PyTorch has threads, none of which the child needs
         pid = os.fork()
