@@ -116,6 +116,10 @@ class Console:
                 self._problem(event)
             case events.JobCompleted():
                 self._job(event)
+            case events.ModelDiagnosed(words=words):
+                self._say("  says", f"{words} (the model's words, not checked)")
+            case events.ModelAnswered(calls=calls) if calls:
+                self._say("model", event.cost())
             case events.ModelRetried(message=message):
                 self._say("model", message, "33")
             case _:  # what is answered goes to stdout; the rest is for machines

@@ -349,6 +349,19 @@ class ModelAnswered(Event, event="model.answered"):
     seconds: float = 0.0
     usd: float | None = None
 
+    def cost(self) -> str:
+        """Who answered, and what it took, in one line."""
+        about = "about " if self.estimated else ""
+        usd = "" if self.usd is None else f", {self.usd:.4f} USD"
+        tokens = f"{self.prompt_tokens:,} tokens in, {self.completion_tokens:,} out"
+        return f"{self.model} {about}{tokens}{usd}".strip()
+
+
+class ModelDiagnosed(Event, event="model.diagnosed"):
+    """What a model holds to be the fault. Its words: nothing of them was checked."""
+
+    words: str
+
 
 class NotCaptured(Event, event="not.captured"):
     """Why capture refuses a target, and what of it is to be translated."""

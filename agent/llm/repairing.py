@@ -15,6 +15,7 @@ from agent.llm.replies import Repair, ReplyError, read, schema
 from agent.llm.source import bare, boundary, excerpt
 from prompts import render
 from synthesis.repair.edits import KINDS, Edit, apply
+from synthesis.repair.prefix import Beside
 from verifier.kernel.contract import output_key
 from verifier.kernel.ops import lookup
 from verifier.kernel.program.attrs import KINDS as ATTRS
@@ -25,6 +26,9 @@ from verifier.text.parser import parse_attrs, to_text
 
 FINDING = 6000
 """Characters of a finding that are told."""
+
+BESIDE = 8000
+"""Characters of values that are told beside each other."""
 
 Accepts = Callable[[Sequence[Edit]], Program]
 """The program with some edits; `IRError` says why they are not taken."""
@@ -42,6 +46,8 @@ class Earlier:
 class Task:
     """A program that is not proved, and what is known about why."""
 
+    sequential: Program
+    """The one-device program, for reading only."""
     distributed: Program
     finding: str
     """As much of the verdict as is told."""
@@ -50,15 +56,15 @@ class Task:
     accepts: Accepts
     """Applies edits and holds them to what is fixed."""
     refuted: tuple[tuple[str, str], ...] = ()
-    """`str` of a `Repaired` that was tried, and why it is wrong."""
+    """`str` of a `Repaired` that was tried, and what is right and wrong after it."""
     banned: tuple[str, ...] = ()
     """Tactics that ended in the same finding too often (`Edit.tactic`)."""
     earlier: tuple[Earlier, ...] = ()
-    focus: str = ""
-    """A value of the program that must be in the excerpt, with its `%`."""
+    beside: Beside = Beside()
+    """What is told of which value is which piece; both programs are cut around where it ends."""
     most: int = 4
     budget: int = 40_000
-    """Characters of program in the prompt."""
+    """Characters of program in the prompt; half as many of the one-device program."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +92,9 @@ def repair(model: Model, task: Task) -> Result[Repaired]:
         edits=vocabulary.edits(),
         ops=vocabulary.insertable_ops(),
         contract=clean(task.contract).strip(),
-        program=excerpt(clean(to_text(bare(task.distributed))).strip(), task.budget, task.focus),
+        sequential=_cut(task.sequential, task.budget // 2, task.beside.theirs),
+        program=_cut(task.distributed, task.budget, task.beside.broken),
+        beside=excerpt(clean("\n".join(task.beside.values)), BESIDE, f"%{task.beside.broken}"),
         finding=excerpt(clean(task.finding), FINDING),
         refuted=[{"edits": one_line(e), "why": one_line(w)} for e, w in task.refuted],
         banned=[one_line(tactic) for tactic in task.banned],
@@ -94,6 +102,11 @@ def repair(model: Model, task: Task) -> Result[Repaired]:
     )
     earlier = [message for said in task.earlier for message in _again(said, word)]
     return put(model, prompt, form, lambda reply: _read(task, reply.text), earlier)
+
+
+def _cut(program: Program, budget: int, value: str) -> str:
+    """A program as text: its inputs, and what surrounds a value."""
+    return excerpt(clean(to_text(bare(program))).strip(), budget, f"%{value} =" if value else "")
 
 
 def _again(said: Earlier, word: str) -> list[dict[str, str]]:
@@ -131,8 +144,9 @@ def _read(task: Task, text: str) -> Repaired:
     except (IRError, RecursionError) as error:
         raise ReplyError([f"edits: {one_line(str(error))}"]) from None
     found = Repaired(program, tuple(edits), reply.diagnosis, text)
-    if str(found) in {edits for edits, _ in task.refuted}:
-        raise ReplyError(["edits: these were tried before, and are wrong"])
+    tried = dict(task.refuted).get(str(found))
+    if tried is not None:
+        raise ReplyError([f"edits: these alone were tried before; {tried}"])
     return found
 
 

@@ -4,10 +4,15 @@ import json
 from collections.abc import Sequence
 from enum import StrEnum
 
+from agent.loop.question import Candidate
 from agent.verdicts import located, message
 from synthesis.repair.edits import KINDS, Edit
 from verifier.text.printing import show_attr
 from verifier.verdict import Counterexample, Trace, Unknown, Verdict
+
+
+SHOWN = 8
+"""Values that an edit made right and that are named."""
 
 
 class Level(StrEnum):
@@ -43,6 +48,24 @@ def told(level: Level, verdict: Verdict, suggested: Sequence[Edit] = ()) -> str:
         lines += ["edits that the relations suggest, none of them judged:"]
         lines += [row(edit) for edit in suggested]
     return "\n".join(lines)
+
+
+def credit(level: Level, before: Candidate, after: Candidate) -> str:
+    """What edits made right, and what is wrong after them, as far as a level tells it."""
+    if level is Level.NONE:
+        return "not proved"
+    wrong = _headline(after.verdict)
+    outputs = sorted(after.held.outputs - before.held.outputs)
+    right = [f"right after it: {', '.join(outputs)}"] if outputs else []
+    if level.rank < Level.RELATION.rank:
+        return "; ".join([*right, wrong])
+    values = [f"%{name}" for name in sorted(after.held.values - before.held.values)]
+    more = f" and {len(values) - SHOWN} more" if len(values) > SHOWN else ""
+    if values:
+        right.append(f"the ranks then have the pieces of {', '.join(values[:SHOWN])}{more}")
+    location = getattr(after.verdict, "location", None)
+    at = [f"at {' '.join(located(location)[:2])}"] if location is not None else []
+    return "; ".join([*(right or ["nothing more is right after it"]), wrong, *at])
 
 
 def _headline(verdict: Verdict) -> str:

@@ -15,11 +15,12 @@ from agent.llm.answers import Cancelled, Unanswered
 from agent.llm.client import Model
 from agent.llm.dialogue import Malformed, Read
 from agent.llm.repairing import Earlier, Task, repair
-from agent.loop.feedback import Level, told
+from agent.loop.feedback import Level, credit, told
 from agent.loop.question import Candidate, Question
 from agent.verdicts import word
 from synthesis.repair import search as enumerated
 from synthesis.repair.edits import Edit
+from synthesis.repair.prefix import Beside
 from synthesis.repair.search import Clock, Repaired, Tally
 from verifier.kernel.program.errors import IRError
 from verifier.verdict import Counterexample
@@ -90,15 +91,17 @@ class Memory:
     start: Candidate
     """What this context edits: the best prefix when it began."""
     best: Candidate
+    level: Level = Level.FIXES
     refuted: dict[str, str] = field(default_factory=dict[str, str])
-    """Edits as words, and the finding they ended in; edits after the same start alone."""
+    """Edits as words, and what is right and wrong after them; edits after the same start alone."""
     counts: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
 
     def note(self, found: Candidate, added: str) -> None:
         """A candidate that is not proved; `added` are its edits after the start, in words."""
-        self.refuted[added] = found.finding
+        self.refuted[added] = credit(self.level, self.start, found)
         tactics = {e.tactic for e in found.edits[len(self.start.edits) :]}
-        self.counts.update((tactic, found.finding) for tactic in tactics)
+        if not found.held.rank > self.start.held.rank:  # else they are on the way
+            self.counts.update((tactic, found.finding) for tactic in tactics)
         wrong = isinstance(found.verdict, Counterexample)  # what is unknown leads nowhere
         if wrong and found.held.rank > self.best.held.rank:
             self.best = found
@@ -135,7 +138,7 @@ class _Loop:
 
     def run(self) -> Mended | NotMended:
         first = self.question.judge(())
-        self.memory = Memory(first, first)
+        self.memory = Memory(first, first, self.settings.level)
         if first.proved:
             return self._ended(first, "nobody")
         new = True
@@ -210,8 +213,9 @@ class _Loop:
             if isinstance(found, Candidate) and found.proved:
                 return self._ended(found, "model")
             if isinstance(found, Candidate):
-                reply = self.reply
-                said.append(Earlier(reply, told(self.settings.level, found.verdict)))
+                level = self.settings.level
+                gained = credit(level, self.memory.start, found)
+                said.append(Earlier(self.reply, f"{gained}\n{told(level, found.verdict)}"))
         return None
 
     def _asked(self, said: tuple[Earlier, ...], listed: tuple[Edit, ...] = ()) -> Candidate | None:
@@ -220,7 +224,9 @@ class _Loop:
         q, memory, level = self.question, self.memory, self.settings.level
         if level is Level.FIXES and not listed:
             listed = tuple(q.prefixes.suggested(memory.start.program))
+        shown = level.rank >= Level.RELATION.rank
         task = Task(
+            q.sequential,
             memory.start.program,
             told(level, memory.start.verdict, listed),
             q.stated,
@@ -228,12 +234,15 @@ class _Loop:
             most=self.settings.most,
             banned=memory.banned,
             earlier=said,
+            beside=q.prefixes.beside(memory.start.program) if shown else Beside(),
             accepts=lambda edits: q.apply(edits, memory.start.program),
         )
         found = repair(self.model, task)
         match found:
             case Read():
                 self.reply = found.value.text
+                if found.value.diagnosis:
+                    self.tell(events.ModelDiagnosed(words=found.value.diagnosis))
                 return self._judged(found.value.edits)
             case Malformed():
                 self._tell_unusable("; ".join(found.problems))

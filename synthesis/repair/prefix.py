@@ -4,7 +4,7 @@ This is proved, not guessed: the relations are those of the verifier's walk. It 
 the way to a repair, and says from which one to start afresh.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 from synthesis.repair.edits import Edit, apply
@@ -12,8 +12,8 @@ from synthesis.repair.offers import likely
 from verifier.kernel.contract import Contract, output_key
 from verifier.kernel.inline import inline
 from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.program import Program
-from verifier.provers.relate.facts import Fact, Related
+from verifier.kernel.program.program import Node, Program
+from verifier.provers.relate.facts import Fact, Related, describe
 from verifier.provers.relate.goal import initial, satisfied
 from verifier.provers.relate.rules import Rules
 from verifier.provers.relate.walk import relate
@@ -42,6 +42,20 @@ class Held:
 NOTHING = Held(frozenset(), frozenset())
 
 
+@dataclass(frozen=True)
+class Beside:
+    """Two programs beside each other, up to where they part."""
+
+    values: tuple[str, ...] = ()
+    """`%y: %y as [4, 6] partial(sum)@tp`: of values of the ranks, in order, what of the one-device
+    program they are pieces of; inside a repeated block `block/value`."""
+    broken: str = ""
+    """The first value of the ranks that is a piece of nothing that the one-device program computes,
+    though what it is made of is."""
+    theirs: str = ""
+    """A value of the one-device program that it is made of."""
+
+
 class Prefixes:
     """Judges how far distributed programs are right under one question."""
 
@@ -61,6 +75,31 @@ class Prefixes:
         facts = (f for value in related.facts.values() for f in value)
         values = {self.names[f.ref] for f in facts if f.ref in self.names}
         return Held(frozenset(held), frozenset(values))
+
+    def beside(self, distributed: Program) -> Beside:
+        """Which value of the ranks is which piece of which one-device value; proved, not guessed."""
+        walked = self._walked(distributed)
+        if walked is None:
+            return Beside()
+        many, related, wrong = walked
+        names = set(distributed.types)
+        told = tuple(_told(self.one, related, lambda name: name in names))
+        computed = set(self.one.values.values())
+        facts = related.facts
+        refused = {b.node.outputs[0] for b in related.breaks if not b.path}
+
+        def parts(node: Node) -> bool:
+            own = facts.get(node.outputs[0], [])
+            return node.outputs[0] in refused or bool(
+                own and not any(fact.ref in computed for fact in own)
+            )
+
+        node = next(filter(parts, many.nodes), None) if wrong else None
+        if node is None:
+            return Beside(told)
+        near = [f.ref.id for name in node.inputs for f in facts.get(name, [])]
+        theirs = next((self.one.known[i] for i in near if i in self.one.known), "")
+        return Beside(told, node.outputs[0], theirs)
 
     def suggested(self, distributed: Program, most: int = 8) -> list[Edit]:
         """Single edits that the relations suggest, likeliest first; none is judged."""
@@ -89,4 +128,14 @@ class Prefixes:
         return many, related, satisfied(self.one, many, related, self.contract)
 
 
-__all__ = ["NOTHING", "Held", "Prefixes"]
+def _told(
+    one: Sequential, related: Related, shown: Callable[[str], bool], scope: str = ""
+) -> Iterator[str]:
+    for name, facts in related.facts.items():
+        if facts and shown(name):
+            yield f"%{scope}{name}: " + "; or ".join(describe(one, f) for f in facts[:2])
+    for name, (scan, inner) in related.bodies.items():
+        yield from _told(scan.inner, inner, lambda _: True, f"{scope}{name}/")
+
+
+__all__ = ["NOTHING", "Beside", "Held", "Prefixes"]

@@ -108,6 +108,8 @@ def mending(**changes: object) -> repairing.Task:
     verdict = judged()
     assert isinstance(verdict, Counterexample)
     task = {
+        "sequential": ONE,
+        "beside": question().prefixes.beside(BROKEN),
         "distributed": BROKEN,
         "finding": told(Level.WITNESS, verdict),
         "contract": CONTRACT,

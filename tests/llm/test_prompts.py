@@ -62,6 +62,8 @@ VALUES: dict[str, dict[str, object]] = {
         "edits": [{"name": "drop", "takes": "value", "meaning": "Take the op away."}],
         "ops": OPS,
         "contract": "input x tp=S(1)",
+        "sequential": "program mlp\n  input %x: f32[2, 4]\n  return %x",
+        "beside": "%x: %x as [2, 2@tp 2]",
         "program": "program mlp mesh(tp=2)\n  input %x: f32[2, 2]\n  return %x",
         "finding": f"y[0, 0] on rank tp=0: got 1, one device gives 2\n{HOSTILE}",
         "refuted": [{"edits": "drop %h", "why": "shapes differ"}],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from agent.llm.proposing import propose
 from agent.llm.repairing import repair
 from agent.llm.replies import FORMS, Explanation, schema
 from agent.llm.translating import translate
+from agent.loop.question import Question
 from benchmarks.llm_transcript import Recorded, Replayed
 from prompts import load
 from synthesis.repair.diagnosis import verify
@@ -34,7 +36,7 @@ from tests.llm.server import Server, says
 from verifier.kernel.program.errors import IRError
 from verifier.problem import Problem
 from verifier.text.contract import read_contract
-from verifier.text.parser import parse_text
+from verifier.text.parser import parse_text, to_text
 from verifier.verdict import Proof
 
 ROLES: dict[str, tuple[Callable[[Model], object], Callable[[], str]]] = {
@@ -391,3 +393,72 @@ def test_completion_says_what_it_cost() -> None:
     answer = Scripted(["fine"]).ask([{"role": "user", "content": "x"}])
     assert isinstance(answer, Completion)
     assert "tokens" in str(answer)
+
+
+def _examples() -> list[dict[str, str]]:
+    """The worked examples of the prompt of a repair, part by part, as it is sent."""
+    model = Scripted([tasks.repaired()])
+    repair(model, tasks.mending())
+    system = model.heard[0][0]["content"]
+    found = re.split(r"^Example \d\. .*\n", system, flags=re.MULTILINE)[1:]
+    heads = r"^(One device|Contract|Ranks|Values|Reply):\n"
+    parts = [re.split(heads, text.split("\n\n")[0], flags=re.MULTILINE)[1:] for text in found]
+    return [dict(zip(p[::2], p[1::2], strict=True)) for p in parts]
+
+
+@pytest.mark.parametrize("number", range(2))
+def test_the_worked_examples_repair_their_programs(number: int) -> None:
+    part = _examples()[number]
+    one, many = parse_text(part["One device"]), parse_text(part["Ranks"])
+    stated = read_contract(part["Contract"], one, many)
+    asked = Question(one, many, stated.contract, part["Contract"])
+    assert asked.prefixes.beside(many).values == tuple(part["Values"].split("\n")[:-1])
+    assert not asked.judge(()).proved
+    task = tasks.mending(sequential=one, distributed=many, accepts=asked.apply)
+    found = repair(Scripted([part["Reply"]]), task)
+    assert isinstance(found, Read), found
+    assert asked.judge(found.value.edits).proved
+    assert not found.corrected
+
+
+def test_the_prompt_of_a_repair_shows_both_programs_and_how_they_meet() -> None:
+    model = Scripted([tasks.repaired()])
+    repair(model, tasks.mending())
+    user = model.heard[0][1]["content"]
+    assert "%x: f32[4, 8]" in user
+    assert "%x: f32[4, 4]" in user
+    assert "%y: %y as [4, 6] partial(sum)@tp" in user
+
+
+def test_the_system_part_of_a_prompt_is_the_same_for_every_question() -> None:
+    model = Scripted([tasks.repaired(), tasks.repaired()])
+    repair(model, tasks.mending())
+    repair(model, tasks.mending(finding="another", most=2))
+    (one, first), (two, second) = ([m["content"] for m in asked] for asked in model.heard)
+    assert one == two
+    assert first != second
+
+
+def test_a_long_program_is_cut_around_the_first_broken_relation() -> None:
+    lines = [f"  %r{i} = relu %{'y' if i == 0 else f'r{i - 1}'}" for i in range(400)]
+    one = parse_text(
+        "program long\n  input %x: f32[4, 8]\n  param %w: f32[8, 6]\n  %y = mm %x, %w\n"
+        + "\n".join(lines) + "\n  return %r399"
+    )  # fmt: skip
+    text = to_text(one).replace("program long", "program long mesh(tp=2)")
+    many = parse_text(text.replace("%r200 = relu", "%r200 = neg"))
+    question = Question(one, many, read_contract("", one, many).contract)
+    beside = question.prefixes.beside(many)
+    model = Scripted([tasks.repaired(tasks.edit(edit="drop", value="r3", op="", attrs=""))])
+    repair(
+        model,
+        tasks.mending(
+            sequential=one, distributed=many, accepts=question.apply, beside=beside, budget=4000
+        ),
+    )
+    user = model.heard[0][1]["content"]
+    assert (beside.broken, beside.theirs) == ("r200", "r199")
+    assert "%r200 = relu %r199" in user
+    assert "%r200 = neg %r199" in user
+    assert "lines left out" in user
+    assert len(user) < 16_000

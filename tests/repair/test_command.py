@@ -235,8 +235,8 @@ def test_a_model_is_asked_where_the_search_finds_nothing(
     names = [json.loads(line)["event"] for line in capsys.readouterr().out.splitlines()]
     kept = [n for n in names if n.startswith(("repair", "model", "verdict"))]
     assert kept == [
-        "repair.round", "repair.round", "model.asked", "model.answered", "repair.candidate",
-        "repaired", "verdict",
+        "repair.round", "repair.round", "model.asked", "model.answered", "model.diagnosed",
+        "repair.candidate", "repaired", "verdict",
     ]  # fmt: skip
 
 

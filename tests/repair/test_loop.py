@@ -179,7 +179,7 @@ def test_refuted_edits_are_told_to_the_next_context_and_not_taken_again() -> Non
     ended, _ = heard(model)
     assert isinstance(ended, Mended)
     first = model.heard[3][1]["content"]
-    assert "Tried before, and wrong" in first
+    assert "Tried before, each alone" in first
     assert "all_reduce {mesh_dim=tp, reduce=sum} after %v" in first
     correction = model.heard[4][-1]["content"]
     assert "after all_reduce was tried too often" in correction or "tried before" in correction

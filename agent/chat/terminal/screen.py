@@ -107,9 +107,9 @@ class Screen:
             case events.ModelAnswered(calls=calls):
                 self._settle()
                 if calls:
-                    tokens = event.prompt_tokens + event.completion_tokens
-                    usd = "" if event.usd is None else f", {event.usd:.4f} USD"
-                    self._line("model", f"{event.model} {tokens:,} tokens{usd}", "dim")
+                    self._line("model", event.cost(), "dim")
+            case events.ModelDiagnosed(words=words):
+                self._line("says", f"{words} (the model's words, not checked)", "dim")
             case events.Problem():
                 self._problem(event)
             case events.SessionOpened():
