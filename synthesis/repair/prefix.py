@@ -77,7 +77,7 @@ class Prefixes:
         return Held(frozenset(held), frozenset(values))
 
     def beside(self, distributed: Program) -> Beside:
-        """Which value of the ranks is which piece of which one-device value; proved, not guessed."""
+        """Which value of the ranks is which piece of which one-device value, as proved."""
         walked = self._walked(distributed)
         if walked is None:
             return Beside()

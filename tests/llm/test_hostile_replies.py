@@ -148,7 +148,7 @@ def test_hostile_json_is_a_malformed_reply(text: str) -> None:
 
 
 def test_the_model_cannot_touch_inputs_and_outputs() -> None:
-    """Whatever edits are accepted, the program keeps its interface, and no reply holds another S."""
+    """Whatever edits are accepted, the program keeps its interface, and no reply holds a S."""
     for change in (
         {"value": "x"},
         {"value": "z"},
