@@ -10,7 +10,6 @@ from synthesis.repair.edits import KINDS, Edit
 from verifier.text.printing import show_attr
 from verifier.verdict import Counterexample, Trace, Unknown, Verdict
 
-
 SHOWN = 8
 """Values that an edit made right and that are named."""
 
