@@ -16,7 +16,7 @@ from typing import Any
 from agent import events
 from agent.llm.client import Model
 from agent.llm.dialogue import Read
-from agent.llm.proposing import Task, propose
+from agent.llm.proposing import Task, described, priced, propose
 from agent.run import Run
 from synthesis.assign import PlanError, Point
 from synthesis.constraints import WishError, Wishes, show_bytes
@@ -89,12 +89,20 @@ class Planning:
             PlanError, EmitError: there is none; the error of the first that failed.
         """
         if self.model is not None:
+            self._look()
             self._ask()
         self._steps = self._search()
         found = next(self._steps, None)
         if found is None:
             raise self._error()
         return found
+
+    def _look(self) -> None:
+        """What the search finds by itself, for the model to go on from."""
+        try:
+            self.last = synthesize(self.asked)
+        except PlanError:
+            return
 
     def other(self, made: Synthesis, kind: Status, reason: str) -> Synthesis | None:
         """The next plan, after one that failed later on; None where none is left."""
@@ -258,8 +266,10 @@ class Planning:
         if self.model is None or state is None or state.tp is None:
             return False
         refused = tuple((f.name, f"{WORDS[f.kind]}: {f.reason}") for f in self.failures[-6:])
+        table, obstacles = priced(self.last.found) if self.last is not None else ((), ())
+        cluster = described(self.asked.cluster)
         task = Task(
-            tuple(state.modules), self.asked.mesh, state.tp, self.asked.cluster.name, refused
+            tuple(state.modules), self.asked.mesh, state.tp, cluster, table, obstacles, refused
         )
         reply = propose(self.model, task)
         if not isinstance(reply, Read):

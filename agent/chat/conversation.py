@@ -177,12 +177,14 @@ def _search(session: Session) -> Search | None:
 
 
 def _task(session: Session, searched: Search) -> Task:
-    from agent.llm.proposing import Task
+    from agent.llm.proposing import Task, described
+    from synthesis.hardware import load
 
     tried = tuple((idea.name, idea.told) for idea in session.state.ideas)
-    cluster = session.state.settings.hardware
+    cluster = described(load(session.state.settings.hardware))
     assert searched.tp is not None
-    return Task(tuple(searched.modules), searched.mesh, searched.tp, cluster, tried, MOST)
+    modules = tuple(searched.modules)
+    return Task(modules, searched.mesh, searched.tp, cluster, rejected=tried, most=MOST)
 
 
 def _judged(session: Session, searched: Search, proposed: tuple[Proposed, ...]) -> Outcome:

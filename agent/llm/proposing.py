@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 from agent.llm import vocabulary
 from agent.llm.client import Form, Model
@@ -11,9 +12,15 @@ from agent.llm.replies import Proposal, Proposals, ReplyError, read, schema
 from agent.llm.source import boundary
 from prompts import render
 from synthesis.assign import Point, options
+from synthesis.hardware import Cluster
 from synthesis.roles import Module
+from synthesis.scoring import Candidate
+from synthesis.search import Found
 from synthesis.tactics import TACTICS
 from verifier.kernel.program.types import Mesh
+
+TOLD = 8
+"""Rows of the table of a search, and of what it refused."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +32,11 @@ class Task:
     tp: str
     """Mesh dim of tensor parallelism."""
     cluster: str = ""
+    """Its devices and links in words, see `described`."""
+    table: tuple[str, ...] = ()
+    """What the search priced, best first, see `priced`."""
+    obstacles: tuple[str, ...] = ()
+    """What the search could not lower or write, and why."""
     rejected: tuple[tuple[str, str], ...] = ()
     """Proposal and why it did not hold."""
     most: int = 3
@@ -55,7 +67,9 @@ def propose(model: Model, task: Task) -> Result[Sorted]:
         boundary=boundary(),
         mesh=", ".join(f"{name}={size}" for name, size in task.mesh.dims)
         + f"; tensor parallelism on {task.tp}",
-        cluster=one_line(task.cluster) or "not described",
+        cluster=one_line(task.cluster, 400) or "not described",
+        table=[one_line(line, 400) for line in task.table],
+        obstacles=[one_line(line, 300) for line in task.obstacles],
         modules=[row(m, task.mesh[task.tp]) for m in task.modules],
         tactics=vocabulary.tactics(),
         styles=vocabulary.styles(),
@@ -66,12 +80,42 @@ def propose(model: Model, task: Task) -> Result[Sorted]:
     return put(model, prompt, form, lambda reply: _read(task, reply.text))
 
 
+def described(cluster: Cluster) -> str:
+    """Devices and links of a cluster in one line."""
+    device = cluster.device
+    flops = ", ".join(f"{n / 1e12:.0f} TFLOP/s in {dtype}" for dtype, n in device.flops.items())
+    return (
+        f"{cluster.name}: {device.memory_bytes / 1e9:.0f} GB at "
+        f"{device.memory_bandwidth / 1e12:.1f} TB/s, {flops}; {cluster.devices_per_node} devices a "
+        f"node with {cluster.node.bandwidth / 1e9:.0f} GB/s each, "
+        f"{cluster.network.bandwidth / 1e9:.0f} GB/s each between nodes"
+    )
+
+
+def priced(found: Found) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The best candidates of a search with their prices, and what it refused, a line each."""
+    table = tuple(map(_priced, [found.best, *found.others][:TOLD]))
+    obstacles = tuple(f"{r.origin}: {r.reason}" for r in found.refused[:TOLD])
+    return table, obstacles
+
+
+def _priced(found: Candidate) -> str:
+    cost = found.estimate
+    placed = (f"{path} {style}" for path, style in found.point.styles if style != "replicate")
+    return (
+        f"{found.origin}: step {cost.step_s * 1e3:.3f} ms ({cost.compute_s * 1e3:.3f} compute), "
+        f"{found.memory_bytes / 1e9:.2f} GB per rank, {cost.comm_bytes / 1e9:.3f} GB sent; "
+        f"stream {found.point.stream}; {', '.join(placed) or 'all whole'}"
+    )
+
+
 def row(module: Module, tp: int) -> dict[str, str]:
     return {
         "path": one_line(module.path, 120),
         "kind": one_line(module.kind, 60),
         "use": module.use,
         "shape": "x".join(map(str, module.weight.shape)),
+        "numbers": f"{sum(prod(p.shape) for p in module.params):,}",
         "styles": "|".join(options(module, tp)),
     }
 

@@ -5,7 +5,7 @@ the distributed program and an edit of the vocabulary, and nothing else.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from agent.llm import replies, vocabulary
 from agent.llm.client import Form, Model
@@ -60,7 +60,7 @@ class Task:
     banned: tuple[str, ...] = ()
     """Tactics that ended in the same finding too often (`Edit.tactic`)."""
     earlier: tuple[Earlier, ...] = ()
-    beside: Beside = Beside()
+    beside: Beside = field(default_factory=Beside)
     """What is told of which value is which piece; both programs are cut around where it ends."""
     most: int = 4
     budget: int = 40_000

@@ -42,12 +42,15 @@ VALUES: dict[str, dict[str, object]] = {
     "propose": {
         "mesh": "tp=2; tensor parallelism on tp",
         "cluster": "8 x h100",
+        "table": ["column_row: step 4.2 ms"],
+        "obstacles": ["vocab: embed: tied weights"],
         "modules": [
             {
                 "path": "model.layers.*.mlp.up_proj",
                 "kind": "Linear",
                 "use": "linear",
                 "shape": "16x8",
+                "numbers": "128",
                 "styles": "replicate|column|row",
             }
         ],
