@@ -186,12 +186,12 @@ def _edit(program: Program, wire: replies.Edit) -> Edit:
         scope,
     )
     taken = KINDS[wire.edit].fields
-    for field in ("op", "attrs", "operands", "index", "uses", "where"):
-        if getattr(edit, field) and field not in taken:
-            raise IRError(f"{wire.edit} takes no {field}")
-    for field in _NEEDED.get(wire.edit, ()):
-        if not getattr(edit, field):
-            raise IRError(f"{wire.edit} needs {field}")
+    for part in ("op", "attrs", "operands", "index", "uses", "where"):
+        if getattr(edit, part) and part not in taken:
+            raise IRError(f"{wire.edit} takes no {part}")
+    for part in _NEEDED.get(wire.edit, ()):
+        if not getattr(edit, part):
+            raise IRError(f"{wire.edit} needs {part}")
     if wire.edit in _ONE_OPERAND and len(operands) != 1:
         raise IRError(f"{wire.edit} takes one operand, got {len(operands)}")
     if not 0 <= wire.index < 1000:

@@ -216,6 +216,11 @@ def test_proposals_are_starting_points_that_are_judged_like_any_other(
     assert made.found.best.tactic != "model: replicate"
     counts = loop.counts(made, proved=True)["model: replicate"]
     assert counts == {"proposed": 1, "fitted": 1, "planned": 1, "proved": 1, "chosen": 0}
+    user = model.heard[0][1]["content"]
+    best = made.found.best
+    assert f"column_row: step {best.estimate.step_s * 1e3:.3f} ms" in user
+    assert "80 GB at" in user
+    assert "GB/s each between nodes" in user
 
 
 def test_a_proposal_that_breaks_a_wish_does_not_fit(seen: Seen, emitter: Rule) -> None:
