@@ -1,5 +1,6 @@
 """Arguments and options that several commands take. Nothing heavier than typer is imported here."""
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -100,6 +101,22 @@ Recapture = Annotated[
     typer.Option("--recapture", help="Read the patched source again and prove what it computes."),
 ]
 
+
+def _answers(kept: bool) -> bool:
+    """Into the environment, where the endpoint is looked up."""
+    if not kept:
+        os.environ["SHARDPROOF_ANSWER_CACHE"] = "0"
+    return kept
+
+
+AnswerCache = Annotated[
+    bool,
+    typer.Option(
+        "--answer-cache/--no-answer-cache",
+        callback=_answers,
+        help="Answer a question to the model from what it answered to an equal one before.",
+    ),
+]
 Cache = Annotated[
     bool, typer.Option("--cache/--no-cache", help="Believe what Z3 was asked before.")
 ]
@@ -220,6 +237,7 @@ class Repair:
             "auto is the one that the environment names.",
         ),
     ] = "none"
+    answer_cache: AnswerCache = True
     feedback: Annotated[
         str,
         typer.Option(

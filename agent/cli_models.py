@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from agent.arguments import (
+    AnswerCache,
     Dtype,
     Fix,
     FullDepth,
@@ -59,6 +60,7 @@ def parallelize(
             help="Let a language model propose starting points of the search.",
         ),
     ] = "none",
+    answer_cache: AnswerCache = True,
     full_depth: FullDepth = False,
     guard: Annotated[
         bool, typer.Option("--guard", help="Have the patch watch what ranks exchange as it runs.")
@@ -222,6 +224,7 @@ def translate(
             help="The model that is asked: auto is the one that the environment names.",
         ),
     ] = "auto",
+    answer_cache: AnswerCache = True,
 ) -> "Outcome":
     """Write a model that capture refuses in the text form.
 

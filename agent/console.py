@@ -118,7 +118,7 @@ class Console:
                 self._job(event)
             case events.ModelDiagnosed(words=words):
                 self._say("  says", f"{words} (the model's words, not checked)")
-            case events.ModelAnswered(calls=calls) if calls:
+            case events.ModelAnswered() if event.calls or event.cached:
                 self._say("model", event.cost())
             case events.ModelRetried(message=message):
                 self._say("model", message, "33")

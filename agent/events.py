@@ -348,9 +348,13 @@ class ModelAnswered(Event, event="model.answered"):
     estimated: bool = False
     seconds: float = 0.0
     usd: float | None = None
+    cached: bool = False
+    """The answer to an equal question asked before: nothing was asked now."""
 
     def cost(self) -> str:
         """Who answered, and what it took, in one line."""
+        if self.cached:
+            return f"{self.model} answered this before; nothing was asked".strip()
         about = "about " if self.estimated else ""
         usd = "" if self.usd is None else f", {self.usd:.4f} USD"
         tokens = f"{self.prompt_tokens:,} tokens in, {self.completion_tokens:,} out"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from agent.arguments import EXITS, Json
+from agent.arguments import EXITS, AnswerCache, Json
 from agent.commands import command
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def _guarded(work: Callable[[], int], json: bool) -> int:
 
 
 @app.command(epilog=EXITS)
-def chat(prompts: Prompts = [], json: Json = False) -> int:
+def chat(prompts: Prompts = [], answer_cache: AnswerCache = True, json: Json = False) -> int:
     """Work on a model in a session: load, plan, ask, prove, apply.
 
     The same as `shardproof` without a command. /help in it lists what it can do.

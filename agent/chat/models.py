@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent import events
 from agent.chat.state import Budget, Spent
+from agent.llm.answer_cache import AnswerCache
 from agent.llm.answers import (
     Answer,
     Call,
@@ -157,6 +158,12 @@ class Asker:
         ledger = getattr(model, "ledger", None)
         before = (ledger.calls, ledger.usage, ledger.seconds, ledger.usd) if ledger else None
         answer: Answer | None = None
+        before_now = self._kept(question)
+        if before_now is not None:
+            self.show(before_now.text)
+            self.spent = self.spent.plus(before_now)
+            self.emit(before_now)
+            return as_answer(before_now)
         try:
             answer = model if isinstance(model, NoModel) else model.ask(messages, form)
             return answer
@@ -176,9 +183,17 @@ class Asker:
                 )
             self.spent = self.spent.plus(told)
             self.emit(told)
+            if self._client is not None and self._client.endpoint.answer_cache:
+                AnswerCache().put(told, self._client.endpoint)
             near = ledger.near() if ledger else ""
             if near:
                 self.emit(events.Warned(message=near))
+
+    def _kept(self, question: str) -> events.ModelAnswered | None:
+        """What the user's endpoint answered to an equal question before."""
+        if self._client is None or not self._client.endpoint.answer_cache:
+            return None
+        return AnswerCache().get(question, self._client.endpoint)
 
     def _retried(self, line: str) -> None:
         self.emit(events.ModelRetried(message=line))

@@ -26,6 +26,8 @@ OPENAI = "https://api.openai.com/v1"
 BY_DEFAULT = "gpt-5-mini"
 """The model that is asked at OpenAI where none is named."""
 PROJECT_FILE = "shardproof.toml"
+ANSWER_CACHE = "SHARDPROOF_ANSWER_CACHE"
+"""The variable that switches the cache of answers off, with `0`."""
 _LOCAL = frozenset({"127.0.0.1", "localhost", "::1"})
 _BY_DEFAULT = "the default"
 _NO_KEY = "none"
@@ -63,6 +65,8 @@ class Endpoint:
     timeouts: Timeouts = Timeouts()
     price: Price | None = None
     limits: Limits = DEFAULT
+    answer_cache: bool = True
+    """Whether an equal question may be answered by what was answered before."""
     origin: str = ""
     """Where the address came from, for people."""
 
@@ -132,6 +136,8 @@ def find(
             replace(UNLIMITED, **restricted.get("budget", {}))
         ),
         timeouts=Timeouts(**settings.get("timeout", {})),
+        answer_cache=env.get(ANSWER_CACHE, "1") != "0"
+        and all(each.get("answer_cache", True) for each in (settings, restricted)),
         origin=origin,
     )
     chosen = {k: settings[k] for k in _PASSED if k in settings}
@@ -208,6 +214,7 @@ class _Project(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     enabled: bool = True
+    answer_cache: bool = True
     budget: dict[Literal["calls", "tokens", "usd", "seconds"], Amount] = {}
 
 

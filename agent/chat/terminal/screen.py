@@ -104,9 +104,9 @@ class Screen:
             case events.ModelAsked():
                 self._spoken = Spoken(self._piece)
                 self._busy("the model")
-            case events.ModelAnswered(calls=calls):
+            case events.ModelAnswered():
                 self._settle()
-                if calls:
+                if event.calls or event.cached:
                     self._line("model", event.cost(), "dim")
             case events.ModelDiagnosed(words=words):
                 self._line("says", f"{words} (the model's words, not checked)", "dim")

@@ -1,0 +1,126 @@
+"""Equal questions are answered once, until that is switched off; everything else is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agent import events
+from agent.chat.models import Asker, Source
+from agent.llm.answer_cache import MOST, OLD_S, AnswerCache
+from agent.llm.answers import Completion
+from agent.llm.dialogue import Read
+from agent.llm.endpoint import Endpoint
+from agent.llm.repairing import repair
+from tests.llm import tasks
+from tests.llm.server import Server, says, status
+
+Patch = pytest.MonkeyPatch
+ASKED = [{"role": "user", "content": "is it B0123456789abcdef0123456789abcdef?"}]
+AGAIN = [{"role": "user", "content": "is it Bfedcba9876543210fedcba9876543210?"}]
+
+
+@pytest.fixture
+def asker(server: Server, tmp_path: Path, monkeypatch: Patch) -> Iterator[Asker]:
+    for kind in ("CONFIG", "CACHE"):
+        monkeypatch.setenv(f"XDG_{kind}_HOME", str(tmp_path / kind))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SHARDPROOF_BASE_URL", server.url)
+    monkeypatch.setenv("SHARDPROOF_MODEL", "tiny")
+    monkeypatch.setenv("SHARDPROOF_ANSWER_CACHE", "1")
+    made = Asker(Source.USER)
+    yield made
+    made.close()
+
+
+def test_an_equal_question_is_answered_without_the_server(asker: Asker, server: Server) -> None:
+    seen: list[events.Event] = []
+    asker.emit = seen.append
+    server.answers(says("yes"))
+    first, again = asker.ask(ASKED), asker.ask(AGAIN)
+    assert isinstance(first, Completion)
+    assert isinstance(again, Completion)
+    assert (first.text, again.text, server.calls) == ("yes", "yes", 1)
+    assert asker.spent.calls == 1
+    told = [e for e in seen if isinstance(e, events.ModelAnswered)]
+    assert [e.cached for e in told] == [False, True]
+    assert told[1].cost() == "tiny-1 answered this before; nothing was asked"
+
+
+def test_a_repair_asked_again_in_another_process_costs_nothing(
+    asker: Asker, server: Server
+) -> None:
+    server.answers(says("ok"), says(tasks.repaired()))
+    first = repair(asker, tasks.mending())
+    asked = server.calls
+    other = Asker(Source.USER)
+    again = repair(other, tasks.mending())
+    changed = repair(other, tasks.mending(finding="another"))
+    other.close()
+    assert isinstance(first, Read)
+    assert isinstance(again, Read)
+    assert (again.value.text, again.usage.total) == (first.value.text, 0)
+    assert isinstance(changed, Read)
+    assert server.calls == asked + 1
+
+
+@pytest.mark.parametrize("how", ["variable", "user", "project", "option"])
+def test_it_can_be_switched_off(
+    asker: Asker, server: Server, tmp_path: Path, monkeypatch: Patch, how: str
+) -> None:
+    off = "[model]\nanswer_cache = false\n"
+    if how == "variable":
+        monkeypatch.setenv("SHARDPROOF_ANSWER_CACHE", "0")
+    elif how == "project":
+        (tmp_path / "shardproof.toml").write_text(off)
+    elif how == "user":
+        (tmp_path / "CONFIG/shardproof").mkdir(parents=True)
+        (tmp_path / "CONFIG/shardproof/config.toml").write_text(off)
+    else:
+        from typer.testing import CliRunner
+
+        from agent.cli import app
+
+        CliRunner().invoke(app, ["chat", "--no-answer-cache", "-p", "/help"])
+    server.answers(says("yes"))
+    asker.ask(ASKED)
+    asker.ask(AGAIN)
+    assert server.calls == 2
+    assert not (tmp_path / "CACHE/shardproof/answers").exists()
+
+
+def test_failures_and_other_models_are_not_kept(
+    asker: Asker, server: Server, monkeypatch: Patch
+) -> None:
+    server.answers(status(401), says("one"), says("two"))
+    asker.ask(ASKED)
+    asker.ask(ASKED)
+    asker.close()
+    monkeypatch.setenv("SHARDPROOF_MODEL", "other")
+    found = asker.ask(ASKED)
+    assert isinstance(found, Completion)
+    assert (found.text, server.calls) == ("two", 3)
+
+
+def test_answers_are_private_go_stale_and_are_bounded(tmp_path: Path) -> None:
+    endpoint = Endpoint("http://127.0.0.1:1/v1", "tiny")
+    cache = AnswerCache(tmp_path / "answers")
+    for n in range(MOST + 3):
+        told = events.ModelAnswered(question=str(n), answer="Completion", text="x")
+        (cache if n < 2 or n > MOST else _Unpruned(cache.folder)).put(told, endpoint)
+    assert len(list(cache.folder.iterdir())) == MOST
+    assert cache.folder.stat().st_mode & 0o777 == 0o700
+    last = str(MOST + 2)
+    assert cache.get(last, endpoint) is not None
+    later = AnswerCache(cache.folder, lambda: cache.now() + OLD_S + 1)
+    assert later.get(last, endpoint) is None
+    (path,) = [p for p in cache.folder.iterdir() if f'"question":"{last}"' in p.read_text()]
+    path.write_text("torn {")
+    assert cache.get(last, endpoint) is None
+
+
+class _Unpruned(AnswerCache):
+    def _prune(self) -> None:
+        return None
