@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from agent.arguments import EXITS
 from agent.commands import command
 from agent.errors import Exit, InputError
 from agent.files import read_text
@@ -142,3 +143,24 @@ def _told(run: "Run", faults: Sequence[tuple[str, str]], drawn: str) -> "Outcome
     if faults:
         return Outcome(Exit.NOT_PROVED, "refuted", answer=drawn or "refuted")
     return Outcome(Exit.PROVED, "proved", answer=drawn or "in order")
+
+
+@app.command(epilog=EXITS)
+def mcp() -> int:
+    """Serve the commands of a session to other agents, over MCP on stdin and stdout.
+
+    What writes files needs `confirm` from the client. Needs the package mcp: pip install
+    'shardproof[mcp]'.
+
+    \b
+    Examples:
+      shardproof mcp
+    """
+    from agent.errors import ShardproofError
+    from agent.mcp_server import serve
+    from agent.run import refused
+
+    try:
+        return serve()
+    except ShardproofError as error:
+        return refused("mcp", error, json=False)

@@ -161,13 +161,9 @@ def model_use(spent: Spent) -> m.ModelUse | None:
     """What a language model took; None where none was asked."""
     if not spent.calls and not spent.models:
         return None
-    cost = (
-        "answered before"
-        if not spent.calls
-        else "cost not known"
-        if spent.usd is None
-        else f"{spent.usd:.4f} USD"
-    )
+    cost = "cost not known" if spent.usd is None else f"{spent.usd:.4f} USD"
+    if not spent.calls:
+        cost = "answered before"
     tokens = spent.prompt_tokens + spent.completion_tokens
     return m.ModelUse(calls=spent.calls, tokens=tokens, models=tuple(spent.models), cost=cost)
 
