@@ -38,6 +38,25 @@ def diff_lines(diff: str) -> tuple[DiffLine, ...]:
     return tuple(out)
 
 
+def parallelize_first(lines: tuple[DiffLine, ...]) -> tuple[DiffLine, ...]:
+    """The same with the hunks of each file that add `parallelize` before its others."""
+    files: list[tuple[list[DiffLine], list[list[DiffLine]]]] = []
+    for item in lines:
+        if not files or (item.kind == "file" and files[-1][1]):
+            files.append(([], []))
+        head, hunks = files[-1]
+        if item.kind == "hunk":
+            hunks.append([])
+        (hunks[-1] if hunks else head).append(item)
+
+    def later(hunk: list[DiffLine]) -> bool:
+        return not any(i.kind == "add" and "def parallelize(" in i.text for i in hunk)
+
+    return tuple(
+        item for head, hunks in files for part in (head, *sorted(hunks, key=later)) for item in part
+    )
+
+
 def changed(lines: tuple[DiffLine, ...]) -> tuple[int, int]:
     """(added, deleted)"""
     kinds = [item.kind for item in lines]

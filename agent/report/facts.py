@@ -56,8 +56,9 @@ def context(report: Report, most_lines: int) -> dict[str, Any]:
         "stats": stats(report),
         "alerts": alerts(report),
         "totals": totals(report.collectives),
+        "groups": grouped(report.collectives),
         "differences": ranked(report.execution.differences) if report.execution else (),
-        "diff_lines": lines[:most_lines],
+        "diff_lines": diff.parallelize_first(lines)[:most_lines],
         "diff_hidden": max(len(lines) - most_lines, 0),
         "diff_changed": diff.changed(lines),
         "mesh_names": [dim.name for dim in report.mesh],
@@ -154,6 +155,37 @@ def alerts(report: Report) -> tuple[str, ...]:
     if proved and report.proof and report.proof.checker == "rejected":
         out.append("The certificate checker rejected the certificate: this is not a proof.")
     return tuple(out)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Collectives of one op over one mesh dim in one pass."""
+
+    op: str
+    mesh_dim: str
+    phase: str
+    uses: tuple[CollectiveUse, ...]
+
+    @property
+    def count(self) -> int:
+        return sum(use.count for use in self.uses)
+
+    @property
+    def total(self) -> int:
+        return sum(use.total for use in self.uses)
+
+    @property
+    def reasons(self) -> str:
+        return "; ".join(dict.fromkeys(use.reason for use in self.uses if use.reason))
+
+
+def grouped(collectives: tuple[CollectiveUse, ...]) -> tuple[Group, ...]:
+    """Most bytes first."""
+    found: dict[tuple[str, str, str], list[CollectiveUse]] = {}
+    for use in collectives:
+        found.setdefault((use.op, use.mesh_dim, use.phase), []).append(use)
+    groups = (Group(*key, tuple(uses)) for key, uses in found.items())
+    return tuple(sorted(groups, key=lambda g: -g.total))
 
 
 def totals(collectives: tuple[CollectiveUse, ...]) -> tuple[tuple[str, str, int, int], ...]:

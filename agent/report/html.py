@@ -1,4 +1,6 @@
-"""`report.html`: one file with its style and pictures inside, no scripts, nothing fetched."""
+"""`report.html`: one file with its style and pictures inside, nothing fetched.
+
+Its one script makes the buttons that copy code; without scripts everything else is there."""
 
 import base64
 import hashlib
@@ -29,8 +31,12 @@ def environment() -> Environment:
 
 def render(template: Template, css: str, **context: Any) -> str:
     """A page with its style inside, and with a policy that allows that style alone."""
-    digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
-    return template.render(css=css, style_hash=f"sha256-{digest}", **context)
+    return template.render(css=css, style_hash=_hash(css), **context)
+
+
+def _hash(text: str) -> str:
+    """As a content security policy names an inline style or script."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
 def stylesheet() -> Markup:
@@ -41,10 +47,13 @@ def stylesheet() -> Markup:
 def render_html(report: Report) -> str:
     """The whole page. Strings are escaped and their hidden characters made visible."""
     shown = text.legible(report)
+    script = resources.files("agent.report").joinpath("templates/copy.js").read_text("utf-8")
     return render(
         environment().get_template("report.html.j2"),
         stylesheet(),
         pictures=_pictures(shown),
+        script=Markup(script),
+        script_hash=_hash(script),
         most_rows=MOST_ROWS,
         **facts.context(shown, MOST_DIFF_LINES),
     )

@@ -109,7 +109,7 @@ def test_hostile_strings_run_nothing(browser: Chromium, pages: dict[str, Path]) 
     )
     scripts, images, elements = browser.evaluate(counts)
     browser.open(pages["proved"], 800, script=True)
-    assert (scripts, images) == (0, 0)
+    assert (scripts, images) == (1, 0)
     assert elements == pytest.approx(browser.evaluate(counts)[2], rel=0.2)
 
 
@@ -130,3 +130,54 @@ def test_print_style_is_light_and_fits_the_paper(
 def test_page_prints(browser: Chromium, pages: dict[str, Path]) -> None:
     browser.open(pages["proved"], 800, dark=True, script=False)
     assert len(browser.call("Page.printToPDF")["data"]) > 10_000
+
+
+CONTRAST = """
+(() => {
+  const lin = c => (c /= 255) <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
+  const parse = text => text.match(/[\\d.]+/g).map(Number);
+  const light = ([r, g, b]) => 0.2126 * lin(r) + 0.7152 * lin(g) + 0.0722 * lin(b);
+  const behind = e => {
+    for (; e; e = e.parentElement) {
+      const c = parse(getComputedStyle(e).backgroundColor);
+      if (c.length < 4 || c[3] === 1) return c;
+    }
+    return [255, 255, 255];
+  };
+  const out = [];
+  for (const e of document.querySelectorAll("body *:not(svg *):not(script)")) {
+    const own = [...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim());
+    if (!own || !e.checkVisibility() || e.className === "skip") continue;
+    const [a, b] = [light(parse(getComputedStyle(e).color)), light(behind(e))];
+    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    if (ratio < 4.5) out.push([e.tagName, e.className, ratio]);
+  }
+  return out;
+})()
+"""
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("name", ["proved", "refuted", "unknown", "large"])
+def test_text_stands_out_and_fits(
+    name: str, width: int, dark: bool, browser: Chromium, pages: dict[str, Path]
+) -> None:
+    browser.open(pages[name], width, dark=dark, script=True)
+    browser.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
+    assert browser.evaluate(CONTRAST) == []
+    wide, room = browser.evaluate("(e => [e.scrollWidth, e.clientWidth])(document.documentElement)")
+    assert wide <= room == width
+
+
+def test_every_code_block_has_a_button_that_copies_it(
+    browser: Chromium, pages: dict[str, Path]
+) -> None:
+    browser.open(pages["proved"], 800, script=True)
+    blocks, buttons = browser.evaluate(
+        "['pre.code, .diff pre', 'button.copy'].map(q => document.querySelectorAll(q).length)"
+    )
+    assert blocks == buttons > 2
+    browser.evaluate("navigator.clipboard.writeText = async text => { window.copied = text; }")
+    browser.evaluate("document.querySelector('button.copy').click()")
+    assert browser.evaluate("window.copied").strip()

@@ -50,7 +50,8 @@ def test_page_is_well_formed_and_self_contained(report: Report) -> None:
     html = render_html(report)
     page = Page(html)
     assert page.open == []
-    assert {"script", "link", "img", "iframe", "object", "embed", "base", "form"}.isdisjoint(
+    assert page.all("script") == [{}]
+    assert {"link", "img", "iframe", "object", "embed", "base", "form"}.isdisjoint(
         name for name, _ in page.tags
     )
     for _, attributes in page.tags:
@@ -71,6 +72,10 @@ def test_policy_allows_this_style_and_nothing_else(report: Report) -> None:
     digest = base64.b64encode(hashlib.sha256(style[1].encode()).digest()).decode()
     policy = next(m["content"] for m in Page(html).all("meta") if "http-equiv" in m)
     assert policy.startswith(f"default-src 'none'; style-src 'sha256-{digest}'")
+    script = re.search(r"<script>(.*?)</script>", html, re.S)
+    assert script is not None
+    digest = base64.b64encode(hashlib.sha256(script[1].encode()).digest()).decode()
+    assert f"; script-src 'sha256-{digest}';" in policy
     assert "unsafe" not in policy
 
 
