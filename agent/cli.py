@@ -2,6 +2,7 @@
 
 import gc
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -65,8 +66,25 @@ def shardproof(
     Without a command it starts `chat`, a session in this terminal.
     """
     if context.invoked_subcommand is not None:
+        context.default_map = _project(context.invoked_subcommand, json)
         return 0
     return sessions.bare(prompts, json, context.get_help())
+
+
+def _project(command: str, json: bool) -> dict[str, Any]:
+    """Defaults of a project's file; a file that cannot be used ends the command."""
+    path = Path("shardproof.toml")
+    if not path.is_file():
+        return {}
+    from agent.errors import InputError
+    from agent.project import defaults
+
+    try:
+        return defaults(path, sys.argv[1:])
+    except InputError as error:
+        from agent.run import refused
+
+        raise typer.Exit(refused(command, error, json=json or "--json" in sys.argv)) from None
 
 
 @command(app)

@@ -113,7 +113,7 @@ def find(
         InputError: a config file that cannot be used, located.
     """
     env = os.environ if environ is None else environ
-    settings = _read(user or user_folder("CONFIG", env) / "config.toml", _User)
+    settings = read_table(user or user_folder("CONFIG", env) / "config.toml", _User)
     restricted = project_settings(project) if project else {}
     if settings.get("enabled") is False or restricted.get("enabled") is False:
         return NoModel("it is switched off in a config file")
@@ -248,11 +248,15 @@ def project_settings(path: Path) -> dict[str, Any]:
     Raises:
         InputError: any other key, located.
     """
-    return _read(path, _Project)
+    return read_table(path, _Project)
 
 
-def _read(path: Path, kind: type[_Project]) -> dict[str, Any]:
-    """What the table `[model]` of a file says; empty where there is no file."""
+def read_table(path: Path, kind: type[BaseModel], table: str = "model") -> dict[str, Any]:
+    """What a table of a file says; empty where there is no file.
+
+    Raises:
+        InputError: no TOML, or an entry that `kind` does not have, located.
+    """
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -260,12 +264,12 @@ def _read(path: Path, kind: type[_Project]) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError) as error:
         raise InputError("a config file cannot be read", where=str(path), got=str(error)) from None
     try:
-        found = kind.model_validate(tomllib.loads(text).get("model", {}))
+        found = kind.model_validate(tomllib.loads(text).get(table, {}))
     except tomllib.TOMLDecodeError as error:
         raise InputError("a config file is not TOML", where=str(path), got=str(error)) from None
     except ValidationError as error:
         first = error.errors()[0]
-        name = str(next(iter(first["loc"]), "model"))
+        name = str(next(iter(first["loc"]), table))
         unknown = first["type"] == "extra_forbidden" and len(first["loc"]) == 1
         only_user = unknown and (name in _User.model_fields or "key" in name or "url" in name)
         raise InputError(
