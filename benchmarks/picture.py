@@ -5,6 +5,7 @@ The commands run here; the picture is their output, as a terminal of 100 columns
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,14 +17,19 @@ from rich.text import Text
 ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "docs/terminal.svg"
 COMMANDS = (
-    "shardproof parallelize examples/mlp.py:MLP --mesh tp=2 --out {out} --force",
-    "shardproof diff {out}",
-    "shardproof check examples/check/wrong.py:WrongMLP --against examples/check/model.py:MLP"
-    " --mesh tp=2",
+    (
+        "shardproof parallelize examples/mlp.py:MLP --mesh tp=2 --out {out} --force",
+        r"plan .*tp=|read|run .*agrees|proved:",
+    ),
+    ("shardproof diff {out}", r"\+(?!\+\+)|@@"),
+    (
+        "shardproof check examples/check/wrong.py:WrongMLP --against examples/check/model.py:MLP"
+        " --mesh tp=2",
+        r"refuted|  at| {6}",
+    ),
 )
+"""What is run, and which lines of what it prints are shown."""
 COLUMNS = 110
-ROWS = 16
-"""Lines of one command that are shown."""
 COLOURS = {"proved": "bold green", "refuted": "bold red", "+": "green", "-": "red"}
 FORM = """<svg class="rich-terminal" viewBox="0 0 {width} {height}" role="img"
  xmlns="http://www.w3.org/2000/svg">
@@ -71,13 +77,17 @@ def draw(out: str = "shardproof-out/picture") -> str:
     import io
 
     console = Console(record=True, width=COLUMNS, file=io.StringIO())
-    for command in COMMANDS:
+    for command, shown in COMMANDS:
         console.print(Text(f"$ {command.format(out='out/').replace(' --force', '')}", "bold cyan"))
-        lines = output(command.format(out=out))
-        for line in lines[:ROWS]:
+        left_out = False
+        for line in output(command.format(out=out)):
+            if not re.match(shown, line):
+                left_out = True
+                continue
+            if left_out:
+                console.print(Text("...", "dim"))
+            left_out = False
             console.print(_styled(line.replace(out, "out")))
-        if len(lines) > ROWS:
-            console.print(Text(f"... {len(lines) - ROWS} more lines", "dim"))
         console.print()
     return console.export_svg(title="shardproof", theme=MONOKAI, code_format=FORM, unique_id="sp")
 
