@@ -195,6 +195,10 @@ docs: $(OK)  ## write the generated pages of docs/
 	$(BIN)/python -m benchmarks.aten_page
 	$(BIN)/python -m benchmarks.schemas
 
+.PHONY: site
+site: $(OK)  ## build the pages of docs/ as a site in site/; needs pip install -e '.[site]'
+	$(BIN)/python -m sphinx -q -b html docs site
+
 .PHONY: format
 format: $(OK)  ## rewrite sources as `check` wants them
 	$(BIN)/ruff check --fix-only -q .

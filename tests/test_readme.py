@@ -17,12 +17,16 @@ ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()
 START = (ROOT / "docs" / "getting-started.md").read_text()
 TARGETS = [line.split("#")[0].strip() for line in README.splitlines() if line.startswith("make ")]
-SHOWN = [
-    part.partition("\n")
-    for block in re.findall(r"```console\n(.*?)```", README, re.DOTALL)
-    for part in block.split("$ ")[1:]
-]
-"""Commands with what the README shows of their output."""
+TUTORIAL = (ROOT / "docs" / "tutorial.md").read_text()
+
+
+def shown(page: str) -> list[tuple[str, str, str]]:
+    """Commands with what a page shows of their output."""
+    blocks = re.findall(r"```console\n(.*?)```", page, re.DOTALL)
+    return [part.partition("\n") for block in blocks for part in block.split("$ ")[1:]]
+
+
+SHOWN = shown(README)
 PLAIN = [
     line
     for block in re.findall(r"```sh\n(.*?)```", README, re.DOTALL)
@@ -65,15 +69,52 @@ def test_its_commands_do_what_it_shows(here: Command, tmp_path: Path) -> None:
         return here(*shlex.split(command)[1:], cwd=tmp_path, XDG_STATE_HOME=state)
 
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
-    for command, _, shown in SHOWN:
+    for command, _, said in SHOWN:
         done = ran(command)
         assert done.code == (1 if " check " in command else 0), done.err
         printed = plain(done.out + "\n" + done.err)
-        assert [line for line in plain(shown) if line and line not in printed] == []
+        assert [line for line in plain(said) if line and line not in printed] == []
     for command in PLAIN:
         done = ran(command)
         assert done.code == 0, f"{command}\n{done.err}"
         assert done.out.startswith("accepted" if " verify " in command else "proved")
+
+
+@pytest.mark.torch
+@pytest.mark.gloo
+@pytest.mark.slow
+def test_the_three_steps_of_the_tutorial(here: Command, tmp_path: Path) -> None:
+    """parallelize, check, repair: what it shows is printed, and the repaired file is proved."""
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    codes: list[int] = []
+    for command, _, said in shown(TUTORIAL):
+        done = here(*shlex.split(command)[1:], cwd=tmp_path, XDG_STATE_HOME=str(tmp_path / "s"))
+        printed = plain(done.out + "\n" + done.err)
+        assert [line for line in plain(said) if line and line not in printed] == [], command
+        codes.append(done.code)
+    assert codes == CODES
+
+
+CODES = [0, 0, 1, 0, 0]
+"""Parallelized, shown, refuted, repaired, proved."""
+
+
+def test_the_picture_shows_what_the_readme_says() -> None:
+    """and fetches nothing."""
+    picture = (ROOT / "docs" / "terminal.svg").read_text()
+    for word in ("parallelize", "ColwiseParallel", "refuted", "wrong.py:12"):
+        assert word in picture
+    assert not re.search(r"url\((?!#)|href=|@import|@font-face", picture)
+
+
+INDEX = (ROOT / "docs/index.md").read_text()
+GUIDE = re.findall(r"^[a-z-]+$", INDEX.split("```{toctree}")[1], re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", GUIDE)
+def test_a_page_of_the_guide_opens_with_a_command(page: str) -> None:
+    first = (ROOT / "docs" / f"{page}.md").read_text().splitlines()[:30]
+    assert any(re.match(r"(\$ )?(shardproof|python|make) |shardproof$", line) for line in first)
 
 
 def test_the_exit_codes_of_the_docs_are_the_code_s() -> None:
