@@ -155,6 +155,11 @@ bench-scale: $(OK)  ## the six largest published plans, by phase, and curves ove
 bench-ingest: $(OK)  ## 8,192 programs of single ranks, read and judged
 	$(BIN)/python -m benchmarks.ingest
 
+.PHONY: bench-agent
+bench-agent: $(OK)  ## 40 requests to the model of a chat, checked; a script answers, and goes on where it was stopped
+	$(BIN)/shardproof bench agent --offline scripted --without "" --without search \
+	  --without counterexample --without fixes --results benchmarks/results/agent.jsonl
+
 .PHONY: bench-repair
 bench-repair: $(OK)  ## wrong programs of the corpus and mutants with 1 to 3 faults, repaired and proved
 	$(BIN)/python -m benchmarks.repair --out bench/repair
@@ -192,6 +197,7 @@ trust: $(OK)  ## docs/trust.md: lines that must be right, lines that run, what p
 docs: $(OK)  ## write the generated pages of docs/
 	$(BIN)/shardproof ops --markdown > docs/ops.md.new && mv docs/ops.md.new docs/ops.md
 	$(BIN)/python -m benchmarks.chat_page
+	$(BIN)/python -m benchmarks.first_session
 	$(BIN)/python -m benchmarks.aten_page
 	$(BIN)/python -m benchmarks.schemas
 

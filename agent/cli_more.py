@@ -1,6 +1,7 @@
 """`lift`, `schedule` and `order`: kernels, pipeline schedules, and events of ranks."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -164,3 +165,54 @@ def mcp() -> int:
         return serve()
     except ShardproofError as error:
         return refused("mcp", error, json=False)
+
+
+@command(app)
+def bench(
+    run: "Run",
+    what: Annotated[str, typer.Argument(metavar="agent", help="Requests to the model of a chat.")],
+    only: Annotated[list[str], typer.Option(help="A task by its name. Repeatable.")] = [],
+    without: Annotated[
+        list[str], typer.Option(help="Withhold search, counterexample or fixes. Repeatable.")
+    ] = [],
+    results: Annotated[
+        Path, typer.Option(help="A row for each task; tasks that have one are not run again.")
+    ] = Path("agent.jsonl"),
+    offline: Annotated[
+        str, typer.Option(metavar="scripted", help="Ask a script on this machine, no model.")
+    ] = "",
+) -> "Outcome":
+    """Ask the model of a chat 40 things, and check what came of each.
+
+    The checks look at the session and the files, never at the model's words alone. It needs a
+    checkout of the project: tasks and models are not installed.
+
+    \b
+    Examples:
+      shardproof bench agent --results agent.jsonl
+      shardproof bench agent --only undo --only faster
+      shardproof bench agent --without search --without fixes --without counterexample
+      shardproof bench agent --offline scripted
+    """
+    import sys
+    from importlib import import_module
+
+    import agent
+    from agent.run import Outcome
+
+    if what != "agent" or offline not in ("", "scripted"):
+        got = what if what != "agent" else f"--offline {offline}"
+        raise InputError("nothing to run", got=got, expected="agent, --offline scripted")
+    sys.path.insert(0, str(Path(agent.__file__).parents[1]))
+    try:
+        running = import_module("benchmarks.agent.running")
+        asked = import_module("tests.chat.strong").asked if offline else nullcontext
+    except ModuleNotFoundError as error:
+        hint = "run it in a checkout of the project"
+        raise InputError("the benchmark is not installed", got=str(error), hint=hint) from None
+    with asked():
+        found = running.bench(results, only, without, run.note)
+    left = running.unsolved_rows(found)
+    return Outcome(
+        Exit.NOT_PROVED if left else Exit.PROVED, answer="\n".join([running.table(found), *left])
+    )

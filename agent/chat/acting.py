@@ -46,7 +46,7 @@ def run(session: Session, lines: Sequence[str]) -> Ran:
         try:
             if len(taken) >= MOST:
                 raise InputError("too many commands in one reply", expected=f"at most {MOST}")
-            shown, found, _ = tools.admitted(line)
+            shown, found, _ = tools.admitted(line, session.withheld)
         except InputError as error:
             said.append(f"refused: {error}")
             session.run.warn(f"a command of the model is refused: {error}")

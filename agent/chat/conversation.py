@@ -35,38 +35,33 @@ def answer(session: Session, line: str) -> Outcome:
     from agent.llm.conversing import converse
     from agent.llm.source import boundary
 
-    searched = _search(session)
-    task = _task(session, searched) if searched is not None else None
-    earlier = [(turn.asked, turn.answered) for turn in session.state.said]
+    offered = tools.offered(session.withheld)
     ask = partial(
         converse,
         session.asker,
         line,
         facts(session),
-        task,
-        earlier,
-        commands=tools.entries(),
-        tools=[tools.tool(command) for command in tools.offered()],
+        earlier=[(turn.asked, turn.answered) for turn in session.state.said],
+        commands=tools.entries(offered),
+        tools=[tools.tool(command) for command in offered],
         word=(word := boundary()),
     )
     past: list[Message] = []
     for left in reversed(range(ROUNDS)):
-        found = ask(past=past)
+        found = ask(task=_task(session), past=past)
         if not isinstance(found, Read):
             return unanswered(session, found, line)
         said = found.value
         _told_by_model(session, line, said)
         if said.commands and not left:
             session.run.warn(f"the model asked for commands {ROUNDS} times; no more are run")
-        if not said.commands or not left:
-            proposed = said.proposed if searched is not None and _search(session) else ()
-            return (
-                _judged(session, searched, proposed) if searched and proposed else _backed(session)
-            )
-        ran = acting.run(session, said.commands)
+        ran = acting.run(session, said.commands if left else ())
+        judged, told = _judged(session, said.proposed)
         if ran.declined:
             break
-        past += said.told(ran.said, word, last=left == 1)
+        if not left or not (said.commands or said.calls):
+            return judged or _backed(session)
+        past += said.told(ran.said, told, word, last=left == 1)
     return Outcome(Exit.NOT_PROVED)
 
 
@@ -176,10 +171,13 @@ def _search(session: Session) -> Search | None:
     return planning.space(session)
 
 
-def _task(session: Session, searched: Search) -> Task:
+def _task(session: Session) -> Task | None:
     from agent.llm.proposing import Task, described
     from synthesis.hardware import load
 
+    searched = _search(session)
+    if searched is None:
+        return None
     tried = tuple((idea.name, idea.told) for idea in session.state.ideas)
     cluster = described(load(session.state.settings.hardware))
     assert searched.tp is not None
@@ -187,9 +185,17 @@ def _task(session: Session, searched: Search) -> Task:
     return Task(modules, searched.mesh, searched.tp, cluster, rejected=tried, most=MOST)
 
 
-def _judged(session: Session, searched: Search, proposed: tuple[Proposed, ...]) -> Outcome:
-    """Price and prove every proposal; say what became of it."""
-    ideas = list(session.state.ideas)
+def _judged(session: Session, proposed: tuple[Proposed, ...]) -> tuple[Outcome | None, str]:
+    """Price and prove every proposal, on the model and mesh as they are now; say what became of it.
+
+    Gives no outcome where nothing was proposed, and what was said.
+    """
+    searched = _search(session) if proposed else None
+    if searched is None:
+        if proposed:
+            session.run.warn("what the model proposed is left out: there is nothing to place")
+        return None, "nothing was proposed that can be judged"
+    ideas, new = list(session.state.ideas), len(session.state.ideas)
     last = Outcome(Exit.NOT_PROVED)
     for point in proposed:
         name = f"idea-{len(ideas) + 1}"
@@ -212,7 +218,7 @@ def _judged(session: Session, searched: Search, proposed: tuple[Proposed, ...]) 
         session.say(_told(ideas[-1], session))
         last = outcome
     session.change(ideas=ideas)
-    return last
+    return last, "\n".join(_told(idea, session) for idea in ideas[new:])
 
 
 def _one(session: Session, searched: Search, proposed: Proposed) -> tuple[events.VerdictWord, str]:

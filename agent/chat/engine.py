@@ -59,6 +59,8 @@ class Session:
         self.last = Outcome(Exit.PROVED)
         self.agree: Callable[[str], bool] | None = None
         """Asks the owner; None where nobody is there."""
+        self.withheld: frozenset[str] = frozenset()
+        """Commands that the model is not offered."""
         self.state_dir: Path | None = None
         """Where images of changed files are kept; None: in the user's state folder."""
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from agent import events
 from agent.errors import InputError
 from verifier.kernel.program.types import Mesh
 
 if TYPE_CHECKING:
     from agent.chat.engine import Session
+    from agent.chat.registry import Words
     from synthesis.assign import Point
     from synthesis.constraints import Wishes
     from synthesis.judging import Considered, Judge
@@ -43,8 +46,8 @@ def wishes(session: Session) -> Wishes:
     return found
 
 
-def asked(session: Session) -> Asked:
-    """What a plan is asked for. Raises InputError, WishError."""
+def asked(session: Session, where: Mesh | None = None) -> Asked:
+    """What a plan is asked for, on the mesh of the session or another. Raises InputError."""
     from agent import pipeline
     from synthesis import hardware
     from synthesis.planner import Asked
@@ -52,14 +55,14 @@ def asked(session: Session) -> Asked:
     captured = session.desk.captured()
     cluster = hardware.load(session.state.settings.hardware)
     kinds, split = pipeline.kinds(captured), session.desk.splits_loss()
-    return Asked(captured.program, mesh(session), cluster, kinds, split, wishes(session))
+    return Asked(captured.program, where or mesh(session), cluster, kinds, split, wishes(session))
 
 
 def space(session: Session) -> Search:
     """The points that there are for the model on its mesh."""
     from synthesis.scoring import prepare
 
-    return prepare(asked(session))
+    return session.desk.space(lambda: prepare(asked(session)))
 
 
 def seeds(session: Session, names: list[str]) -> list[tuple[str, Point]]:
@@ -104,6 +107,68 @@ def estimated(plan: Plan) -> str:
         f"estimated step {text.duration(found['step_s'])}{bounded}, "
         f"{text.size(found['comm_bytes'])} sent per rank, memory "
         f"{text.size(found['memory_bytes_before'])} -> {text.size(found['memory_bytes_after'])}"
+    )
+
+
+def chosen(session: Session, words: Words, gpus: int) -> Mesh:
+    """The mesh of the fastest configuration that a patch can do, of those that divide the batch and
+    keep the limit of memory; says what was chosen from.
+
+    Raises:
+        InputError: none does.
+    """
+    from agent import choosing, strategy
+    from agent.options import Wanted, read_fixed
+    from synthesis.strategy import choice
+
+    captured = session.desk.captured()
+    fixed = read_fixed(words.options.get("fix", ()))
+    batch, seq = (count(words, name, "/mesh") for name in ("global-batch", "seq"))
+    hardware = session.state.settings.hardware
+    shape, _ = choosing.shape_in(session.run, session.desk.request(), captured)
+    most = wishes(session).memory_bytes
+    memory = None if most is None else str(most)
+    wanted = Wanted(gpus, hardware, batch, seq, memory=memory, fixed=fixed)
+    plans, said = choosing.chosen_in(session.run, shape, wanted)
+    rows = [i.shape[0] for i in captured.facts.inputs if i.shape]
+    found = (p for p in choice.patches(plans.space) if all(n % p.plan.dp == 0 for n in rows))
+    taken = next(found, None)
+    if taken is None:
+        raise InputError(
+            f"no mesh of {gpus} devices divides the inputs as they were loaded",
+            where="/mesh --gpus",
+            got=", ".join(f"{i.name} {list(i.shape)}" for i in captured.facts.inputs),
+            hint=f"/load it with --batch {gpus}",
+        )
+    session.say("\n".join(strategy.lines(replace(plans, emitted=taken), said)))
+    return choosing.mesh_of(taken)
+
+
+def count(words: Words, name: str, where: str = "/load") -> int | None:
+    """The number that an option gives; None without it. Raises InputError."""
+    text = words.one(name)
+    if not text:
+        return None
+    if not text.isdecimal() or int(text) < 1:
+        raise InputError(f"--{name} is a number from 1", where=where, got=text)
+    return int(text)
+
+
+def priced(session: Session, where: Mesh) -> events.PlanJudged:
+    """The best plan on a mesh, by price; nothing of the session changes.
+
+    Raises:
+        PlanError: a mesh that the model cannot use, or wishes that leave nothing on it.
+    """
+    from synthesis.planner import synthesize
+
+    best = synthesize(asked(session, where), progress=session.run.note).found.best
+    return events.PlanJudged(
+        name=",".join(f"{name}={size}" for name, size in where.dims),
+        status="priced",
+        step_s=best.estimate.step_s,
+        memory_bytes=best.memory_bytes,
+        comm_bytes=best.estimate.comm_bytes,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container, Iterable
 from typing import Any
 
 from agent.chat import registry
@@ -13,14 +14,15 @@ LONGEST = 400
 """Characters of one command."""
 
 
-def offered() -> list[Command]:
-    """What a model may ask for: all but what only the owner types."""
-    return [c for c in registry.registered().values() if c.effect != "owner"]
+def offered(withheld: Container[str] = ()) -> list[Command]:
+    """What a model may ask for: all but what only the owner types and what is withheld."""
+    known = registry.registered().values()
+    return [c for c in known if c.effect != "owner" and c.name not in withheld]
 
 
-def entries() -> list[dict[str, str]]:
-    """The commands for a prompt."""
-    return [{"usage": _usage(c), "effect": c.effect, "summary": c.summary} for c in offered()]
+def entries(commands: Iterable[Command]) -> list[dict[str, str]]:
+    """Commands for a prompt."""
+    return [{"usage": _usage(c), "effect": c.effect, "summary": c.summary} for c in commands]
 
 
 def _usage(command: Command) -> str:
@@ -49,7 +51,7 @@ def tool(command: Command) -> dict[str, Any]:
     }
 
 
-def admitted(line: str) -> tuple[str, Command, Words]:
+def admitted(line: str, withheld: Container[str] = ()) -> tuple[str, Command, Words]:
     """A model's command as it will be shown and run: one line, no hidden characters.
 
     Raises:
@@ -60,6 +62,8 @@ def admitted(line: str) -> tuple[str, Command, Words]:
         raise InputError("a command too long", expected=f"at most {LONGEST} characters")
     name, _, raw = text.removeprefix("/").partition(" ")
     found = registry.find(name)
+    if found.name in withheld:
+        raise InputError(f"no command /{found.name} in this session")
     if found.effect == "owner":
         raise InputError(f"/{name} is for the owner to type", where=f"/{name}")
     words = registry.split(found, raw.strip())

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from synthesis.frontends.torch.observed import Observed
     from synthesis.frontends.torch.request import CaptureRequest
     from synthesis.planner import Synthesis
+    from synthesis.scoring import Search
     from verifier.kernel.program.program import Program
     from verifier.text.contract import Stated
     from verifier.verdict import Verdict
@@ -139,6 +140,10 @@ class Desk:
         return json.dumps(f"{self.session.root}/")[1:-1]
 
     # -- plans -------------------------------------------------------------------------------
+
+    def space(self, make: Callable[[], Search]) -> Search:
+        """The points of the search for what a plan would be chosen for now."""
+        return self._once("space", self.planned_of(), make)
 
     def planned_of(self) -> str:
         """What a plan would be chosen for now."""

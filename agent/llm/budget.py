@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from dataclasses import dataclass
@@ -67,6 +68,8 @@ class Ticket:
     max_tokens: int
     usd: float
     begun: float
+    most_chars: float = math.inf
+    """Characters of a reply at which what is left of the limits is used up, and a tenth more."""
 
 
 class Ledger:
@@ -92,7 +95,7 @@ class Ledger:
 
     def admit(self, chars: int, max_tokens: int) -> Ticket | OutOfBudget:
         """Leave for a call with a prompt of so many characters, the reply cut to what is left."""
-        prompt = estimate(chars)
+        prompt, most = estimate(chars), math.inf
         with self._lock:
             limits = self.limits
             if limits.calls is not None and self.calls >= limits.calls:
@@ -105,7 +108,7 @@ class Ledger:
                 if left < min(LEAST_REPLY, max_tokens):
                     note = f"{self.usage.total} of {limits.tokens} spent, {prompt} asked for"
                     return OutOfBudget("tokens", limits.tokens, self.usage.total, note)
-                max_tokens = min(max_tokens, left)
+                max_tokens, most = min(max_tokens, left), left
             usd = 0.0
             if limits.usd is not None:
                 if self.price is None:
@@ -117,10 +120,12 @@ class Ledger:
                 if left_usd < worth or (left_usd <= 0 and limits.usd - spent <= 0):
                     return OutOfBudget("usd", limits.usd, spent)
                 if self.price.output:
-                    max_tokens = min(max_tokens, int(left_usd * 1e6 / self.price.output))
+                    worthy = left_usd * 1e6 / self.price.output
+                    max_tokens, most = min(max_tokens, int(worthy)), min(most, worthy)
                 usd = self.price.of(Usage(prompt, max_tokens))
             self.calls += 1
-            ticket = Ticket(prompt, max_tokens, usd, time.monotonic())
+            most_chars = 1.1 * most * CHARS_PER_TOKEN
+            ticket = Ticket(prompt, max_tokens, usd, time.monotonic(), most_chars)
             self._held.append(ticket)
             return ticket
 

@@ -6,6 +6,7 @@ The one place where retries, budgets, time-outs and cancellation meet. Nothing i
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -180,6 +181,7 @@ class Client:
                 heard=heard,
                 seconds=max(0.1, min(self.endpoint.timeouts.total, self.ledger.seconds_left())),
                 cancel=self.cancel,
+                most=ticket.most_chars,
                 show=self.show,
             )
         finally:
@@ -227,10 +229,22 @@ class _Spent(Exception):  # noqa: N818  (carries an answer)
 
 
 def _calls(heard: Heard, endpoint: Endpoint) -> tuple[Call, ...]:
-    """The tool calls of a reply, without control characters and keys."""
-    return tuple(
-        Call(*(redacted(clean(part), endpoint.key) for part in call)) for call in heard.calls
-    )
+    """The tool calls of a reply, without control characters and keys; each has an id of its own,
+    and arguments that can be sent back."""
+    found: dict[str, Call] = {}
+    for at, call in enumerate(heard.calls):
+        name, arguments = (redacted(clean(part), endpoint.key) for part in call[1:])
+        own = redacted(clean(call[0]), endpoint.key)
+        own = own if own and own not in found else f"call_of_{at}"
+        found[own] = Call(own, name, arguments if _is_json(arguments) else "{}")
+    return tuple(found.values())
+
+
+def _is_json(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def body(

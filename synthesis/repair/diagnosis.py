@@ -81,7 +81,9 @@ def _place(run: Examination) -> Location | None:
     if pair is None or (fewer and found.place is not None):
         return found.place or location
     sure, held = found.place is not None, found.place or location
-    pair = replace(pair, consts=p.consts)
+    shapes = {i.name: i.type.shape for i in pair.sequential.inputs}
+    fit = {n: a for n, a in p.consts.items() if a.shape == shapes.get(n)}
+    pair = replace(pair, consts={**pair.consts, **fit})
     return blame(pair, held, broken, p.distributed, certain=sure)
 
 

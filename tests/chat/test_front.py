@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, strategies as st
@@ -13,6 +15,9 @@ from prompt_toolkit.document import Document
 from rich.console import Console
 
 from agent import events
+from agent.chat.commands.session import overview
+from agent.chat.registry import registered
+from agent.chat.state import Model
 from agent.chat.terminal.completion import Completions
 from agent.chat.terminal.screen import Screen
 from agent.chat.words import Spoken
@@ -26,6 +31,9 @@ from tests.chat.conftest import ROOT, Begin
         ("/why", {"/why-not"}),
         ("/mesh dp", {"dp=2,tp=2"}),
         ("/load model.py", {"model.py:Net"}),
+        ("/load model.py:N", {"model.py:Net"}),
+        ("/load hf:LlamaForCa", {"hf:LlamaForCausalLM"}),
+        ("/price dp", {"dp=2,tp=2"}),
         ("/load sequential on", {"e.txt"}),
         ("/load x.py:X --ba", {"--batch"}),
         ("/help why", {"why-not"}),
@@ -44,6 +52,18 @@ def test_tab_offers_what_fits(typed: str, offered: set[str], begin: Begin, home:
 def test_every_first_word_is_offered(begin: Begin) -> None:
     found = Completions(begin().session).get_completions(Document("/"), CompleteEvent())
     assert len([c.text for c in found]) >= 29
+
+
+def test_layers_of_a_repeated_block_are_offered_as_one(
+    begin: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = begin().session
+    paths = ["wte", "h", "h.0", "h.0.mlp", "h.0.mlp.up", "h.1", "h.1.mlp", "h.1.mlp.up"]
+    session.change(model=Model(target="m.py:M", captured="", facts=""))
+    facts = SimpleNamespace(facts=SimpleNamespace(modules=paths))
+    monkeypatch.setattr(session.desk, "captured", lambda: facts)
+    found = Completions(session).get_completions(Document("/pin h.*.m"), CompleteEvent())
+    assert [c.text for c in found] == ["h.*.mlp", "h.*.mlp.up"]
 
 
 TEXT = st.text(st.characters(exclude_categories=("Cs", "Cc")), max_size=30)
@@ -93,6 +113,44 @@ def test_nothing_of_others_steers_the_terminal() -> None:
     assert shown.count("[red]x[/red]:smile:") >= 10
 
 
+PROSE = "The bias is added on every rank before the sum, so it comes twice, which is wrong. " * 4
+TABLE = "h.*.attn.c_attn  fused_column(3)  weight S(0) in 3 parts@tp, bias S(0) in 3 parts@tp"
+
+
+@pytest.mark.parametrize("width", range(60, 201, 20))
+@pytest.mark.parametrize("cut", [1, 7, 1000])
+def test_lines_are_broken_between_words(width: int, cut: int) -> None:
+    file = io.StringIO()
+    screen = Screen(Console(file=file, force_terminal=True, width=width, no_color=True))
+    screen.quiet = True
+    screen.show(events.ModelAsked(form="conversation", question="q"))
+    for at in range(0, len(PROSE), cut):
+        screen.hear(PROSE[at : at + cut])
+    screen.show(events.Said(by="model", text=PROSE.strip()))
+    for event in (
+        events.Said(text=TABLE),
+        events.VerdictReached(verdict="refuted", message=PROSE),
+        events.Problem(kind="input", message=PROSE, where="here", hint=TABLE),
+        events.Said(text=overview()),
+    ):
+        screen.show(event)
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", file.getvalue())
+    lines = shown.split("\n")
+    assert max(map(len, lines)) <= width
+    assert {w for line in lines for w in line.split()} >= set(f"{PROSE} {TABLE}".split())
+    assert shown.count("comes") == 12
+
+
+def test_help_fits_a_small_terminal(begin: Begin) -> None:
+    file = io.StringIO()
+    screen = Screen(Console(file=file, force_terminal=True, width=80))
+    screen.show(events.Said(text=overview()))
+    assert file.getvalue().count("\n") <= 22
+    talk = begin()
+    talk("/help all")
+    assert all(f"/{name} " in talk.said for name in registered())
+
+
 def test_what_was_streamed_is_not_said_twice() -> None:
     screen, file = _screen()
     screen.quiet = True
@@ -107,8 +165,6 @@ def test_what_was_streamed_is_not_said_twice() -> None:
 
 
 def test_examples_of_the_help_name_files_that_exist() -> None:
-    from agent.chat.registry import registered
-
     for word in " ".join(registered()["load"].examples).split():
         if word.startswith("examples/"):
             assert (ROOT / word.partition(":")[0]).is_file()

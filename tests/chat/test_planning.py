@@ -165,6 +165,37 @@ def test_what_a_model_proposes_is_judged_before_it_is_more_than_an_idea(
     assert len(chat.session.state.ideas) == 2
 
 
+def test_what_is_proposed_beside_commands_is_judged_after_them(talk: Callable[..., Talk]) -> None:
+    both = {"answer": "", "commands": ["/mesh tp=4"], "proposals": [_proposal("column_row")]}
+    script = Scripted([json.dumps(both), json.dumps({"answer": "So.", "proposals": []})])
+    chat = talk(script)
+    chat.session.agree = lambda _: True
+    chat("use 4 GPUs, by columns and rows")
+    assert chat.session.state.mesh == {"tp": 4}
+    (idea,) = chat.session.state.ideas
+    assert idea.verdict == "proved"
+    assert idea.told in script.heard[1][-1]["content"], "the model is told"
+    chat("/plan")
+    made = chat.session.desk.made()
+    assert made.plan.tp_size == 4
+    share = chat.session.desk.made().found.best.estimate.step_s
+    assert f"step {share * 1e3:.3f} ms" in idea.told, "priced on the mesh of then"
+
+
+def test_a_price_is_that_of_the_plan_and_changes_nothing(talk: Callable[..., Talk]) -> None:
+    chat = talk()
+    before = chat.session.state
+    chat("/price tp=4 tp=2 tp=3")
+    assert chat.session.state == before
+    rows = {e.name: e for e in chat.heard.of(events.PlanJudged) if isinstance(e, events.PlanJudged)}
+    assert set(rows) == {"tp=2", "tp=4"}
+    assert "tp=3: no plan: " in chat.said
+    chat("/plan")
+    best = chat.session.desk.made().found.best
+    assert rows["tp=2"].step_s == best.estimate.step_s
+    assert rows["tp=2"].memory_bytes == best.memory_bytes
+
+
 def test_a_session_with_a_model_s_ideas_is_replayed(
     talk: Callable[..., Talk], loaded: Path
 ) -> None:

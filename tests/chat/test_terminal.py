@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pexpect
@@ -174,6 +175,27 @@ def test_ctrl_c_ends_a_stream_and_a_wait_within_a_second(home: Path, server: Ser
     time.sleep(2.1)
     shown = chat("once more?", "tiny-1")
     assert shown.count("Fine now.") == 1, "streamed, and not said twice"
+    assert chat.leave() == 0
+
+
+def test_what_is_typed_during_a_step_waits_for_the_prompt(home: Path, server: Server) -> None:
+    chat = Terminal(home, **_endpoint(server, home))
+
+    def slow(handler: BaseHTTPRequestHandler) -> None:
+        time.sleep(1)
+        says("So it is.")(handler)
+
+    server.answers(slow)
+    chat.child.send("tell me\r")
+    while not server.bodies:
+        time.sleep(0.02)
+    start = len(chat.raw)
+    chat.child.send("/frob\r/cost\r")
+    chat.ready()
+    assert "frob" not in ESCAPES.sub("", chat.raw[start:]).partition("So it is.")[0]
+    chat.child.expect("no command /frob")
+    chat.child.expect("1 call, 11 tokens in")
+    chat.ready()
     assert chat.leave() == 0
 
 

@@ -7,6 +7,7 @@ from agent.chat.engine import Session
 from agent.chat.registry import Words, command
 from agent.chat.state import Planned, Wish
 from agent.errors import Exit, InputError
+from agent.events import PlanJudged
 from agent.run import Outcome
 
 GROUP = "planning"
@@ -46,6 +47,44 @@ def plan(session: Session, words: Words) -> Outcome:
     lines += [planning.estimated(made.plan), "next: /verify"]
     session.say("\n".join(lines))
     return Outcome(Exit.PROVED)
+
+
+@command(
+    "[NAME=SIZE,... ...]",
+    group=GROUP,
+    effect="reads",
+    options={"gpus": True, "seq": True, "global-batch": True, "fix": True},
+    completes=("mesh",),
+    examples=("/price", "/price tp=4 dp=2,tp=2", "/price --gpus 8"),
+)
+def price(session: Session, words: Words) -> Outcome:
+    """Price the best plan on each of these meshes, fastest first; the session stays as it is.
+
+    Without words: on the mesh of the session. --gpus N prices all training configurations of so
+    many devices, with the options of /mesh.
+    """
+    from agent.options import read_mesh
+    from agent.report import text
+    from synthesis.assign import PlanError
+
+    gpus = planning.count(words, "gpus", "/price")
+    if gpus is not None:
+        planning.chosen(session, words, gpus)
+        return Outcome(Exit.PROVED)
+    meshes = [read_mesh(w) for w in words.words] or [planning.mesh(session)]
+    found: list[PlanJudged] = []
+    lines: list[str] = []
+    for mesh in meshes:
+        try:
+            found.append(planning.priced(session, mesh))
+        except PlanError as error:
+            lines.append(f"{mesh}: no plan: {error}")
+    for row in sorted(found, key=lambda row: row.step_s or 0.0, reverse=True):
+        session.run.emit(row)
+        sent, held = text.size(row.comm_bytes), text.size(row.memory_bytes)
+        step = text.duration(row.step_s)
+        lines.insert(0, f"{row.name:<12} step {step}, {sent} sent per rank, {held} per rank")
+    return session.say("\n".join(lines))
 
 
 @command("[N]", group=GROUP, effect="reads", examples=("/candidates", "/candidates 20"), most=1)

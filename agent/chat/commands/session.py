@@ -1,6 +1,7 @@
 """The session itself: saved, resumed, forked, reported; help, settings, the end."""
 
 import os
+import re
 import time
 from pathlib import Path
 
@@ -165,26 +166,44 @@ def edit(session: Session, words: Words) -> Outcome:
     completes=("command",),
     most=1,
     name="help",
-    examples=("/help", "/help cex"),
+    examples=("/help", "/help cex", "/help all"),
 )
 def help_(session: Session, words: Words) -> Outcome:
-    """List the commands, or explain one of them."""
+    """List the commands, or explain one of them; `/help all` has a line for each."""
+    if words.words == ("all",):
+        return session.say(every())
     if words.words:
         return session.say(explained(registry.find(words.words[0].removeprefix("/"))))
     return session.say(overview())
 
 
+FIRST = ("load", "mesh", "plan", "pin", "why-not", "verify", "diff", "apply", "undo")
+"""What a first session takes, in order."""
+
+
 def overview() -> str:
+    """The first commands, and the names of all, in less than 24 rows of 80 columns."""
+    known = registry.registered()
+    lines = ["to begin with", *(_line(known[name]) for name in FIRST), "", "all"]
+    for group in registry.GROUPS:
+        names = " ".join(f"/{c.name}" for c in known.values() if c.group == group)
+        lines.append(f"  {group:<16} {names}")
+    lines += ["", "words without a slash go to the model; /help COMMAND or /help all says more"]
+    return "\n".join(lines)
+
+
+def _line(found: registry.Command) -> str:
+    first = found.summary.split(";")[0].split(". ")[0].rstrip(".")
+    while len(first) > 64 and (shorter := re.sub(r"(?:[,:]| \()[^,:(]*$", "", first)) != first:
+        first = shorter
+    return f"  /{found.name:<11} {first}"
+
+
+def every() -> str:
     """Every command in a line, by group."""
     lines: list[str] = []
-    group = ""
-    for found in registry.registered().values():
-        if found.group != group:
-            group = found.group
-            lines += ["", group] if lines else [group]
-        first = found.summary.split(";")[0].split(". ")[0].rstrip(".")
-        lines.append(f"  /{found.name:<11} {first}")
-    lines += ["", "words without a slash go to the model; /help COMMAND says more"]
+    for group in registry.GROUPS:
+        lines += [group, *(_line(c) for c in registry.registered().values() if c.group == group)]
     return "\n".join(lines)
 
 

@@ -1,14 +1,13 @@
 """`/load` and `/mesh`: what a session is about."""
 
-from dataclasses import replace
 from math import prod
 
+from agent.chat import planning
 from agent.chat.engine import Session
 from agent.chat.registry import Words, command
 from agent.chat.state import KINDS, Model, Planned, Refused, Source
 from agent.errors import InputError
 from agent.run import Outcome
-from verifier.kernel.program.types import Mesh
 
 GROUP = "what it is about"
 
@@ -92,15 +91,6 @@ def _model(session: Session, words: Words) -> Outcome:
     )
 
 
-def _count(words: Words, name: str, where: str = "/load") -> int | None:
-    text = words.one(name)
-    if not text:
-        return None
-    if not text.isdecimal() or int(text) < 1:
-        raise InputError(f"--{name} is a number from 1", where=where, got=text)
-    return int(text)
-
-
 def read(session: Session, path: str) -> Source:
     """Read a file into the session."""
     try:
@@ -148,8 +138,8 @@ def _wanted(words: Words) -> Refused:
         target=words.words[0],
         config=list(words.options.get("config", ())),
         inputs=list(words.options.get("input", ())),
-        batch=_count(words, "batch"),
-        seq=_count(words, "seq"),
+        batch=planning.count(words, "batch"),
+        seq=planning.count(words, "seq"),
         full_depth=words.has("full-depth"),
     )
 
@@ -210,10 +200,10 @@ def mesh(session: Session, words: Words) -> Outcome:
     from agent.options import read_mesh
     from synthesis.search import axes
 
-    gpus = _count(words, "gpus", "/mesh")
+    gpus = planning.count(words, "gpus", "/mesh")
     if not words.words and gpus is None:
         return session.say(_mesh_line(session) if session.state.mesh else "no mesh yet: /mesh tp=2")
-    chosen = _best(session, words, gpus) if gpus else read_mesh(",".join(words.words))
+    chosen = planning.chosen(session, words, gpus) if gpus else read_mesh(",".join(words.words))
     axes(chosen)
     planned: Planned | None = session.state.planned
     if dict(chosen.dims) != session.state.mesh:
@@ -222,33 +212,6 @@ def mesh(session: Session, words: Words) -> Outcome:
     if planned is None and session.state.subject == "model":
         session.change(judged=None, at=0, ideas=[])
     return session.say(_mesh_line(session))
-
-
-def _best(session: Session, words: Words, gpus: int) -> Mesh:
-    """The mesh of the fastest configuration that a patch can do, of those that divide the batch."""
-    from agent import choosing, strategy
-    from agent.options import Wanted, read_fixed
-    from synthesis.strategy import choice
-
-    captured = session.desk.captured()
-    fixed = read_fixed(words.options.get("fix", ()))
-    batch, seq = (_count(words, name, "/mesh") for name in ("global-batch", "seq"))
-    hardware = session.state.settings.hardware
-    shape, _ = choosing.shape_in(session.run, session.desk.request(), captured)
-    wanted = Wanted(gpus, hardware, batch, seq, fixed=fixed)
-    chosen, said = choosing.chosen_in(session.run, shape, wanted)
-    rows = [i.shape[0] for i in captured.facts.inputs if i.shape]
-    found = (p for p in choice.patches(chosen.space) if all(n % p.plan.dp == 0 for n in rows))
-    taken = next(found, None)
-    if taken is None:
-        raise InputError(
-            f"no mesh of {gpus} devices divides the inputs as they were loaded",
-            where="/mesh --gpus",
-            got=", ".join(f"{i.name} {list(i.shape)}" for i in captured.facts.inputs),
-            hint=f"/load it with --batch {gpus}",
-        )
-    session.say("\n".join(strategy.lines(replace(chosen, emitted=taken), said)))
-    return choosing.mesh_of(taken)
 
 
 def _mesh_line(session: Session) -> str:

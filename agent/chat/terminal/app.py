@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -124,7 +125,8 @@ class Front:
             self.text = edited(line.strip().removeprefix("/edit").strip())
             return False
         try:
-            done = self.session.do(line)
+            with unechoed():
+                done = self.session.do(line)
         except KeyboardInterrupt:
             if self.session.ended != self.session.step:
                 raise
@@ -183,9 +185,32 @@ class Front:
         )
 
 
+@contextmanager
+def unechoed() -> Generator[None]:
+    """Keys that are typed meanwhile are not shown, and wait for the next prompt; Enter stays Enter.
+
+    Ctrl-C works as ever.
+    """
+    import termios
+
+    try:
+        file = sys.stdin.fileno()
+        before = termios.tcgetattr(file)
+    except (OSError, ValueError, termios.error):
+        yield
+        return
+    now = [*before]
+    now[0] &= ~termios.ICRNL
+    now[3] &= ~(termios.ECHO | termios.ICANON)
+    termios.tcsetattr(file, termios.TCSANOW, now)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(file, termios.TCSANOW, before)
+
+
 def forget_typed() -> None:
     """Drop the keys that were typed ahead."""
-    import sys
     import termios
 
     with suppress(OSError, ValueError, termios.error):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -57,10 +59,14 @@ class Completions(Completer):
 
     def _words(self, kind: str, word: str, event: CompleteEvent) -> Iterator[Completion]:
         if kind in ("path", "target"):
+            path, colon, _ = word.partition(":")
+            if kind == "target" and path == "hf" and colon:
+                yield from _fitting(word, [f"hf:{name}" for name in library()])
+                return
             offered = self._paths.get_completions(Document(word), event)
             yield from (found for found in offered if found.text)
-            if kind == "target" and word.endswith(".py"):
-                yield from _fitting(word, [f"{word}:{name}" for name in _classes(word)])
+            if kind == "target" and path.endswith(".py"):
+                yield from _fitting(word, [f"{path}:{name}" for name in _classes(path)])
             elif kind == "target":
                 yield from _fitting(word, ["sequential", "distributed", "contract", "hf:"])
             return
@@ -86,13 +92,23 @@ class Completions(Completer):
 
 
 def modules(session: Session) -> list[str]:
-    """Module paths of the model that is loaded."""
+    """Module paths of the model that is loaded; `*` for the number of a layer that is repeated."""
     if session.state.model is None:
         return []
     try:
-        return [path for path in session.desk.captured().facts.modules if path]
+        known = session.desk.captured().facts.modules
     except ShardproofError:
         return []
+    return list(dict.fromkeys(re.sub(r"(?<=\.)\d+(?=\.|$)", "*", path) for path in known if path))
+
+
+def library() -> list[str]:
+    """Classes of transformers with a head, as its registry lists them; it is read, not imported."""
+    found = importlib.util.find_spec("transformers")
+    for folder in (found.submodule_search_locations or ()) if found else ():
+        text = (Path(folder) / "models/auto/modeling_auto.py").read_text(encoding="utf-8")
+        return sorted(set(re.findall(r'"([A-Z]\w+(?:For[A-Z]\w+|LMHeadModel))"', text)))
+    return []
 
 
 def _fitting(word: str, known: Iterable[str]) -> Iterator[Completion]:

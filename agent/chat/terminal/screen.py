@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
+import textwrap
 from typing import TYPE_CHECKING
 
 from agent import events
@@ -39,10 +41,16 @@ class Screen:
         self.console = console or Console(
             file=sys.stdout, highlight=False, markup=False, emoji=False, soft_wrap=True
         )
+        self.wraps = self.console.is_terminal
+        """Lines are broken between words; into a file they go whole."""
         self.quiet = dumb() or not self.console.is_terminal
         self._status: Status | None = None
         self._spoken = Spoken(self._piece)
         self._column = 0
+        self._word = ""
+        """The last word of a reply, as far as it has come."""
+        self._gap = ""
+        """The blanks before it."""
 
     # -- a reply as it comes -----------------------------------------------------------------
 
@@ -52,13 +60,33 @@ class Screen:
 
     def _piece(self, words: str) -> None:
         self._rest()
-        self.console.print(self._text(words, "cyan"), end="")
+        parts = re.findall(r"\s+|\S+", self._word + words)
+        self._word = parts.pop() if parts and not parts[-1].isspace() else ""
+        for part in parts:
+            self._put(part)
         self.console.file.flush()
-        self._column = len(words.rpartition("\n")[2]) or self._column
+
+    def _put(self, part: str) -> None:
+        """A word or a gap of a reply: a word on a new line where it does not fit behind its gap."""
+        if part.isspace() and "\n" not in part:
+            self._gap += part
+            return
+        wide = self._column + len(self._gap) + len(part)
+        if "\n" in part:
+            self._column, self._gap = 0, ""
+        elif self.wraps and self._column and wide > self.console.width:
+            self.console.print()
+            self._column, self._gap = 0, ""
+        self.console.print(self._text(self._gap + part, "cyan"), end="")
+        self._column += len(self._gap) + len(part.rpartition("\n")[2])
+        self._gap = ""
 
     def _settle(self) -> None:
         """End what is under way: a spinner, a line that a reply has begun."""
         self._rest()
+        if self._word:
+            self._put(self._word)
+        self._word = self._gap = ""
         if self._column:
             self.console.print()
             self._column = 0
@@ -84,7 +112,7 @@ class Screen:
                 self._model(text)
             case events.Said(text=text):
                 self._settle()
-                self.console.print(self._text(text))
+                self.console.print(self._text(self._wrapped(text)))
             case events.PatchShown(diff=diff, standing=standing):
                 self._diff(diff)
                 self._line("standing", standing, "bold")
@@ -136,7 +164,7 @@ class Screen:
         self._spoken = Spoken(self._piece)
         self._settle()
         if "".join(told.split()) != "".join(text.split()):
-            self.console.print(self._text(text, "cyan"))
+            self.console.print(self._text(self._wrapped(text), "cyan"))
 
     def _verdict(self, event: events.VerdictReached) -> None:
         self._line(event.verdict, event.message, COLOURS[event.verdict])
@@ -164,8 +192,26 @@ class Screen:
         self._settle()
         indent = "\n" + " " * (WIDTH + 1)
         made = self._text(f"{name:<{WIDTH}} ", style)
-        made.append_text(self._text(text.replace("\n", indent)))
+        made.append_text(self._text(self._wrapped(text, WIDTH + 1).replace("\n", indent)))
         self.console.print(made)
+
+    def _wrapped(self, text: str, taken: int = 0) -> str:
+        """A text with lines broken between words, further in; a word too long stays whole."""
+        if not self.wraps:
+            return text
+        width = max(self.console.width - taken, 20)
+        lines: list[str] = []
+        for line in clean(text).split("\n"):
+            inner = " " * (len(line) - len(line.lstrip()) + 2)
+            lines += textwrap.wrap(
+                line,
+                width,
+                subsequent_indent=inner,
+                break_long_words=False,
+                break_on_hyphens=False,
+                replace_whitespace=False,
+            ) or [""]
+        return "\n".join(lines)
 
     def _text(self, text: str, style: str = "") -> Text:
         from rich.text import Text
