@@ -69,7 +69,7 @@ class Ticket:
     usd: float
     begun: float
     most_chars: float = math.inf
-    """Characters of a reply at which what is left of the limits is used up, and a tenth more."""
+    """Characters of a reply at which what is left of the limits is used up, and a little more."""
 
 
 class Ledger:
@@ -124,7 +124,7 @@ class Ledger:
                     max_tokens, most = min(max_tokens, int(worthy)), min(most, worthy)
                 usd = self.price.of(Usage(prompt, max_tokens))
             self.calls += 1
-            most_chars = 1.1 * most * CHARS_PER_TOKEN
+            most_chars = 1.05 * most * CHARS_PER_TOKEN
             ticket = Ticket(prompt, max_tokens, usd, time.monotonic(), most_chars)
             self._held.append(ticket)
             return ticket

@@ -172,7 +172,7 @@ class Client:
         ticket = self.ledger.admit(chars, self.endpoint.max_tokens)
         if isinstance(ticket, OutOfBudget):
             raise _Spent(ticket)
-        heard = Heard()
+        heard = Heard(most=ticket.most_chars)
         try:
             exchange(
                 self._client(),
@@ -181,7 +181,6 @@ class Client:
                 heard=heard,
                 seconds=max(0.1, min(self.endpoint.timeouts.total, self.ledger.seconds_left())),
                 cancel=self.cancel,
-                most=ticket.most_chars,
                 show=self.show,
             )
         finally:
@@ -230,10 +229,12 @@ class _Spent(Exception):  # noqa: N818  (carries an answer)
 
 def _calls(heard: Heard, endpoint: Endpoint) -> tuple[Call, ...]:
     """The tool calls of a reply, without control characters and keys; each has an id of its own,
-    and arguments that can be sent back."""
+    and arguments that can be sent back. One without a name is left out."""
     found: dict[str, Call] = {}
     for at, call in enumerate(heard.calls):
         name, arguments = (redacted(clean(part), endpoint.key) for part in call[1:])
+        if not name.strip():
+            continue
         own = redacted(clean(call[0]), endpoint.key)
         own = own if own and own not in found else f"call_of_{at}"
         found[own] = Call(own, name, arguments if _is_json(arguments) else "{}")

@@ -7,6 +7,7 @@ let go.
 from __future__ import annotations
 
 import email.utils
+import math
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -34,6 +35,8 @@ class Heard:
     finish: str = ""
     model: str = ""
     usage: Usage | None = None
+    most: float = math.inf
+    """Characters after which it is broken off: the budget is used up."""
 
     @property
     def chars(self) -> int:

@@ -8,7 +8,6 @@ of the request, whose headers hold the key, hangs on it.
 from __future__ import annotations
 
 import json
-import math
 import os
 import queue
 import threading
@@ -87,11 +86,9 @@ def exchange(
     heard: Heard,
     seconds: float,
     cancel: threading.Event,
-    most: float = math.inf,
     show: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Send one request and hear it to its end. `heard` grows with the reply, by at most about
-    `most` characters.
+    """Send one request and hear it to its end. `heard` grows with the reply.
 
     A reply that has said why it ended is heard, whatever the connection does afterwards.
 
@@ -114,9 +111,6 @@ def exchange(
             ended = min(ended, now) if heard.finish else ended
             if now - ended > GRACE_S:
                 return
-            if heard.chars > most and not heard.finish:
-                said = f"a reply that went on past the budget, after {heard.chars:,} characters"
-                raise WireError(Trouble.HUGE, said, retry=False)
             if now >= deadline:
                 said = "no end of the reply" if heard.chars else "no reply"
                 raise WireError(Trouble.TIMEOUT, f"{said} after {seconds:.0f} s", retry=True)
@@ -251,6 +245,9 @@ def _hear(message: Any, heard: Heard, line: _Line) -> None:
     said = len(heard.text) + sum(map(len, heard.arguments))
     if max(said, len(heard.thought), len(heard.refusal)) > MOST_CHARS:
         raise WireError(Trouble.HUGE, f"a reply of more than {MOST_CHARS} characters", retry=False)
+    if heard.chars > heard.most:
+        what = f"a reply that went on past the budget, for {heard.chars:,} characters"
+        raise WireError(Trouble.HUGE, what, retry=False)
 
 
 MOST_CALLS = 16

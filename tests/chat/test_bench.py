@@ -58,6 +58,29 @@ def test_a_session_where_nothing_was_done_solves_nothing(
     _untouched(bases, task, monkeypatch)
 
 
+@pytest.mark.parametrize(
+    "change", [(b"gelu", b"relu"), (b"mesh_dim=tp", b"mesh_dim=tp, reduce=max")]
+)
+def test_a_file_that_was_changed_and_is_wrong_is_not_repaired(
+    change: tuple[bytes, bytes], bases: Bases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the model says that it is, and the session was made to say so."""
+    monkeypatch.chdir(bases.scratch)
+    session, _ = bases.begin("refuted")
+    before = running.files(bases.tree)
+    text = before["wrong.txt"].replace(*change)
+    assert text != before["wrong.txt"]
+    kept = session.artifacts.keep(text.decode())
+    session.change(programs=session.state.programs.model_copy(update={"repaired": kept}))
+    after = {**before, "wrong.txt": text}
+    said: list[events.Event] = [events.Said(by="model", text="Proved: it takes 1 edit.")]
+    by_name = {task.name: task for task in TASKS}
+    assert unsolved(by_name["mend"], Seen(session, before, after, said))
+    assert unsolved(by_name["repair"], Seen(session, before, before, said)) == "the repair is wrong"
+    assert unsolved(by_name["edits"], Seen(session, before, before, said)) == "the repair is wrong"
+    session.close()
+
+
 @pytest.mark.torch
 @pytest.mark.hf
 @pytest.mark.slow
