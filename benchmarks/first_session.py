@@ -94,7 +94,6 @@ class Terminal:
         self.child.send(step.typed + "\r")
         for awaited, said in step.answers:
             self.child.expect(awaited)
-            self.child.expect_exact(READY)
             self.child.send(said + "\r")
         self._ready()
         return "\n".join(self._rows()[start : self.screen.cursor.y]).strip("\n")

@@ -50,11 +50,13 @@ class Answered:
     def told(self, said: Sequence[str], judged: str, word: str, last: bool) -> list[Message]:
         """The reply, what its commands said and how its proposals were `judged`, as messages for
         the next question."""
-        fenced = [f"<<< {word}\n{excerpt(clean(text), 4000)}\n{word} >>>" for text in said]
+        *fenced, ideas = (
+            f"<<< {word}\n{excerpt(clean(text), 4000)}\n{word} >>>" for text in (*said, judged)
+        )
         close = "Now answer the owner in words; no further commands are run." if last else ""
         if not self.calls:
             rows = [*zip(self.commands, fenced, strict=False)]
-            rows += [("the proposals were judged, which", judged)] if self.proposed else []
+            rows += [("the proposals were judged, which", ideas)] if self.proposed else []
             shown = "\n".join(f"{line} said:\n{text}" for line, text in rows)
             asked = f"{shown}\n{close or 'Go on, or answer the owner in words.'}"
             reply = {"role": "assistant", "content": self.reply}
@@ -69,7 +71,7 @@ class Answered:
         messages: list[Message] = [
             {"role": "assistant", "content": self.reply, "tool_calls": made},
             *(
-                {"role": "tool", "tool_call_id": c.id, "content": texts.get(id(c), judged)}
+                {"role": "tool", "tool_call_id": c.id, "content": texts.get(id(c), ideas)}
                 for c in self.calls
             ),
         ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -106,8 +107,9 @@ def library() -> list[str]:
     """Classes of transformers with a head, as its registry lists them; it is read, not imported."""
     found = importlib.util.find_spec("transformers")
     for folder in (found.submodule_search_locations or ()) if found else ():
-        text = (Path(folder) / "models/auto/modeling_auto.py").read_text(encoding="utf-8")
-        return sorted(set(re.findall(r'"([A-Z]\w+(?:For[A-Z]\w+|LMHeadModel))"', text)))
+        with suppress(OSError):
+            text = (Path(folder) / "models/auto/modeling_auto.py").read_text(encoding="utf-8")
+            return sorted(set(re.findall(r'"([A-Z]\w+(?:For[A-Z]\w+|LMHeadModel))"', text)))
     return []
 
 
