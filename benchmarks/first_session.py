@@ -43,8 +43,8 @@ STEPS = (
     Step("words", "plan it for 2 GPUs", (("Enter runs them", ""),)),
     Step("ask", "how is down placed, and what is sent for it?"),
     Step("pin", "/pin up column"),
-    Step("why-not", "/why-not up row"),
     Step("plan", "/plan"),
+    Step("why-not", "/why-not up row"),
     Step("verify", "/verify"),
     Step("diff", "/diff"),
     Step("apply", "/apply", ((r"\[y/N\]", "y"),)),
@@ -108,7 +108,7 @@ class Terminal:
 
 def screens() -> dict[str, str]:
     """What each step shows, by its name; the folder and the name of the session as `...`."""
-    with tempfile.TemporaryDirectory() as scratch, serving() as server:
+    with tempfile.TemporaryDirectory(dir="/tmp") as scratch, serving() as server:
         root = Path(scratch).resolve()
         tree = root / "tree"
         tree.mkdir()
@@ -121,7 +121,13 @@ def screens() -> dict[str, str]:
         shown: dict[str, str] = {}
         for words, steps in (((), STEPS), (("resume",), AGAIN)):
             shown |= _session(Terminal(tree, env, *words), steps)
-        return {name: text.replace(str(root), "...") for name, text in shown.items()}
+        return {name: _anywhere(text, str(root)) for name, text in shown.items()}
+
+
+def _anywhere(text: str, root: str) -> str:
+    """Without folders and names of this run; the path of the report is broken by the terminal."""
+    text = text.replace(root, "...")
+    return re.sub(r"(report     )\.\.\.\S+\s\S*report\.html", r"\1.../report.html", text)
 
 
 def _session(terminal: Terminal, steps: Sequence[Step]) -> dict[str, str]:
