@@ -42,14 +42,13 @@ def script(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Server]:
 def _untouched(bases: Bases, task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing was done, and the model says that all is: the task is not solved."""
     monkeypatch.chdir(bases.scratch)
-    session, heard = bases.begin(task.base)
+    session, _ = bases.begin(task.base)
     before = running.files(bases.tree)
     echo = f"Yes, done. {' '.join(task.asked)}"
     for seen in ([], [events.StepStarted(step=1, input=task.asked[0])]):
         said = [*seen, *([events.Said(by="model", text=echo)] if seen else [])]
         assert unsolved(task, Seen(session, before, before, said)), task.name
     session.close()
-    assert heard.of(events.StepStarted) == []
 
 
 @pytest.mark.parametrize("task", [t for t in TASKS if t.base in CHEAP], ids=lambda t: t.name)
