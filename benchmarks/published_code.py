@@ -2,8 +2,10 @@
 
 Packages are used as they are, from an environment of their own (`make check-published`); examples
 of PyTorch are written anew. Each row is one command of `shardproof check`: a right program with its
-verdict, or its wrong twin, whose fault is on the line that ends in `# fault`. Ends in 1 where a
-verdict is another than the expected one, or a command takes more than 20 s of the processor.
+verdict, or a wrong twin with the line of its fault. Rows of `--own` need no package. Ends in 1
+where a verdict is another than the expected one, or a command takes more than 20 s of the
+processor.
+What was run is kept in `benchmarks/results`, row by row; `--page` writes it into docs/check.md.
 """
 
 from __future__ import annotations
@@ -14,12 +16,16 @@ import resource
 import shlex
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = "benchmarks/published"
 RESULTS = ROOT / "benchmarks" / "results" / "published_code.json"
+PAGE = ROOT / "docs" / "check.md"
+OPEN, CLOSE = "<!-- published -->", "<!-- /published -->"
+NEAR = 3
 LIMIT = 20.0
 """Seconds of the processor, of one command."""
 
@@ -33,13 +39,40 @@ class Row:
     against: str
     options: str
     expected: str = "proved"
+    fault: str = ""
+    """Of a wrong program, a part of the one line of its file that is at fault; "" where what is
+    wrong is a line that lacks."""
+
+    @property
+    def file(self) -> str:
+        """Of the program, from the root."""
+        file = self.target.partition(":")[0]
+        return file if file.startswith("examples/") else f"{FOLDER}/{file}"
+
+    @property
+    def own(self) -> bool:
+        """Whether it needs no package."""
+        return Path(self.file).name in (
+            "by_hand.py",
+            "experts.py",
+            "pipeline.py",
+            "torch_examples.py",
+        )
+
+    def line(self) -> int:
+        """The number of the line at fault, from 1.
+
+        Raises:
+            ValueError: no line, or several have the part.
+        """
+        lines = (ROOT / self.file).read_text().splitlines()
+        (found,) = (n for n, line in enumerate(lines, 1) if self.fault in line)
+        return found
 
     @property
     def command(self) -> list[str]:
-        target = self.target if self.target.startswith("examples/") else f"{FOLDER}/{self.target}"
-        against = self.against
-        if against != "same@1":
-            against = f"{target.partition(':')[0]}:{against}"
+        target = f"{self.file}:{self.target.partition(':')[2]}"
+        against = self.against if self.against == "same@1" else f"{self.file}:{self.against}"
         return ["check", target, "--against", against, *shlex.split(self.options)]
 
 
@@ -57,6 +90,12 @@ LOSS = '--input "x=f32[4,2,8]" --input-layout "x=S(0)@dp"'
 BOTH = '--input-layout "x=[2@replica 2@dp 1][8]"'
 HSDP = f'--mesh replica=2,dp=2 --input "x=f32[4,8]" {BOTH}'
 SUMMED = " --after-backward summed"
+BY_HAND = f"{PART} --mode train"
+SERVED = (
+    '--mesh tp=2 --input "x=f32[3,16]" --no-gradients --op serving.all_reduce=all_reduce@tp '
+    "--layout 'gate_up.weight=[2 2@tp 8][16]' --layout 'qkv.weight=[3 2@tp 8][16]' --mode train"
+)
+FILLED = '--mesh tp=2 --input "x=f32[4,8]" --output-layout "*=S(1)@tp" --no-gradients --mode train'
 PIPELINE = "examples/check/pipeline.py"
 
 RIGHT = (
@@ -86,26 +125,49 @@ RIGHT = (
     Row("yunchang, Ulysses", "long_context.py:Ulysses", "Attention",
         CP.replace("4,8", "4,4") + SUMMED),
     Row("experts by all_to_all", "experts.py:SplitExperts", "Experts", EP + SUMMED),
+    Row("gradients averaged one by one", "by_hand.py:Averaged", "MLP",
+        f"{BY_HAND} --after-backward averaged"),
+    Row("gradients averaged in a bucket", "by_hand.py:Averaged", "MLP",
+        f"{BY_HAND} --after-backward in_a_bucket"),
+    Row("weights gathered by hand (ZeRO-3)", "by_hand.py:Sharded", "MLP", BY_HAND),
+    Row("a weight filled at construction", "by_hand.py:Filled", "Plain", FILLED),
+    Row("merged layers of serving, an op of its own", "by_hand.py:Served", "Block", SERVED),
 )  # fmt: skip
 WRONG = (
     Row("gradients are added up", "torch_examples.py:summed", "Trained",
-        PART, "refuted"),
+        PART, "refuted", "set_gradient_divide_factor"),
     Row("the pipeline's loss is not divided", f"{PIPELINE}:not_divided", "Model",
-        "--mesh pp=2", "refuted"),
+        "--mesh pp=2", "refuted", "scale_grads=False"),
     Row("the gradient of a bias is not summed", "megatron_layers.py:BiasNotSummed", "Block",
         f"{SEQUENCE} --device-free", "refuted"),
     Row("a bias inside of the sum", "fairscale_layers.py:BiasInTheSum", "Block",
-        f"--mesh tp=2 --input {IDS}", "refuted"),
+        f"--mesh tp=2 --input {IDS}", "refuted",
+        "linear(h, self.down.weight, self.down.bias)"),
     Row("labels of other rows", "fairscale_layers.py:OtherLabels", "Language",
-        f'--mesh tp=2 --input "x=f32[2,3,8]" --input {LABELS}', "refuted"),
+        f'--mesh tp=2 --input "x=f32[2,3,8]" --input {LABELS}', "refuted",
+        "labels.roll(1, 0)"),
     Row("keys that count twice", "llama.py:OtherHeads", "same@1",
-        '--mesh tp=2 --input "x=f32[2,3,16]"', "refuted"),
+        '--mesh tp=2 --input "x=f32[2,3,16]"', "refuted", "else 2 * super()"),
     Row("rows that see later ones", "long_context.py:Ahead", "Attention",
-        RING + SUMMED, "refuted"),
+        RING + SUMMED, "refuted", "if step <= comm.rank or ahead"),
     Row("heads change places", "long_context.py:HeadsTurned", "Attention",
-        CP.replace("4,8", "4,4") + SUMMED, "refuted"),
-    Row("other experts", "experts.py:OtherExperts", "Experts", EP + SUMMED, "refuted"),
+        CP.replace("4,8", "4,4") + SUMMED, "refuted", "attend(q, k, v).flip(2)"),
+    Row("other experts", "experts.py:OtherExperts", "Experts", EP + SUMMED, "refuted",
+        "computed(x).flip(0)"),
+    Row("averages that are sums", "by_hand.py:Averaged", "MLP",
+        f"{BY_HAND} --after-backward added_up", "refuted", "# never divided"),
+    Row("a bucket whose sum is lost", "by_hand.py:Averaged", "MLP",
+        f"{BY_HAND} --after-backward in_an_old_bucket", "refuted", "# the sum is lost"),
+    Row("scattered gradients that are sums", "by_hand.py:ShardedSum", "MLP",
+        BY_HAND, "refuted", "return out / ctx.group.size() if"),
+    Row("a weight that counts twice", "by_hand.py:FilledTwice", "Plain",
+        FILLED, "refuted", "# counted twice"),
+    Row("a layer that is not summed", "by_hand.py:ServedUnsummed", "Block",
+        SERVED, "refuted", "# a part of the sum"),
+    Row("gate and up change places", "by_hand.py:ServedTurned", "Block",
+        SERVED, "refuted", "# the other way round"),
 )  # fmt: skip
+ALL = (*RIGHT, *WRONG)
 
 
 @dataclass(frozen=True)
@@ -137,30 +199,72 @@ def check(row: Row) -> Found:
 
 
 def _near(row: Row, where: str) -> bool | None:
-    """Whether a blamed line is within three of the fault; None where no line is one."""
-    file = row.command[1].partition(":")[0]
-    name = row.target.partition(":")[2]
-    lines = (ROOT / file).read_text().splitlines()
-    first = next(n for n, line in enumerate(lines, 1) if f" {name}(" in line)
-    faults = [n for n, line in enumerate(lines, 1) if "# fault" in line and n > first]
-    if row.expected == "proved" or not faults:
+    """Whether a blamed line is within three of the fault; None where no line is at fault."""
+    if not row.fault:
         return None
-    at = where.partition(" ")[0]
-    told, _, number = at.rpartition(":")
-    same = Path(told).name == Path(file).name and number.isdigit()
-    return same and abs(int(number) - faults[0]) <= 3
+    told, _, number = where.partition(" ")[0].rpartition(":")
+    same = Path(told).name == Path(row.file).name and number.isdigit()
+    return same and abs(int(number) - row.line()) <= NEAR
+
+
+def kept() -> dict[str, Found]:
+    """What was found when each row was run last, by its name."""
+    return (
+        {f["name"]: Found(**f) for f in json.loads(RESULTS.read_text())} if RESULTS.exists() else {}
+    )
+
+
+def keep(found: Sequence[Found]) -> None:
+    """Put rows that were run beside those of before."""
+    held = kept() | {f.name: f for f in found}
+    rows = [asdict(held[r.name]) for r in ALL if r.name in held]
+    RESULTS.write_text(json.dumps(rows, indent=1) + "\n")
+
+
+def table() -> str:
+    """The rows that were run, in Markdown."""
+    held = kept()
+    out = ["| program | verdict | s |", "|---|---|---|"]
+    for row in ALL:
+        found = held.get(row.name)
+        if found is not None:
+            verdict = found.verdict
+            if found.near is not None:
+                verdict += ", at the fault" if found.near else ", elsewhere"
+            out.append(f"| {row.name} | {verdict} | {found.seconds} |")
+    return "\n".join(out)
+
+
+def commands() -> str:
+    """The commands of the rows that were run."""
+    held = kept()
+    return "\n".join(shlex.join(["shardproof", *r.command]) for r in ALL if r.name in held)
+
+
+def page() -> str:
+    """docs/check.md with the table of now."""
+    before, _, rest = PAGE.read_text().partition(OPEN)
+    after = rest.partition(CLOSE)[2]
+    return f"{before}{OPEN}\n{table()}\n\n```console\n{commands()}\n```\n{CLOSE}{after}"
 
 
 def main() -> None:
     """The table, and the results if all rows were run."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="rows whose names begin so; all by default")
-    asked = parser.parse_args().names
-    rows = [r for r in (*RIGHT, *WRONG) if not asked or any(r.name.startswith(a) for a in asked)]
+    parser.add_argument("--own", action="store_true", help="those that need no package")
+    parser.add_argument("--page", action="store_true", help="run nothing, write docs/check.md")
+    asked = parser.parse_args()
+    if asked.page:
+        PAGE.write_text(page())
+        return
+    rows = [r for r in ALL if not asked.names or any(r.name.startswith(a) for a in asked.names)]
+    rows = [r for r in rows if r.own or not asked.own]
     found: list[Found] = []
     bad = 0
     for row in rows:
         found.append(check(row))
+        keep(found)
         one = found[-1]
         wrong = one.verdict != row.expected or one.seconds > LIMIT
         bad += wrong
@@ -172,8 +276,6 @@ def main() -> None:
     faults = [f.near for f in found if f.near is not None]
     print(f"{len(rows) - bad} of {len(rows)} as expected; lines within three of the fault: "
           f"{sum(faults)} of {len(faults)}")  # fmt: skip
-    if not asked:
-        RESULTS.write_text(json.dumps([asdict(f) for f in found], indent=1) + "\n")
     sys.exit(bad > 0)
 
 

@@ -55,7 +55,7 @@ class SplitExperts(Experts):
 
 class OtherExperts(SplitExperts):
     def computed(self, x):
-        return super().computed(x).flip(0)  # fault
+        return super().computed(x).flip(0)
 
 
 def summed(model):

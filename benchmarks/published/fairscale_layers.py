@@ -56,7 +56,7 @@ class BiasInTheSum(SplitBlock):
         from fairscale.nn.model_parallel.mappings import reduce_from_model_parallel_region
 
         h = gelu(self.up(self.embed(ids)))
-        y = nn.functional.linear(h, self.down.weight, self.down.bias)  # fault
+        y = nn.functional.linear(h, self.down.weight, self.down.bias)
         return reduce_from_model_parallel_region(y)
 
 
@@ -79,4 +79,4 @@ class OtherLabels(SplitLanguage):
     """The labels of the other rows."""
 
     def losses(self, logits, labels):
-        return super().losses(logits, labels.roll(1, 0))  # fault
+        return super().losses(logits, labels.roll(1, 0))

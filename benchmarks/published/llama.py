@@ -55,4 +55,4 @@ class OtherHeads(Layer):
     """Queries meet the keys of other heads, where the heads of a rank are few."""
 
     def repeated(self, t):
-        return super().repeated(t) if t.shape[2] > 1 else 2 * super().repeated(t)  # fault
+        return super().repeated(t) if t.shape[2] > 1 else 2 * super().repeated(t)

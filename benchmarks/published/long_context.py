@@ -117,4 +117,4 @@ class HeadsTurned(Ulysses):
     """The heads change places on the way back."""
 
     def attend(self, q, k, v):
-        return super().attend(q, k, v).flip(2)  # fault
+        return super().attend(q, k, v).flip(2)

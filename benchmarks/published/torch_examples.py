@@ -100,7 +100,7 @@ def sharded_and_repeated(model, mesh):
 def summed(model, mesh):
     """Gradients are added up where they are to be averaged."""
     sharded(model, mesh)
-    model.in_proj.set_gradient_divide_factor(1.0)  # fault
+    model.in_proj.set_gradient_divide_factor(1.0)
 
 
 def averaged(model, mesh):
