@@ -27,7 +27,15 @@ def equal_over_known(terms: Terms, known: Container[int], a: Ref, b: Ref) -> boo
     value alike. False where that is not seen."""
     if terms.shape(a) != terms.shape(b) or terms.loose(a.id) or terms.loose(b.id):
         return False
-    return any(_Writing(terms, known, MOVES | more).same(a, b) for more in MORE)
+    tried = set[frozenset[int]]()
+    for more in MORE:
+        writing = _Writing(terms, known, MOVES | more)
+        ours = [writing.top(ref) for ref in (a, b)]
+        stood = frozenset(writing.stood)
+        if stood not in tried and writing.same(*ours):
+            return True
+        tried.add(stood)
+    return False
 
 
 class _Writing:
@@ -36,17 +44,19 @@ class _Writing:
     def __init__(self, terms: Terms, known: Container[int], opened: Container[str]) -> None:
         self.terms, self.known, self.opened = terms, known, opened
         self.made: dict[int, Ref] = {}
+        self.stood: list[int] = []
+        """Terms that are variables: what is written depends on nothing else."""
         self.table = Terms()
 
     def same(self, a: Ref, b: Ref) -> bool:
-        ours = [self._top(ref) for ref in (a, b)]
+        """Whether two terms of the other table are equal."""
         if len(self.made) > MAX_TERMS:
             return False
         keys = Keys(self.table)
         keys.left = MAX_WRITTEN
-        return keys.same(*ours)
+        return keys.same(a, b)
 
-    def _top(self, ref: Ref) -> Ref:
+    def top(self, ref: Ref) -> Ref:
         """A term that is compared: what it is a part of, in another order, is opened."""
         id = ref.id
         while self.terms[id].op in MOVES and self.terms[id].args:
@@ -60,6 +70,7 @@ class _Writing:
             stands = ref.id in self.known and self.terms[ref.id].op not in self.opened
             if stands or len(self.made) > MAX_TERMS:
                 made = self.table.var(str(ref.id), self.terms[ref.id].shape)
+                self.stood.append(ref.id)
             else:
                 made = self._open(ref.id)
             self.made[ref.id] = made
