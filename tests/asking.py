@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
+from typing import Any
+
+import z3 as _z3
 
 from verifier.domains.base import Array
 from verifier.domains.symbolic import Symbolic, equations
@@ -14,8 +17,56 @@ from verifier.refute.evaluate import Ranks, Values, evaluate
 from verifier.smt import solver as smt
 from verifier.smt.solver import Answer
 
+z3: Any = _z3
 SMALL_GOAL = 2_000
 """Characters of a goal that Z3 is asked in a cross-check."""
+
+
+class Lawful(Symbolic):
+    """With the laws of `exp`, `rsqrt` and `reciprocal` in `facts`."""
+
+    def __init__(self) -> None:
+        super().__init__(("max",))
+
+    def _apply(self, name: str, x: Any) -> Any:
+        if name == "exp":
+            return self._exp(x)
+        out = super()._apply(name, x)
+        if name == "rsqrt":
+            self._know(z3.Implies(x > 0, z3.And(out > 0, out * out * x == 1)))
+        if name == "reciprocal":
+            self._know(z3.Implies(x != 0, out * x == 1))
+        return out
+
+    def _exp(self, x: Any) -> Any:
+        """The product of `exp` of the terms of a sum."""
+        out = z3.RealVal(1)
+        for part, sign in _summands(x, 1):
+            factor = super()._apply("exp", part if sign > 0 else -part)
+            self._know(factor > 0)
+            if sign < 0:
+                other = super()._apply("exp", part)
+                self._know(other > 0)
+                self._know(factor * other == 1)
+            out = out * factor
+        return out
+
+    def _know(self, fact: Any) -> None:
+        if fact.get_id() not in self._seen:
+            self._seen.add(fact.get_id())
+            self.facts.append(fact)
+
+
+def _summands(expression: Any, sign: int) -> list[tuple[Any, int]]:
+    """Terms with signs whose sum is `expression`."""
+    if z3.is_add(expression):
+        return [p for child in expression.children() for p in _summands(child, sign)]
+    if z3.is_sub(expression):
+        first, *rest = expression.children()
+        return [*_summands(first, sign), *(p for c in rest for p in _summands(c, -sign))]
+    if z3.is_app_of(expression, z3.Z3_OP_UMINUS):
+        return _summands(expression.arg(0), -sign)
+    return [(expression, sign)]
 
 
 class DisagreementError(RuntimeError):
@@ -81,7 +132,7 @@ def confirm(
     Raises:
         DisagreementError: it is one.
     """
-    domain = Symbolic(("exp", "rsqrt", "reciprocal", "max"))
+    domain = Lawful()
     one, ranks = _on_symbols(sequential, distributed, contract, case, domain)
     solver, confirmed = smt.Solver(rlimit=200_000, timeout_ms=200), 0
     inputs, deadline = {i.name for i in sequential.inputs}, time.monotonic() + seconds

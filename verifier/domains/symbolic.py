@@ -1,7 +1,7 @@
 """Real numbers as Z3 terms: what is proved here holds for all values.
 
 Nonlinear functions are uninterpreted, so an equality proved here follows from congruence and
-arithmetic alone. Laws of `exp`, `rsqrt` and `reciprocal` come in as facts where they are asked for.
+arithmetic alone. That a function rises comes in as facts where it is asked for.
 A maximum is kept as the set of its operands: it is associative, commutative and idempotent.
 Entries of an array are `Fraction` where constant, Z3 terms elsewhere.
 """
@@ -18,7 +18,7 @@ from verifier.domains.functions import FUNCTIONS
 
 z3: Any = _z3
 Entry = Any
-LAWS = ("exp", "rsqrt", "reciprocal", "max", "rising")
+LAWS = ("max", "rising")
 
 
 def term(value: Entry) -> Any:
@@ -152,9 +152,7 @@ class Symbolic(Domain):
     def _over(self, a: Entry) -> Entry:
         if isinstance(a, Fraction) and a != 0:
             return 1 / a
-        out = self._function("reciprocal")(term(a))
-        self._fact("reciprocal", out, z3.Implies(term(a) != 0, out * term(a) == 1))
-        return out
+        return self._apply("reciprocal", term(a))
 
     def _compare(self, name: str, a: Array, b: Array) -> Array:
         relation = RELATIONS[name]
@@ -186,36 +184,13 @@ class Symbolic(Domain):
         a = self.lift(a)
         if name.startswith("pow:") and Fraction(name[4:]).denominator == 1:
             return self._power(a, int(Fraction(name[4:])))
-        apply = {"exp": self._exp, "rsqrt": self._rsqrt}.get(name)
-        if apply is None:
-            return objects(np.frompyfunc(lambda x: self._apply(name, term(x)), 1, 1)(a))
-        return objects(np.frompyfunc(apply, 1, 1)(a))
+        return objects(np.frompyfunc(lambda x: self._apply(name, term(x)), 1, 1)(a))
 
     def _power(self, a: Array, exponent: int) -> Array:
         base = a if exponent >= 0 else self.reciprocal(a)
         out = self.full(a.shape, Fraction(1))
         for _ in range(abs(exponent)):
             out = self._mul(out, base)
-        return out
-
-    def _exp(self, a: Entry) -> Entry:
-        function = self._function("exp")
-        if "exp" not in self.laws:
-            return self._apply("exp", term(a))
-        out: Entry = Fraction(1)
-        for part, sign in _summands(term(a), 1):
-            factor = function(part if sign > 0 else -part)
-            if sign < 0:
-                self._fact("exp", factor, factor * function(part) == 1)
-                self._fact("exp", function(part), function(part) > 0)
-            self._fact("exp", factor, factor > 0)
-            out = _times(out, factor)
-        return out
-
-    def _rsqrt(self, a: Entry) -> Entry:
-        out = self._function("rsqrt")(term(a))
-        law = z3.Implies(term(a) > 0, z3.And(out > 0, out * out * term(a) == 1))
-        self._fact("rsqrt", out, law)
         return out
 
     def matmul(self, a: Array, b: Array) -> Array:
@@ -309,18 +284,6 @@ def _plain(a: Array) -> Array:
     if all(isinstance(v, bool) for v in a.reshape(-1)):
         return a.astype(bool)
     return a
-
-
-def _summands(expression: Any, sign: int) -> list[tuple[Any, int]]:
-    """Terms with signs whose sum is `expression`."""
-    if z3.is_add(expression):
-        return [p for child in expression.children() for p in _summands(child, sign)]
-    if z3.is_sub(expression):
-        first, *rest = expression.children()
-        return [*_summands(first, sign), *(p for c in rest for p in _summands(c, -sign))]
-    if z3.is_app_of(expression, z3.Z3_OP_UMINUS):
-        return _summands(expression.arg(0), -sign)
-    return [(expression, sign)]
 
 
 def _same_polynomial(a: Any, b: Any) -> bool:

@@ -51,8 +51,9 @@ def parse_spans(text: str, filename: str = "<text>") -> tuple[Program, Scope]:
     """
     tokens = Tokens(text, filename)
     tokens.expect("program", "a program starts with its name")
-    name = _word(tokens, "program name")
-    found = _program(tokens, name, _read_mesh(tokens, Mesh()), 0)
+    name = tokens.name("program name")
+    mesh = read_mesh(tokens) if tokens.accept("mesh") else Mesh()
+    found = _program(tokens, name, mesh, 0)
     if tokens.kind != "end":
         raise tokens.fail("text after the end of the program", "nothing")
     return found
@@ -72,29 +73,17 @@ def parse_attrs(text: str, op: str, filename: str = "<text>") -> dict[str, Attr]
     return attrs
 
 
-def _word(tokens: Tokens, what: str) -> str:
-    if tokens.kind == "string":
-        start = tokens.start
-        return tokens.unquote(tokens.advance(), start)
-    return tokens.take("word", what, "a word or a string")
-
-
-def _read_mesh(tokens: Tokens, default: Mesh) -> Mesh:
-    if not tokens.accept("mesh"):
-        return default
+def read_mesh(tokens: Tokens) -> Mesh:
+    """`(tp=2, dp=4)`, what follows the word `mesh`. Raises MalformedError."""
     start = tokens.start
     tokens.expect("(", "mesh dims")
     dims: list[tuple[str, int]] = []
-    while not tokens.accept(")"):
-        if dims:
-            tokens.expect(",", "mesh dims")
-        name = _word(tokens, "name of a mesh dim")
+    for _ in tokens.listed(")", "mesh dims"):
+        name = tokens.name("name of a mesh dim")
         tokens.expect("=", f"size of mesh dim {name}")
         dims.append((name, tokens.integer(f"size of mesh dim {name}")))
-    try:
+    with tokens.located(start):
         return mesh_of(dims)
-    except MalformedError as error:
-        raise error.at(tokens.place(start)) from None
 
 
 def _program(tokens: Tokens, name: str, mesh: Mesh, depth: int) -> tuple[Program, Scope]:
@@ -140,10 +129,7 @@ def _later(tokens: Tokens, start: int, error: MalformedError) -> MalformedError:
 
 
 def _path(tokens: Tokens, default: str) -> str:
-    if tokens.kind != "string":
-        return default
-    start = tokens.start
-    return tokens.unquote(tokens.advance(), start)
+    return tokens.name("a path") if tokens.kind == "string" else default
 
 
 def _input(tokens: Tokens, parts: Assembly) -> Statement:
@@ -165,15 +151,10 @@ def _type(tokens: Tokens) -> TensorType:
     start = tokens.start
     dtype = tokens.take("word", "a type", "a type such as f32[4, 8]")
     tokens.expect("[", f"extents of a {dtype} tensor")
-    shape: list[int] = []
-    while not tokens.accept("]"):
-        if shape:
-            tokens.expect(",", f"extents of a {dtype} tensor")
-        shape.append(tokens.integer("an extent"))
-    try:
+    listed = tokens.listed("]", f"extents of a {dtype} tensor")
+    shape = [tokens.integer("an extent") for _ in listed]
+    with tokens.located(start):
         return tensor_type(dtype, shape)
-    except MalformedError as error:
-        raise error.at(tokens.place(start)) from None
 
 
 def _statement(tokens: Tokens, parts: Assembly) -> Statement:
@@ -208,8 +189,8 @@ def _statement(tokens: Tokens, parts: Assembly) -> Statement:
         found.types = tokens.since(at)
     body = None
     if tokens.text in ("body", "{") and tokens.kind in ("word", "punct"):
-        name = _word(tokens, "name of a body") if tokens.accept("body") else op
-        mesh = _read_mesh(tokens, parts.mesh)
+        name = tokens.name("name of a body") if tokens.accept("body") else op
+        mesh = read_mesh(tokens) if tokens.accept("mesh") else parts.mesh
         tokens.expect("{", f"body of {op}")
         at, source = tokens.start, _note(tokens)
         found.note = tokens.read(at)
@@ -236,21 +217,13 @@ def _where(tokens: Tokens, parts: Assembly) -> Where:
     while not chosen or not tokens.accept(")"):
         if chosen:
             tokens.expect(",", "ranks")
-        name = _word(tokens, "name of a mesh dim")
+        name = tokens.name("name of a mesh dim")
         tokens.expect("=", f"coordinates of {name}")
-        if not tokens.accept("["):
-            chosen.append((name, [tokens.integer(f"a coordinate of {name}")]))
-            continue
-        coords: list[int] = []
-        while not tokens.accept("]"):
-            if coords:
-                tokens.expect(",", f"coordinates of {name}")
-            coords.append(tokens.integer(f"a coordinate of {name}"))
-        chosen.append((name, coords))
-    try:
+        several = tokens.accept("[")
+        listed = tokens.listed("]", f"coordinates of {name}") if several else (None,)
+        chosen.append((name, [tokens.integer(f"a coordinate of {name}") for _ in listed]))
+    with tokens.located(start):
         return parts.where(chosen)
-    except MalformedError as error:
-        raise error.at(tokens.place(start)) from None
 
 
 def _timing(tokens: Tokens) -> Timing:
@@ -260,7 +233,7 @@ def _timing(tokens: Tokens) -> Timing:
     for word in names:
         if tokens.accept(word):
             tokens.expect("(", word)
-            names[word] = _word(tokens, f"name of a {word}")
+            names[word] = tokens.name(f"name of a {word}")
             tokens.expect(")", word)
     if not asynchronous and not any(names.values()):
         return IN_ORDER
@@ -270,11 +243,8 @@ def _timing(tokens: Tokens) -> Timing:
 def _note(tokens: Tokens) -> Source:
     if tokens.kind != "source":
         return Source()
-    start = tokens.start
-    try:
+    with tokens.located(tokens.start):
         return source_note.read(tokens.advance())
-    except MalformedError as error:
-        raise error.at(tokens.place(start)) from None
 
 
 def _attrs(tokens: Tokens, op: str) -> tuple[dict[str, Attr], dict[str, Span]]:
@@ -283,9 +253,7 @@ def _attrs(tokens: Tokens, op: str) -> tuple[dict[str, Attr], dict[str, Span]]:
     places: dict[str, Span] = {}
     if not tokens.accept("{"):
         return attrs, places
-    while not tokens.accept("}"):
-        if attrs:
-            tokens.expect(",", f"attributes of {op}")
+    for _ in tokens.listed("}", f"attributes of {op}"):
         if tokens.text in attrs:
             raise tokens.fail(f"attribute of {op} given twice", "each attribute once")
         name = tokens.take("word", f"attributes of {op}", "name=value")
@@ -300,7 +268,7 @@ def _attr(tokens: Tokens, name: str) -> Attr:
     if tokens.kind == "number":
         return _number(tokens, name)
     if tokens.kind == "string":
-        return _word(tokens, name)
+        return tokens.name(name)
     if tokens.accept("true"):
         return True
     if tokens.accept("false"):
@@ -323,13 +291,11 @@ def _attr(tokens: Tokens, name: str) -> Attr:
 def _list(tokens: Tokens, name: str) -> tuple[int, ...] | tuple[str, ...]:
     words: list[str] = []
     numbers: list[int] = []
-    while not tokens.accept("]"):
-        if words or numbers:
-            tokens.expect(",", f"attribute {name}")
+    for _ in tokens.listed("]", f"attribute {name}"):
         if tokens.kind == "number" and not words:
             numbers.append(tokens.integer(f"attribute {name}"))
         elif tokens.kind in ("word", "string") and not numbers:
-            words.append(_word(tokens, f"attribute {name}"))
+            words.append(tokens.name(f"attribute {name}"))
         else:
             raise tokens.fail(f"attribute {name}", "a list of integers, or one of names")
     return tuple(words) if words else tuple(numbers)
@@ -361,7 +327,7 @@ def _affine(tokens: Tokens, name: str, first: int | None = None) -> Affine:
         if number is None and tokens.kind == "number":
             number = tokens.integer(f"attribute {name}")
         if number is None or tokens.accept("*"):
-            mesh_dim = _word(tokens, f"a mesh dim in attribute {name}")
+            mesh_dim = tokens.name(f"a mesh dim in attribute {name}")
             coeffs[mesh_dim] = coeffs.get(mesh_dim, 0) + (1 if number is None else number)
         else:
             const += number

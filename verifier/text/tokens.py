@@ -2,8 +2,8 @@
 
 import json
 import re
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, suppress
 
 from verifier.kernel.program.errors import MalformedError
 from verifier.kernel.program.jsondata import sound
@@ -58,6 +58,14 @@ class Tokens:
         column = at - (self.source.rfind("\n", 0, at) + 1) + 1
         return f"{self.filename}:{line}:{column}"
 
+    @contextmanager
+    def located(self, start: int) -> Generator[None]:
+        """An error within gets the place of a character, where it has none."""
+        try:
+            yield
+        except MalformedError as error:
+            raise error.at(self.place(start)) from None
+
     def fail(self, what: str, expected: str = "", hint: str = "") -> MalformedError:
         """An error at the current token."""
         return MalformedError(
@@ -91,6 +99,15 @@ class Tokens:
         if not self.accept(text):
             raise self.fail(what, f"{text!r}")
 
+    def listed(self, end: str, what: str) -> Iterator[None]:
+        """Once for each item that follows, up to `end`; commas stand between them."""
+        first = True
+        while not self.accept(end):
+            if not first:
+                self.expect(",", what)
+            first = False
+            yield
+
     def take(self, kind: str, what: str, expected: str) -> str:
         if self.kind != kind:
             raise self.fail(what, expected)
@@ -112,10 +129,15 @@ class Tokens:
         return int(text)
 
     def unquote(self, text: str, start: int) -> str:
-        try:
+        with self.located(start):
             return unquote(text)
-        except MalformedError as error:
-            raise error.at(self.place(start)) from None
+
+    def name(self, what: str) -> str:
+        """A word, or a string where it is none."""
+        if self.kind == "string":
+            start = self.start
+            return self.unquote(self.advance(), start)
+        return self.take("word", what, "a word or a string")
 
 
 def unquote(literal: str) -> str:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from verifier.kernel.program.errors import MalformedError
 from verifier.kernel.program.types import Mesh
-from verifier.text.assemble import mesh_of
+from verifier.text.parser import read_mesh
 from verifier.text.tokens import Tokens, word
 
 Ints = NDArray[np.int64]
@@ -167,27 +167,12 @@ def read_header(text: str, filename: str) -> tuple[str, Mesh]:
     tokens.expect("ranks", "rank programs start with `ranks COUNT of NAME mesh(...)`")
     count = tokens.integer("number of ranks")
     tokens.expect("of", "name of the program")
-    if tokens.kind == "string":
-        start = tokens.start
-        name = tokens.unquote(tokens.advance(), start)
-    else:
-        name = tokens.take("word", "name of the program", "a word or a string")
+    name = tokens.name("name of the program")
     tokens.expect("mesh", "the mesh of the ranks")
-    tokens.expect("(", "mesh dims")
-    dims: list[tuple[str, int]] = []
     start = tokens.start
-    while not tokens.accept(")"):
-        if dims:
-            tokens.expect(",", "mesh dims")
-        dim = tokens.take("word", "name of a mesh dim", "a word")
-        tokens.expect("=", f"size of mesh dim {dim}")
-        dims.append((dim, tokens.integer(f"size of mesh dim {dim}")))
+    mesh = read_mesh(tokens)
     if tokens.kind != "end":
         raise tokens.fail("text after the header", "nothing")
-    try:
-        mesh = mesh_of(dims)
-    except MalformedError as error:
-        raise error.at(tokens.place(start)) from None
     if mesh.size != count:
         raise MalformedError(
             "the mesh does not multiply out to the number of ranks",
