@@ -17,7 +17,6 @@ _PARTS = (
     ("pydantic", "pydantic", True, "events and replies"),
     ("libcst", "libcst", True, "patches"),
     ("jinja2", "jinja2", True, "reports, and questions to a model"),
-    ("networkx", "networkx", True, "orders of events, and chains of edits"),
     ("rich", "rich", True, "what a session shows"),
     ("prompt_toolkit", "prompt-toolkit", True, "what is typed in a session"),
     ("openai", "openai", True, "questions to a language model"),
