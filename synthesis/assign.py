@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from synthesis.lower import Choices
 from synthesis.roles import Module, Param, heads
+from verifier.kernel.contract import output_key
 from verifier.kernel.layout import Atom, Layout, bound, normal, whole
 from verifier.kernel.placements import split_leading
 from verifier.kernel.program.program import Input, Program
@@ -31,7 +32,17 @@ class Point:
         return Point(tuple((p, style if p == path else s) for p, s in self.styles), self.stream)
 
 
-STYLES = ("replicate", "vocab", "column", "fused_column", "row", "experts")
+STYLES = (
+    "replicate",
+    "vocab",
+    "column",
+    "fused_column",
+    "row",
+    "experts",
+    "channels",
+    "gathered",
+    "recurrent",
+)
 
 
 def options(module: Module, tp: int) -> list[str]:
@@ -50,7 +61,19 @@ def misfit(module: Module, style: str, tp: int) -> str | None:
             if sizes[name][dim] % (parts * tp):
                 return f"dim {dim} of {name}, {sizes[name][dim]}, does not divide by {parts * tp}"
         return None
-    if style == "experts" or module.use == "experts":
+    if style == "gathered" and module.use in ("linear", "embedding", "conv"):
+        wide = shape[_wide(module)]
+        return f"output width {wide} does not divide by {tp}" if wide % tp else None
+    if style == "channels" or module.use in ("channels", "conv"):
+        return _misfit_channels(module, style, tp)
+    if style == "recurrent" and module.use == "recurrent":
+        units = shape[0] // module.parts
+        return f"{units} hidden units do not divide by {tp}" if units % tp else None
+    if (
+        style in ("experts", "gathered", "recurrent")
+        or module.use == "recurrent"
+        or module.use == "experts"
+    ):
         return f"{style} is not for {module.kind or module.use}"
     if module.use == "other":
         what = "a norm" if module.is_norm else module.kind or "this module"
@@ -83,6 +106,25 @@ def misfit(module: Module, style: str, tp: int) -> str | None:
     return f"output width {wide} does not divide by {ways}" if wide % ways else None
 
 
+def _wide(module: Module) -> int:
+    """The dim of a weight that is split where the result is gathered."""
+    return 1 if module.use == "embedding" else module.out_dim
+
+
+def _misfit_channels(module: Module, style: str, tp: int) -> str | None:
+    """The same for what works on channels: those that come in are split, those that go out, or
+    both, as groups are."""
+    shape, grouped = module.weight.shape, module.use == "channels" or module.parts > 1
+    if module.use not in ("channels", "conv") or style not in ("column", "row", "channels"):
+        return f"{style} is not for {module.kind or module.use}"
+    if grouped != (style == "channels") or (grouped and module.out_dim):
+        how = "channel by channel (channels)" if grouped else "over all channels (column, row)"
+        return f"it works {how}, not {style}"
+    dim = 1 - module.out_dim if style == "row" else module.out_dim
+    count = module.parts if module.use == "conv" and grouped else shape[dim]
+    return f"{count} channels do not divide by {tp}" if count % tp else None
+
+
 def split(module: Module, param: Param, style: str, name: str, size: int) -> Layout:
     """Layout on tp of one parameter (of one layer) under a style."""
     layout = Layout.replicate(param.shape)
@@ -92,16 +134,18 @@ def split(module: Module, param: Param, style: str, name: str, size: int) -> Lay
         dim, parts = module.splits[param.path.rpartition(".")[2]]
         inner = param.shape[dim] // parts // size
         return layout.with_dim(dim, normal((Atom(parts), Atom(size, name), Atom(inner))))
-    is_weight = param is module.weight and len(param.shape) > 1
+    is_weight = param is module.weight and len(param.shape) > 1 and style != "recurrent"
     if style == "row":
         dim = (1 - module.out_dim) if is_weight else None
+    elif style == "gathered":
+        dim = _wide(module) if is_weight else 0
     elif style == "vocab":
         dim = 0 if param.shape[:1] == module.weight.shape[:1] else None
     else:
         dim = module.out_dim if is_weight else 0
     if dim is None:
         return layout
-    if style == "fused_column":
+    if style in ("fused_column", "recurrent"):
         inner = param.shape[dim] // module.parts // size
         return layout.with_dim(dim, normal((Atom(module.parts), Atom(size, name), Atom(inner))))
     chunk = split_leading(layout.dims[dim], size, name)
@@ -162,6 +206,9 @@ def choices(
     inputs: dict[str, Layout] = {}
     compute: dict[str, Layout] = {}
     grads: dict[str, Layout] = {}
+    state = {i.path or i.name: i.type.shape for i in program.inputs if i.role == "const"}
+    kept = [o for o in program.outputs if o.role == "output" and o.path in state]
+    grads |= {output_key(o): Layout.replicate(state[o.path]) for o in kept}
     batch = batch_extent(program)
     leaves = frozenset(module.path for module, _ in owners.values())
     for item in program.inputs:
@@ -181,6 +228,7 @@ def choices(
     gathered = frozenset[str]()
     if not loss_parallel:
         gathered = heads(list({m.path: m for m, _ in owners.values()}.values()))
+    gathered |= {path for path, style in point.styles if style in ("gathered", "recurrent")}
     return Choices(
         inputs,
         compute,

@@ -16,7 +16,17 @@ from synthesis.tactics import TACTICS
 
 Supported = Callable[[Module, str], bool]
 Kind = Literal["pin", "ban", "constrain"]
-STYLES = ("replicate", "column", "row", "fused_column", "vocab", "experts")
+STYLES = (
+    "replicate",
+    "column",
+    "row",
+    "fused_column",
+    "vocab",
+    "experts",
+    "channels",
+    "gathered",
+    "recurrent",
+)
 """Styles that the search chooses between; `sequence` and `kv_column` follow from them."""
 ALIASES = {
     "whole": "replicate",

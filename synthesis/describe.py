@@ -99,9 +99,12 @@ def _placement(module: Module, best: Candidate, name: str, mesh_dim: str) -> str
 REASONS = {
     "column": "outputs split; the input is whole, so nothing is sent on the way in",
     "fused_column": "outputs split within each fused part, so that every rank gets whole heads",
+    "gathered": "outputs split and gathered: nothing that reads them works on a piece",
     "row": "inputs arrive split by the column layers before it; one reduction on the way out",
     "vocab": "rows of the vocabulary split; each rank looks up its own, one reduction",
     "experts": "every rank has a piece of the hidden layer of every expert; one reduction after it",
+    "recurrent": "every rank has some hidden units; their state is gathered at each step",
+    "channels": "each channel, or group of them, is for itself, and every rank has some",
     "kv_column": "fewer key/value heads than ranks: each rank uses the head its queries need",
     "sequence": "works on each token alone, so it runs on a split activation",
 }
@@ -123,6 +126,11 @@ def _module(
             if split is None:
                 return None
             style, takes, gives = "sequence", split, split
+    elif module.use in ("conv", "channels"):
+        takes = "R" if style in ("column", "gathered") else "S(1)"
+        gives = "R" if style in ("row", "gathered") else "S(1)"
+    elif style == "gathered":
+        takes = "R" if module.use == "embedding" else stream
     elif style in ("column", "fused_column"):
         takes, gives = "R" if module.use == "embedding" else stream, "S(-1)"
         if whole_loss and module.path in heads(found.modules):
@@ -134,8 +142,24 @@ def _module(
     elif style == "experts":
         takes = gives = stream
     splits = tuple((name, *how) for name, how in module.splits.items() if style == "experts")
+    if module.use in ("conv", "channels") or module.kind == "EmbeddingBag":
+        splits = _split_params(module, style)
     reason = REASONS[style]
+    style = "column" if style == "gathered" else style
     return ModulePlan(module.path, module.kind, style, takes, gives, parts, reason, splits)
+
+
+def _split_params(module: Module, style: str) -> tuple[tuple[str, int, int], ...]:
+    """(parameter, dim that is split, 1) of a convolution, a bag, or what works on channels."""
+    rows: list[tuple[str, int, int]] = []
+    for param in module.params:
+        is_weight = param is module.weight and module.use != "channels"
+        if style == "row" and not is_weight:
+            continue
+        out_dim = 1 if module.use == "embedding" else module.out_dim
+        dim = 1 - out_dim if style == "row" else out_dim if is_weight else 0
+        rows.append((param.path.rpartition(".")[2], dim, 1))
+    return tuple(rows)
 
 
 def _beside_column(module: Module, best: Candidate) -> bool:

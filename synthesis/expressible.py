@@ -18,16 +18,25 @@ VIEWS = frozenset({"reshape", "permute", "cast"})
 
 
 def obstacle(
-    program: Program, modules: Sequence[Module], kinds: Mapping[str, str], tp: str, size: int
+    program: Program,
+    modules: Sequence[Module],
+    kinds: Mapping[str, str],
+    tp: str,
+    size: int,
+    gathered: frozenset[str] = frozenset(),
 ) -> str | None:
-    """The first collective over tp that no module style can stand for, in words, if any."""
+    """The first collective over tp that no module style can stand for, in words, if any.
+
+    Modules that are `gathered` have one behind their product.
+    """
     if not any(n.source.module for _, n in program.walk()):
         return None
     parents = {path.rpartition(".")[0] for path in kinds}
     leaves = {m.path for m in modules} | {path for path in kinds if path not in parents}
     few_heads = {m.path.rpartition(".")[0] for m in modules if 0 < m.heads < size}
-    whole = heads(list(modules))
+    whole = heads(list(modules)) | gathered
     plain = {m.path for m in modules if m.use == "other"}
+    few_heads |= {m.path for m in modules if m.use == "recurrent"}
     for holder, node in _forward(program):
         if not _moves(node, tp):
             continue
@@ -55,7 +64,9 @@ def _gathers_product(program: Program, node: Node) -> bool:
     made = producers.get(node.inputs[0])
     while made is not None and made.op in ("reshape", "permute", "add", "all_reduce"):
         made = producers.get(made.inputs[0])
-    return made is not None and made.op == "mm" and made.source.module == node.source.module
+    return (
+        made is not None and made.op in ("mm", "bmm") and made.source.module == node.source.module
+    )
 
 
 def _within(program: Program, node: Node) -> bool:
@@ -79,15 +90,18 @@ def unexpressed(
     known |= {m.head: "column" for m in modules if m.head and styles[m.path] == "vocab"}
     known |= {m.head: "replicate" for m in modules if m.head and styles[m.path] == "replicate"}
     norms = {m.path for m in modules if m.is_norm}
+    convs = {m.path for m in modules if m.use == "conv"}
     few = {m.path for m in modules if 0 < m.heads < size}
     for holder, node in _forward(lowered.program):
         path = node.source.module
         style = known.get(path)
         if style is None or path in norms or path in few:
             continue
-        if style == "replicate" and _moves(node, tp):
-            return f"{path} has no style, and needs {node.op} over {tp}  {node.source}"
-        if style not in ("column", "fused_column", "row") or node.op != "mm":
+        if _moves(node, tp) and (style in ("replicate", "channels") or path in convs):
+            word = "has no style" if style == "replicate" else f"is {style}"
+            if (style, node.op) not in (("row", "all_reduce"), ("gathered", "all_gather")):
+                return f"{path} {word}, and needs {node.op} over {tp}  {node.source}"
+        if style not in ("column", "fused_column", "row", "gathered") or node.op != "mm":
             continue
         moves = _before(holder.producers(), node, set(known) - norms - {path}, tp)
         why = _entry(holder, moves, style, stream, tp)
@@ -140,7 +154,7 @@ def _moves(node: Node, tp: str) -> bool:
 
 def _forward(program: Program) -> Iterator[tuple[Program, Node]]:
     """The nodes of the forward pass, with the program or the body that holds them."""
-    forward = forward_values(program)
+    forward = forward_values(program, state=False)
     for node in program.nodes:
         scope = node.outputs[0]
         if ("", scope) in forward:

@@ -3,9 +3,12 @@
 from verifier.kernel.program.program import Program
 
 
-def forward_values(program: Program) -> set[tuple[str, str]]:
-    """(scope, value) pairs; the scope is the first result of the enclosing scan, '' at the top."""
-    needed = {o.value for o in program.outputs if o.role in ("output", "loss")}
+def forward_values(program: Program, *, state: bool = True) -> set[tuple[str, str]]:
+    """(scope, value) pairs; the scope is the first result of the enclosing scan, '' at the top.
+    Without `state`, those that nothing but the next value of a buffer depends on are left out."""
+    held = set[str]() if state else {i.path or i.name for i in program.inputs if i.role == "const"}
+    made = [o for o in program.outputs if o.role in ("output", "loss")]
+    needed = {o.value for o in made if o.path not in held}
     out: set[tuple[str, str]] = set()
     for node in reversed(program.nodes):
         if not needed & set(node.outputs):

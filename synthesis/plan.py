@@ -8,7 +8,8 @@ from typing import Any, cast
 from verifier.kernel.program.types import Mesh
 
 STYLES = (
-    "column", "row", "fused_column", "vocab", "experts", "sequence", "replicate", "kv_column",
+    "column", "row", "fused_column", "vocab", "experts", "channels", "recurrent",
+    "sequence", "replicate", "kv_column",
 )  # fmt: skip
 FORMAT = 1
 
@@ -32,7 +33,7 @@ class ModulePlan:
     reason: str = ""
     """One sentence."""
     splits: tuple[tuple[str, int, int], ...] = ()
-    """`experts`: (parameter, dim that is split, equal parts stacked along it)."""
+    """`experts` and convolutions: (parameter, dim that is split, equal parts stacked along it)."""
 
 
 @dataclass(frozen=True, slots=True)

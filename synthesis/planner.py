@@ -101,4 +101,7 @@ def _base(module: Module) -> str:
     """The class whose styles apply: Linear and Embedding subclasses keep their shape of weight."""
     if module.use == "linear":
         return "Conv1D" if module.out_dim == 1 else "Linear"
-    return "Embedding" if module.use == "embedding" else module.kind
+    if module.use in ("conv", "channels"):
+        return "Conv"
+    bag = module.kind == "EmbeddingBag"
+    return "Embedding" if module.use == "embedding" and not bag else module.kind

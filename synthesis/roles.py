@@ -1,12 +1,17 @@
 """Modules by what their parameters do: which belong together, which dim of a weight is its output,
 which weights are several fused in one."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from synthesis.uses import uses
 from verifier.kernel.ops.control import scan_parts
 from verifier.kernel.program.program import Program
+
+GATES = {"LSTM": 4, "GRU": 3}
+"""Gates of a recurrent module, whose weights are stacked."""
+GATED = re.compile(r"(.*\.)?(weight|bias)_[ih]h_l\d+(_reverse)?$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,17 +33,19 @@ class Module:
     path: str
     kind: str
     use: str
-    """`linear`, `embedding`, `experts` or `other`."""
+    """`linear`, `conv`, `channels` (a number or two for each), `embedding`, `experts`, `recurrent`
+    or `other`."""
     out_dim: int = 0
-    """Linear: the dim of the weight that indexes outputs."""
+    """Linear, conv: the dim of the weight that indexes outputs."""
     parts: int = 1
-    """Linear: equal pieces that its output is cut into at once."""
+    """Linear: equal pieces that its output is cut into at once. Conv: its groups.
+    Recurrent: gates."""
     heads: int = 0
     """Linear: heads that its output (or each piece of it) is reshaped into, 0 where it is not.
     Embedding: heads for each of which it holds a bias, one a column."""
     follows: frozenset[str] = frozenset()
-    """Linear: the weights of those that all it reads comes from, with no norm and no residual in
-    between; none where there is more."""
+    """Linear, conv, channels: the weights of those that all it reads comes from, with no norm and
+    no residual in between; none where there is more."""
     params: list[Param] = field(default_factory=list[Param])
     order: int = 0
     head: str = ""
@@ -86,11 +93,18 @@ def modules(program: Program, kinds: Mapping[str, str] | None = None) -> list[Mo
                 else:
                     module.use, module.out_dim, module.parts = "linear", use.out_dim, use.parts
                     module.heads, module.follows = use.heads, use.follows
-            if use.kind == "expert":
+            elif use.kind == "conv" or (use.kind == "channels" and module.use == "other"):
+                module.use, module.out_dim = use.kind, use.out_dim
+                module.parts, module.follows = use.parts, use.follows
+            elif use.kind == "expert":
                 name = item.path.removeprefix(f"{path}.")
                 module.splits[name] = use.out_dim, use.parts
     for module in found.values():
         _settle_experts(module)
+        if module.kind in GATES and all(GATED.match(p.path) for p in module.params):
+            module.use, module.parts, module.heads = "recurrent", GATES[module.kind], 0
+        if module.use == "channels" and len({p.shape for p in module.params}) > 1:
+            module.use = "other"
     _adopt(found, biases)
     return sorted((m for m in found.values() if m.params), key=lambda m: m.order)
 

@@ -143,7 +143,8 @@ class Search:
         if not self.tp:
             return None
         program, size = lowered.program, self.mesh[self.tp]
-        why = obstacle(program, self.modules, self.kinds, self.tp, size)
+        gathered = frozenset(path for path, style in point.styles if style == "gathered")
+        why = obstacle(program, self.modules, self.kinds, self.tp, size, gathered)
         if why is not None or not any(n.source.module for _, n in program.walk()):
             return why
         return unexpressed(lowered, self.modules, dict(point.styles), point.stream, self.tp, size)

@@ -6,12 +6,13 @@ A point is scored by lowering it and pricing the result; what leaves here is sti
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 
 from synthesis.assign import PlanError, Point
 from synthesis.constraints import Rules, Supported, settle
 from synthesis.optimum.best import Bound, lower_bound, suggested
 from synthesis.optimum.space import Restriction
-from synthesis.roles import Module
+from synthesis.roles import Module, heads
 from synthesis.scoring import Asked, Candidate, Refusal, Search, as_captured, axes, prepare
 from synthesis.tactics import TACTICS
 from verifier.kernel.program.program import Program
@@ -169,6 +170,7 @@ def search(
     if not beam:
         raise PlanError("; ".join(f"{k}: {v}" for k, v in failed.items()))
     if tp:
+        beam += _gathered(state, rules, min(beam, key=lambda c: c.estimate.parameters))
         least = min(c.estimate.parameters for c in beam)
         beam = [c for c in beam if c.estimate.parameters <= least * ROOM]
     bound = None
@@ -238,6 +240,33 @@ def _starts(
     return [*((name, TACTICS[name](found, size)) for name in names), *(seeds if tp else ())]
 
 
+def _gathered(state: Search, rules: Rules, best: Candidate) -> list[Candidate]:
+    """Of a plan that splits less than half of what could be split, one that splits the largest of
+    what it leaves whole and gathers what these give, until half is split: of all parameters, and
+    of those besides embedding and output projection."""
+    sizes = {m.path: sum(prod(p.shape) for p in m.params) for m in state.modules}
+    vocabulary = heads(state.modules)
+    inner = {m.path for m in state.modules if m.use != "embedding"} - vocabulary
+    held, found = best, list[Candidate]()
+
+    def short() -> bool:
+        left = {path for path, style in held.point.styles if style == "replicate"}
+        both = (sizes.keys(), inner)
+        return any(
+            2 * sum(sizes[p] for p in left & some) > sum(sizes[p] for p in some) for some in both
+        )
+
+    whole = [path for path, style in best.point.styles if style == "replicate"]
+    for path in sorted(whole, key=lambda path: (path not in inner, -sizes[path])):
+        if best.point.stream != "R" or not short():
+            break
+        if "gathered" in rules.allowed[path]:
+            result = state.score(held.point.with_style(path, "gathered"), "gathered", held.tactic)
+            if isinstance(result, Candidate):
+                held, found = result, [result]
+    return found
+
+
 def _grown(
     state: Search, rules: Rules, movable: list[Module], beam: list[Candidate], most: float
 ) -> list[Candidate]:
@@ -246,7 +275,7 @@ def _grown(
     for candidate in beam:
         for module in movable:
             for style in rules.allowed[module.path]:
-                if style == candidate.point.style(module.path):
+                if style in (candidate.point.style(module.path), "gathered"):
                     continue
                 point = candidate.point.with_style(module.path, style)
                 if point in state.seen:

@@ -50,6 +50,8 @@ class _Scope:
                 self.readers.setdefault(v, []).append(node)
         self.origin = {v: (p, tuple(range(len(self.shape(v))))) for v, p in params.items()}
         """For each value that is a parameter, which one, and its dims in this order."""
+        self.kernels: dict[str, int] = {}
+        """Groups of the convolution that each of these weights is the kernel of."""
 
     def shape(self, value: str) -> tuple[int, ...]:
         return self.program.types[value].shape
@@ -77,8 +79,11 @@ class _Scope:
         if node.op == "permute" and first in origin:
             name, dims = origin[first]
             origin[node.outputs[0]] = (name, tuple(dims[d] for d in node.numbers("dims")))
-        elif (node.op == "cast" or self._deep(node)) and first in origin:
+        elif (node.op == "cast" or self._deep(node) or self._place(node)) and first in origin:
             origin[node.outputs[0]] = origin[first]
+        elif first in origin and (dims := self._kernel(node)) is not None:
+            name, _ = origin[node.outputs[0]] = (origin[first][0], dims)
+            self.kernels[name] = self.shape(node.outputs[0])[0] if len(dims) == 3 else 1
         elif use := self._use(node, found):
             found.uses.setdefault(use[0], []).append(use[1])
 
@@ -89,6 +94,13 @@ class _Scope:
         if not held:
             return None
         name, dims = held[0]
+        if node.op in ("mm", "bmm") and node.inputs[1] in origin and name in self.kernels:
+            if name in found.uses:
+                return None
+            sources = self._follows(node.inputs[0], channels=True)
+            return name, Use("conv", dims[-1], self.kernels[name], at, follows=sources)
+        if node.op == "reshape" and (narrow := self._per_channel(node)) is not None:
+            return name, Use("channels", 0, 1, at, follows=narrow)
         if node.op == "bmm":
             side = 1 + (node.inputs[0] not in origin)
             return name, Use("expert", dims[side], self._stacked_parts(node), at)
@@ -100,7 +112,7 @@ class _Scope:
             if any(u.kind == "linear" for u in found.uses.get(name, ())):
                 return None
             parts, heads = self._fused(node) or (self._pieces(node), self._heads(node))
-            follows = self._follows(node)
+            follows = self._follows(node.inputs[0])
             return name, Use("linear", dims[1], parts, at, heads, node.source.module, follows)
         weight = self._product_before(node)
         if weight is not None and len(self.shape(node.inputs[0])) > 1:
@@ -223,16 +235,42 @@ class _Scope:
             value = onward[0]
         return 0
 
-    def _follows(self, node: Node) -> frozenset[str]:
-        """The weights of the products that the activation of a product depends on, where it
-        depends on nothing else but biases that each head looks up.
+    def _place(self, node: Node) -> bool:
+        """Whether a node takes one place of the kernel of a convolution."""
+        return node.op == "slice" and len(self.shape(node.inputs[0])) > 2 and node.number("dim") > 1
+
+    def _kernel(self, node: Node) -> tuple[int, ...] | None:
+        """The dims of a weight [out, in / groups, *kernel] as [groups, out / groups, in / groups]
+        or, where patches tile the input, as [out, in * kernel]; 2 stands for the groups."""
+        whole, shape = self.shape(node.inputs[0]), self.shape(node.outputs[0])
+        if node.op != "reshape" or len(whole) < 3:
+            return None
+        if shape == (whole[0], math.prod(whole[1:])):
+            return 0, 1
+        grouped = len(shape) == 3 and shape[2] == whole[1] and math.prod(whole[2:]) == 1
+        return (2, 0, 1) if grouped and shape[0] * shape[1] == whole[0] else None
+
+    def _per_channel(self, node: Node) -> frozenset[str] | None:
+        """Of a vector with an entry for each channel, the products that what it meets comes from;
+        None where it is no such."""
+        (width,), shape = self.shape(node.inputs[0]) or (0,), self.shape(node.outputs[0])
+        if math.prod(shape) != width or len(shape) < 2:
+            return None
+        readers = self.read(node.outputs[0])
+        met = [v for v in readers[0].inputs if v != node.outputs[0]] if readers else []
+        return self._follows(met[0], channels=True) if met else frozenset()
+
+    def _follows(self, value: str, *, channels: bool = False) -> frozenset[str]:
+        """The weights of the products that an activation depends on, where it depends on nothing
+        else but biases that each head looks up, and numbers for each channel.
 
         A norm's own parameter on the way, a carry or an input of the program ends the walk: none.
+        So do joined `channels`.
         """
         origin = self.origin
         weights = {p for p, dims in origin.values() if len(dims) > 1}
-        width = self.shape(node.inputs[0])[-1]
-        todo, seen, found = [node.inputs[0]], set[str](), set[str]()
+        width = self.shape(value)[-1]
+        todo, seen, found = [value], set[str](), set[str]()
         while todo:
             value = todo.pop()
             if value in seen:
@@ -246,9 +284,15 @@ class _Scope:
                 continue
             if made.op == "take" and made.inputs[0] in origin and self._bias_heads(made):
                 continue
-            if made.op in ("scan", "take"):
+            if made.op == "reshape" and made.inputs[0] in origin:
+                continue
+            if made.op == "take" and self._constant(made.inputs[1]):
+                todo.append(made.inputs[0])
+                continue
+            joined = channels and made.op == "concat" and made.number("dim") == 1
+            if joined or made.op in ("scan", "take"):
                 return frozenset()
-            if made.op == "mm" and made.inputs[1] in origin:
+            if made.op in ("mm", "bmm") and made.inputs[1] in origin:
                 found.add(origin[made.inputs[1]][0])
                 continue
             vectors = [v for v in made.inputs if v in origin and origin[v][0] not in weights]
@@ -257,6 +301,11 @@ class _Scope:
                 return frozenset()
             todo += [v for v in made.inputs if v not in vectors]
         return frozenset(found)
+
+    def _constant(self, value: str) -> bool:
+        """Whether a value is a table of the program."""
+        item = next((i for i in self.program.inputs if i.name == value), None)
+        return item is not None and item.role == "const"
 
     def _product_before(self, node: Node) -> str | None:
         """The weight of the product that an `add` comes right after."""

@@ -16,6 +16,9 @@ STYLES: dict[str, str] = {
     "row": "the input dim of the weight is split; the result is a pending sum",
     "fused_column": "as column, part by part, for several weights fused in one",
     "vocab": "the rows of an embedding are split; the result is a pending sum",
+    "channels": "each channel is for itself, and every rank has some",
+    "gathered": "as column; the result is gathered, whole on every rank",
+    "recurrent": "the hidden units of an LSTM or GRU are split; the state is gathered at each step",
     "experts": "the hidden layer of every expert is split; the result is a pending sum",
 }
 STREAMS: dict[str, str] = {

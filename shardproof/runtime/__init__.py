@@ -10,6 +10,7 @@ from typing import Any
 from shardproof.runtime.source import digest
 
 PLACEMENT = (
+    "ChannelParallel",
     "Conv1DColwiseParallel",
     "Conv1DRowwiseParallel",
     "ExpertsParallel",
@@ -17,6 +18,7 @@ PLACEMENT = (
     "FusedConv1DColwiseParallel",
     "KVHeadParallel",
     "OwnOutput",
+    "RecurrentParallel",
     "Replicated",
     "causal_lm_loss",
     "dp_shard",

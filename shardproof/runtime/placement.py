@@ -42,19 +42,6 @@ def checked_mesh(model, mesh, sizes):
     return mesh
 
 
-class Replicated(ParallelStyle):
-    """The whole module on every rank, its parameters DTensors like all the others."""
-
-    def _apply(self, module, device_mesh):
-        def to_dtensor(module, inputs, mesh):
-            return DTensor.from_local(inputs[0], mesh, [Replicate()], run_check=False)
-
-        def to_local(module, output, mesh):
-            return output.to_local()
-
-        return distribute_module(module, device_mesh, None, to_dtensor, to_local)
-
-
 class Conv1DColwiseParallel(ColwiseParallel):
     """ColwiseParallel for transformers' Conv1D, whose weight is [in, out]."""
 
@@ -195,6 +182,142 @@ class ExpertsParallel(ParallelStyle):
             out = functional_call(inner, local, tuple(map(whole, args)))
             out = DTensor.from_local(out, device_mesh, [Partial()], run_check=False)
             return out.redistribute(placements=[Replicate()]).to_local()
+
+        module.forward = forward
+        return module
+
+
+class ChannelParallel(ParallelStyle):
+    """A convolution, a bag, or what works on each channel, on the channels of its rank.
+
+    `splits` maps a parameter to the dim that is split. Buffers stay whole: each rank works on its
+    piece of them, and what it writes there is gathered.
+    """
+
+    def __init__(self, splits, input_layouts=None, output_layouts=None):
+        self.splits = splits
+        self.input_layouts = input_layouts or Replicate()
+        self.output_layouts = output_layouts or Replicate()
+
+    def _apply(self, module, device_mesh):
+        size, rank, splits = device_mesh.size(), device_mesh.get_local_rank(), self.splits
+        for name, param in list(module.named_parameters(recurse=False)):
+            split = Shard(splits[name]) if name in splits else Replicate()
+            placed = nn.Parameter(distribute_tensor(param, device_mesh, [split]))
+            module.register_parameter(name, placed)
+        inner = copy.copy(module)
+        takes, gives = self.input_layouts, self.output_layouts
+        for name in ("groups", "num_groups", "num_features"):
+            if takes != Replicate() and getattr(module, name, 1) > 1:
+                setattr(inner, name, getattr(module, name) // size)
+        row = takes != Replicate() and gives == Replicate()
+        buffers = module.named_buffers(recurse=False) if splits and not row else ()
+        state = {name: buffer for name, buffer in buffers if buffer.ndim}
+
+        def forward(x, *args):
+            if splits and takes == Replicate() and x.is_floating_point():
+                x = whole_input(x, device_mesh, Replicate())
+            pieces = {name: buffer.chunk(size)[rank].clone() for name, buffer in state.items()}
+            local = {n: p.to_local() for n, p in module.named_parameters(recurse=False)}
+            bias = local.get("bias")
+            if row and bias is not None:
+                local["bias"] = None
+            out = functional_call(inner, local | pieces, (x, *args))
+            if module.training:
+                for name, buffer in state.items():
+                    buffer.copy_(funcol.all_gather_tensor(pieces[name], 0, device_mesh))
+            if not splits or gives != Replicate():
+                return out
+            place = Partial() if row else Shard(1)
+            out = DTensor.from_local(out, device_mesh, [place], run_check=False)
+            out = out.redistribute(placements=[Replicate()]).to_local()
+            return out + bias.view(-1, *[1] * (out.ndim - 2)) if row and bias is not None else out
+
+        module.forward = forward
+        return module
+
+
+class Replicated(ChannelParallel):
+    """The whole module on every rank, its parameters DTensors like all the others."""
+
+    def __init__(self):
+        super().__init__({})
+
+
+def gathered(x, mesh):
+    """What the ranks have side by side along the last dim, for code that all of them run alike."""
+    x = DTensor.from_local(x, mesh, [Shard(-1)], run_check=False)
+    return x.redistribute(placements=[Replicate()]).to_local()
+
+
+def share_of(x, mesh):
+    """The piece of this rank, along the last dim, of what all ranks have."""
+    x = DTensor.from_local(x, mesh, [Replicate()], run_check=False)
+    return x.redistribute(placements=[Shard(x.ndim - 1)]).to_local()
+
+
+def lstm_step(given, hidden, h, c):
+    """h and c [batch, units] after a step; `given` and `hidden` [batch, 4 units] of the gates."""
+    i, f, g, o = (given + hidden).chunk(4, -1)
+    c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+    return o.sigmoid() * c.tanh(), c
+
+
+def gru_step(given, hidden, h, c):
+    """h [batch, units] after a step; `given` and `hidden` [batch, 3 units] of the gates."""
+    (r, z, n), (hr, hz, hn) = given.chunk(3, -1), hidden.chunk(3, -1)
+    n = (n + hn * (r + hr).sigmoid()).tanh()
+    return (h - n) * (z + hz).sigmoid() + n, c
+
+
+class RecurrentParallel(ParallelStyle):
+    """nn.LSTM or nn.GRU of whose hidden units each rank has a share, and so of every gate.
+
+    The hidden state is gathered at each step.
+    """
+
+    def _apply(self, module, device_mesh):
+        lstm = isinstance(module, nn.LSTM)
+        split = _StridedShard(0, split_factor=4 if lstm else 3)
+        for name, param in list(module.named_parameters()):
+            setattr(module, name, nn.Parameter(distribute_tensor(param, device_mesh, [split])))
+
+        def run(x, end, h, c):
+            names = [f"{name}{end}" for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
+            held = [getattr(module, name, None) for name in names]
+            wi, wh, bi, bh = [None if p is None else p.to_local() for p in held]
+            given = F.linear(whole_input(x, device_mesh, Replicate()), wi, bi).unbind(0)
+            before = whole_input(h, device_mesh, Replicate())
+            h, c = share_of(h, device_mesh), share_of(c, device_mesh)
+            found = {}
+            steps = range(len(given))
+            for at in reversed(steps) if end.endswith("reverse") else steps:
+                step = lstm_step if lstm else gru_step
+                h, c = step(given[at], F.linear(before, wh, bh), h, c)
+                before = whole_input(h, device_mesh, Shard(h.ndim - 1))
+                found[at] = h
+            out = torch.stack([found[at] for at in steps])
+            return gathered(out, device_mesh), gathered(h, device_mesh), gathered(c, device_mesh)
+
+        def forward(x, state=None):
+            x = x.transpose(0, 1) if module.batch_first else x
+            ends = ("", "_reverse") if module.bidirectional else ("",)
+            shape = module.num_layers * len(ends), x.size(1), module.hidden_size
+            state = x.new_zeros(shape) if state is None else state
+            hs, cs = state if isinstance(state, tuple) else (state, torch.zeros_like(state))
+            last = []
+            for layer in range(module.num_layers):
+                outs = []
+                for end in ends:
+                    k = len(last)
+                    out, *kept = run(x, f"_l{layer}{end}", hs[k], cs[k])
+                    outs.append(out)
+                    last.append(kept)
+                x = torch.cat(outs, -1) if len(outs) > 1 else outs[0]
+                if layer < module.num_layers - 1:
+                    x = F.dropout(x, module.dropout, module.training)
+            h, c = (torch.stack(kept) for kept in zip(*last, strict=True))
+            return x.transpose(0, 1) if module.batch_first else x, (h, c) if lstm else h
 
         module.forward = forward
         return module

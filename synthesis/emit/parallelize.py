@@ -47,7 +47,7 @@ def _normal(m: ModulePlan, facts: ModelFacts) -> ModulePlan:
         raise EmitError(f"{m.path}: the model has no such module")
     last_in = len(fact.activation.shape) - 1 if fact.activation else 2
     last_out = len(fact.output_shape) - 1 if fact.output_shape else last_in
-    whole = m.style in ("sequence", "replicate")
+    whole = m.style in ("sequence", "replicate") or bool(m.splits)
     source = "S(-1)" if m.input == f"S({last_in})" and not whole else m.input
     result = "S(-1)" if m.output == f"S({last_out})" and not whole else m.output
     return replace(m, input=source, output=result)

@@ -89,6 +89,16 @@ def _experts(m: ModulePlan) -> Style:
     return Style("ExpertsParallel", ("{" + splits + "}",))
 
 
+def _channels(m: ModulePlan) -> Style:
+    splits = ", ".join(f'"{name}": {dim}' for name, dim, _ in m.splits)
+    given = [
+        f"{what}_layouts={placement(at)}"
+        for what, at in (("input", m.input), ("output", m.output))
+        if at != "R"
+    ]
+    return Style("ChannelParallel", ("{" + splits + "}", *given))
+
+
 def _sequence(m: ModulePlan) -> Style:
     """`output="DTensor"`: the sharded output keeps its whole shape for the code that follows."""
     if m.output == "DTensor":
@@ -122,6 +132,15 @@ _TABLE: dict[tuple[str, str], Callable[[ModulePlan], Style]] = {
     ("fused_column", "Conv1D"): _fused("FusedConv1DColwiseParallel"),
     ("kv_column", "Linear"): _kv,
     ("experts", "*"): _experts,
+    ("column", "Conv"): _channels,
+    ("row", "Conv"): _channels,
+    ("channels", "Conv"): _channels,
+    ("gathered", "Conv"): _channels,
+    ("recurrent", "LSTM"): lambda _: Style("RecurrentParallel", ()),
+    ("recurrent", "GRU"): lambda _: Style("RecurrentParallel", ()),
+    ("gathered", "Linear"): _LINEAR_COLUMN,
+    ("gathered", "Embedding"): _LINEAR_COLUMN,
+    ("gathered", "EmbeddingBag"): _channels,
     ("sequence", "*"): _sequence,
     ("replicate", "*"): _replicated,
 }
@@ -142,6 +161,7 @@ def style_of(m: ModulePlan, base: str) -> Style:
     Raises:
         EmitError: no style covers it.
     """
+    base = "Conv" if m.splits and m.style != "experts" else base
     build = _TABLE.get((m.style, base)) or _TABLE.get((m.style, "*"))
     if build is None:
         known = ", ".join(sorted({b for s, b in _TABLE if s == m.style}))
@@ -151,10 +171,14 @@ def style_of(m: ModulePlan, base: str) -> Style:
 
 def split_of(m: ModulePlan, base: str, name: str) -> str:
     """How the style splits the module's parameter `name`: a placement, or `R`."""
+    if m.splits and m.style != "experts":
+        return next((f"S({dim})" for param, dim, _ in m.splits if param == name), "R")
     if m.style in ("sequence", "replicate", "kv_column", "experts") or (
         m.style == "row" and name == "bias"
     ):
         return "R"
+    if m.style == "recurrent":
+        return f"S(fused {m.parts})"
     if m.style == "fused_column":
         return "R" if name == "bias" else f"S(fused {m.parts})"
     rows_first = m.style in ("column", "vocab") if base == "Linear" else m.style != "column"
@@ -165,4 +189,4 @@ def split_of(m: ModulePlan, base: str, name: str) -> str:
 
 def is_column(m: ModulePlan) -> bool:
     """It takes a whole activation and each rank gives a share of the gradient of it."""
-    return m.style in ("column", "fused_column", "kv_column")
+    return m.style in ("column", "fused_column", "kv_column") and not m.splits

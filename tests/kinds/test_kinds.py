@@ -20,13 +20,14 @@ PROVED = (
     ("recommender.py:DLRM", "dp=2"),
     ("recommender.py:DLRM", "tp=2"),
     ("resnet.py:ResNet", "dp=2"),
+    ("resnet.py:ResNet", "tp=2"),
     ("tagger.py:Tagger", "dp=2"),
     ("unet.py:UNet", "dp=2"),
+    ("unet.py:UNet", "tp=2"),
 )
 LEFT = (
     ("running.py:EMA", "dp=2", 1, "waits for a sum over dp", "running.py"),
     ("graph.py:Gcn", "dp=2", 1, "refuted", "graph.py"),
-    ("unet.py:UNet", "tp=2", 2, "no module of the model can be split over tp=2", "--mesh"),
 )
 
 

@@ -112,7 +112,10 @@ def test_memory_is_kept_or_the_least_is_told(plain: Synthesis) -> None:
         ([("pin", "layers.*.norm1=column")], "a norm has no product.*expected replicate"),
         ([("pin", "layers.0.norm1=row")], r"planned as one; expected layers\.\*\.norm1"),
         ([("pin", "layers.*.mlp.dwn=row")], r"no such module.*layers\.\*\.mlp\.down"),
-        ([("pin", "*.up=fused_column")], "nothing is fused.*expected replicate, column, row"),
+        (
+            [("pin", "*.up=fused_column")],
+            "nothing is fused.*expected replicate, column, row, gath",
+        ),
         ([("pin", "head=row"), ("pin", "he*=column")], "pinned twice"),
         ([("pin", "head=row"), ("ban", "head=row")], "no style is left for head"),
         ([("ban", name) for name in TACTICS], "no tactic is left"),

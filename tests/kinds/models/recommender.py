@@ -16,13 +16,25 @@ class DLRM(nn.Module):
         )
         self.top = nn.Sequential(nn.Linear(d + n * (n - 1) // 2, 16), nn.ReLU(), nn.Linear(16, 1))
 
+    def looked_up(self, i, ids):
+        return self.bags[i](ids)
+
     def forward(self, dense, ids, click):
         x = self.bottom(dense)
-        rows = [x] + [bag(ids[:, i]) for i, bag in enumerate(self.bags)]
+        rows = [x] + [self.looked_up(i, ids[:, i]) for i in range(len(self.bags))]
         t = torch.stack(rows, 1)
         z = torch.bmm(t, t.transpose(1, 2))[:, self.li, self.lj]
         p = self.top(torch.cat([x, z], 1)).squeeze(1)
         return nn.functional.binary_cross_entropy_with_logits(p, click)
+
+
+class Summed(DLRM):
+    def __init__(self, tables=3, rows=32, d=8, dense=4):
+        super().__init__(tables, rows, d, dense)
+        self.bags = nn.ModuleList(nn.Embedding(rows, d) for _ in range(tables))
+
+    def looked_up(self, i, ids):
+        return self.bags[i](ids).sum(1)
 
 
 def example_inputs():

@@ -1,0 +1,143 @@
+"""Convolutions and what works on their channels: which are split, and how."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+
+from synthesis.assign import PlanError, misfit, options, split
+from synthesis.autodiff import grad
+from synthesis.constraints import NO_WISHES
+from synthesis.roles import Module, modules
+from synthesis.scoring import Asked
+from synthesis.search import Found, search
+from synthesis.tactics import TACTICS
+from tests.synthesis import decoder
+from verifier.kernel.inline import inline
+from verifier.kernel.live import live
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.types import Mesh
+
+
+def convolved(b: Builder, x: str, name: str, out: int, groups: int = 1) -> str:
+    """x: [4, C, 9] -> [4, out, 8] by a kernel of two places, as torch's Conv1d is captured."""
+    channels = b.types[x].shape[1]
+    w = b.param(f"{name}.weight", decoder.f64(out, channels // groups, 2))
+    with b.at(decoder.place(name)):
+        return _places(b, x, w, groups)
+
+
+def _places(b: Builder, x: str, w: str, groups: int) -> str:
+    (out, *_), (_, channels, n) = b.types[w].shape, b.types[x].shape
+    terms: list[str] = []
+    for at in range(2):
+        k = b.add("slice", w, dim=2, start=at, stop=at + 1, step=1)
+        k = b.add("reshape", k, shape=(groups, out // groups, channels // groups))
+        k = b.add("permute", k, dims=(0, 2, 1))
+        seen = b.add("slice", x, dim=2, start=at, stop=at + n - 1, step=1)
+        seen = b.add("reshape", seen, shape=(4, groups, channels // groups, n - 1))
+        seen = b.add("permute", seen, dims=(1, 0, 3, 2))
+        rows = b.add("reshape", seen, shape=(groups, 4 * (n - 1), channels // groups))
+        made = b.add("reshape", b.add("bmm", rows, k), shape=(groups, 4, n - 1, out // groups))
+        made = b.add("permute", made, dims=(1, 0, 3, 2))
+        terms.append(b.add("reshape", made, shape=(4, out, n - 1)))
+    return b.add("add", *terms)
+
+
+def scaled(b: Builder, x: str, name: str) -> str:
+    channels = b.types[x].shape[1]
+    w = b.param(f"{name}.weight", decoder.f64(channels))
+    with b.at(decoder.place(name)):
+        x = b.add("mul", x, b.add("reshape", w, shape=(1, channels, 1)))
+    with b.at(decoder.place("")):
+        return b.add("relu", x)
+
+
+def styles(b: Builder, value: str) -> tuple[dict[str, Module], dict[str, str]]:
+    b.output(value, "output", "out")
+    found = modules(b.build())
+    return {m.path: m for m in found}, dict(TACTICS["column_row"](found, 2).styles)
+
+
+def test_a_pair_of_convolutions_is_split_with_the_norm_between() -> None:
+    b = Builder("pair")
+    x = scaled(b, convolved(b, b.input("x", decoder.f64(4, 6, 9)), "a", 8), "n")
+    found, chosen = styles(b, convolved(b, x, "c", 6))
+    assert chosen == {"a": "column", "n": "channels", "c": "row"}
+    assert found["c"].follows == {"a.weight"}
+    layouts = [split(m, m.weight, chosen[m.path], "tp", 2) for m in found.values()]
+    assert [layout.placement("tp") for layout in layouts] == ["Shard(0)", "Shard(0)", "Shard(1)"]
+
+
+def test_a_depthwise_convolution_between_keeps_the_split() -> None:
+    b = Builder("depthwise")
+    x = convolved(b, b.input("x", decoder.f64(4, 6, 9)), "a", 8)
+    x = convolved(b, scaled(b, x, "n"), "d", 8, groups=8)
+    found, chosen = styles(b, convolved(b, x, "c", 6))
+    assert chosen == {"a": "column", "n": "channels", "d": "channels", "c": "row"}
+    assert found["d"].parts == 8
+    assert misfit(found["d"], "column", 2) == "it works channel by channel (channels), not column"
+    assert misfit(found["d"], "channels", 3) == "8 channels do not divide by 3"
+
+
+def test_channels_that_are_read_along_two_ways_stay_whole() -> None:
+    b = Builder("residual")
+    x = convolved(b, b.input("x", decoder.f64(4, 6, 9)), "stem", 6)
+    short = b.add("slice", x, dim=2, start=0, stop=7, step=1)
+    x = b.add("add", short, convolved(b, x, "a", 6))
+    _, chosen = styles(b, convolved(b, x, "c", 6))
+    assert set(chosen.values()) == {"replicate"}
+
+
+def test_joined_channels_are_no_pair() -> None:
+    b = Builder("joined")
+    x = b.input("x", decoder.f64(4, 6, 9))
+    both = b.add("concat", convolved(b, x, "a", 6), convolved(b, x, "b", 6), dim=1)
+    found, chosen = styles(b, convolved(b, both, "c", 6))
+    assert set(chosen.values()) == {"replicate"}
+    assert options(found["c"], 2) == ["replicate", "column", "row", "gathered"]
+
+
+def planned(*pins: tuple[str, str]) -> tuple[Found, float]:
+    """The plan of two convolutions with a norm between, and how far ranks are from one device."""
+    b = Builder("pair")
+    x = scaled(b, convolved(b, b.input("x", decoder.f64(4, 6, 9)), "a", 8), "n")
+    x = convolved(b, x, "c", 6)
+    with b.at(decoder.place("")):
+        total = b.add("sum", b.add("mul", x, x), dims=(0, 1, 2), keepdim=False)
+        b.output(b.add("mul_scalar", total, value=Fraction(1, 4)), "loss", "loss")
+    program = live(inline(grad(b.build())))
+    kinds = {"": "Net", "a": "Conv1d", "n": "Norm", "c": "Conv1d"}
+    wishes = NO_WISHES
+    for path, style in pins:
+        wishes = wishes.with_wish("pin", f"{path}={style}")
+    mesh = Mesh.of(tp=2)
+    found = search(Asked(program, mesh, decoder.CLUSTER, kinds, wishes=wishes))
+    return found, decoder.largest_difference(found.program, found.best.lowered, mesh)
+
+
+def test_a_pair_computes_what_one_device_does() -> None:
+    found, far = planned()
+    assert dict(found.best.point.styles) == {"a": "column", "n": "channels", "c": "row"}
+    assert far < 1e-10
+
+
+def test_the_result_of_a_gathered_convolution_is_whole() -> None:
+    found, far = planned(("a", "gathered"), ("n", "replicate"))
+    assert found.best.point.style("a") == "gathered"
+    forward = [n for n in found.best.lowered.program.nodes if n.op == "all_gather"]
+    assert forward[0].source.module == "a"
+    assert far < 1e-10
+
+
+@pytest.mark.parametrize("style", ["column", "row"])
+def test_a_whole_norm_does_not_take_split_channels(style: str) -> None:
+    with pytest.raises(PlanError, match=r"needs (shard_slice|all_gather) over tp inside toy"):
+        planned(("a", style), ("n", "replicate"))
+
+
+def test_a_plan_that_splits_too_little_splits_and_gathers_more() -> None:
+    found, far = planned(("n", "replicate"))
+    assert found.best.point.style("a") == "gathered"
+    assert far < 1e-10
