@@ -5,6 +5,8 @@ from collections.abc import Callable, Sequence
 from synthesis.assign import Point, options
 from synthesis.roles import Module
 
+TAKE = ("row", "channels")
+"""Styles that take split channels."""
 Tactic = Callable[[Sequence[Module], int], Point]
 TACTICS: dict[str, Tactic] = {}
 
@@ -65,7 +67,7 @@ def _in_pairs(modules: Sequence[Module], styles: list[tuple[str, str]]) -> list[
         elif m.use == "conv" and name not in taken:
             by_path[m.path] = "replicate"
     convs = {m.weight.name for m in modules if m.use == "conv" and by_path[m.path] == "replicate"}
-    whole = {m.path for m in modules if m.use in ("conv", "channels") and m.follows & convs}
+    whole = {m.path for m in modules if m.follows & convs and by_path[m.path] in TAKE}
     return [(path, "replicate" if path in whole else style) for path, style in by_path.items()]
 
 

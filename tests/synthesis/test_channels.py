@@ -90,6 +90,16 @@ def test_channels_that_are_read_along_two_ways_stay_whole() -> None:
     assert set(chosen.values()) == {"replicate"}
 
 
+def test_a_block_behind_a_whole_convolution_is_a_pair() -> None:
+    b = Builder("block")
+    stem = convolved(b, b.input("x", decoder.f64(4, 6, 9)), "stem", 6)
+    x = convolved(b, scaled(b, convolved(b, stem, "a", 8), "n"), "c", 6)
+    short = b.add("slice", stem, dim=2, start=0, stop=6, step=1)
+    _, chosen = styles(b, convolved(b, b.add("add", short, x), "d", 6))
+    assert {name for name, style in chosen.items() if style == "replicate"} == {"stem", "d"}
+    assert (chosen["a"], chosen["n"], chosen["c"]) == ("column", "channels", "row")
+
+
 def test_joined_channels_are_no_pair() -> None:
     b = Builder("joined")
     x = b.input("x", decoder.f64(4, 6, 9))
