@@ -18,6 +18,10 @@ from verifier.kernel.live import live
 from verifier.kernel.program.program import Program
 
 
+LOOKS_UP = ("", "Embedding", "EmbeddingBag")
+"""Classes that look up what they are given, though capture sees them work the rows out."""
+
+
 @dataclass(frozen=True)
 class Synthesis:
     """A plan with the programs it stands for. Nothing is proved yet."""
@@ -68,7 +72,7 @@ def synthesize(
 
 def can_emit(module: Module, style: str) -> bool:
     """Whether the emitter has the style for a module of its class."""
-    if module.own_index and module.kind not in ("", "Embedding") and style != "replicate":
+    if module.own_index and module.kind not in LOOKS_UP and style != "replicate":
         return False
     return not module.kind or supported(_base(module), style)
 
