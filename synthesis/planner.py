@@ -17,7 +17,6 @@ from verifier.kernel.inline import inline
 from verifier.kernel.live import live
 from verifier.kernel.program.program import Program
 
-
 LOOKS_UP = ("", "Embedding", "EmbeddingBag")
 """Classes that look up what they are given, though capture sees them work the rows out."""
 
