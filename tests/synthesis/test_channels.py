@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -18,6 +19,9 @@ from verifier.kernel.inline import inline
 from verifier.kernel.live import live
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.types import Mesh
+from verifier.problem import Problem
+from verifier.verdict import Counterexample, Proof
+from verifier.verification import verify
 
 
 def convolved(b: Builder, x: str, name: str, out: int, groups: int = 1) -> str:
@@ -151,3 +155,23 @@ def test_a_plan_that_splits_too_little_splits_and_gathers_more() -> None:
     found, far = planned(("n", "replicate"))
     assert found.best.point.style("a") == "gathered"
     assert far < 1e-10
+
+
+def test_a_pair_is_proved_and_without_its_reduction_refuted() -> None:
+    found, _ = planned()
+    lowered = found.best.lowered
+    assert isinstance(verify(Problem(found.program, lowered.program, lowered.contract)), Proof)
+    nodes = lowered.program.nodes
+    last = next(n for n in nodes if n.op == "all_reduce" and n.source.module == "c")
+    wrong = replace(
+        lowered.program,
+        nodes=tuple(
+            replace(
+                n, inputs=tuple(last.inputs[0] if v == last.outputs[0] else v for v in n.inputs)
+            )
+            for n in nodes
+            if n is not last
+        ),
+    )
+    verdict = verify(Problem(found.program, wrong, lowered.contract))
+    assert isinstance(verdict, Counterexample)
