@@ -302,11 +302,12 @@ class RecurrentParallel(ParallelStyle):
         def forward(x, state=None):
             x = x.transpose(0, 1) if module.batch_first else x
             ends = ("", "_reverse") if module.bidirectional else ("",)
-            shape = module.num_layers * len(ends), x.size(1), module.hidden_size
+            layers = int(module.num_layers)
+            shape = layers * len(ends), x.size(1), module.hidden_size
             state = x.new_zeros(shape) if state is None else state
             hs, cs = state if isinstance(state, tuple) else (state, torch.zeros_like(state))
             last = []
-            for layer in range(module.num_layers):
+            for layer in range(layers):
                 outs = []
                 for end in ends:
                     k = len(last)
@@ -314,7 +315,7 @@ class RecurrentParallel(ParallelStyle):
                     outs.append(out)
                     last.append(kept)
                 x = torch.cat(outs, -1) if len(outs) > 1 else outs[0]
-                if layer < module.num_layers - 1:
+                if layer < layers - 1:
                     x = F.dropout(x, module.dropout, module.training)
             h, c = (torch.stack(kept) for kept in zip(*last, strict=True))
             return x.transpose(0, 1) if module.batch_first else x, (h, c) if lstm else h
