@@ -51,7 +51,7 @@ BIAS = """program m
 def test_a_bias_for_each_head_is_split_by_heads() -> None:
     (table,) = modules(parse_text(BIAS.replace("ORDER", "2, 0, 1")), {"bias": "Embedding"})
     assert table.heads == 4
-    assert options(table, 2) == ["replicate", "column"]
+    assert options(table, 2) == ["replicate", "column", "gathered"]
     assert options(table, 3) == ["replicate"]
     assert TACTICS["column_row"]([table], 2).style("bias") == "column"
     weight = table.params[0]
@@ -61,4 +61,4 @@ def test_a_bias_for_each_head_is_split_by_heads() -> None:
 def test_rows_that_stay_vectors_are_no_biases_of_heads() -> None:
     (table,) = modules(parse_text(BIAS.replace("ORDER", "1, 0, 2")), {"bias": "Embedding"})
     assert table.heads == 0
-    assert options(table, 2) == ["replicate", "vocab"]
+    assert options(table, 2) == ["replicate", "vocab", "gathered"]
