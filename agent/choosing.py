@@ -7,7 +7,10 @@ from pathlib import Path
 
 from agent import outdir, pipeline, stepping, strategy as strategies
 from agent.errors import Exit, InputError
+from agent.llm.configuring import configure
+from agent.llm.dialogue import Read
 from agent.options import Wanted
+from agent.repairing import asking
 from agent.run import Outcome, Run
 from synthesis.assign import PlanError
 from synthesis.constraints import WishError, show_bytes
@@ -16,6 +19,7 @@ from synthesis.frontends.torch.captured import Captured
 from synthesis.frontends.torch.errors import CaptureError
 from synthesis.frontends.torch.request import CaptureRequest, read_config_file, split_target
 from synthesis.hardware import load
+from synthesis.plan import PassedOver
 from synthesis.strategy import choice as choices, words
 from synthesis.strategy.choice import Choice, NoPlanError, Priced
 from synthesis.strategy.shape import Shape, ShapeError, of_config
@@ -53,8 +57,10 @@ def parallelize(run: Run, job: pipeline.Job, translation: Path | None = None) ->
     outdir.check_free(job.out, force=job.force)
     shape, captured = shape_in(run, job.request)
     chosen, said = chosen_in(run, shape, job.wanted)
+    chosen, more = _proposed(run, job.llm, chosen, said)
     run.emit(strategies.event_of(chosen, said))
-    found = list(choices.patches(chosen.space))[:TRIED]
+    found = [*list(choices.patches(chosen.space))[:TRIED], *more]
+    found = sorted({mesh_of(p).dims: p for p in reversed(found)}.values(), key=lambda p: p.step_s)
     if not found and not replace(chosen.space, reach="patch").regions:
         fixed = ",".join(f"{key}={value}" for key, value in chosen.space.fixed)
         raise InputError(
@@ -82,6 +88,37 @@ def parallelize(run: Run, job: pipeline.Job, translation: Path | None = None) ->
                 raise
             run.warn(f"{words.degrees(each.plan)} is not possible: {error}")
     raise AssertionError("a mesh was tried")
+
+
+def _proposed(run: Run, llm: str, chosen: Choice, said: str) -> tuple[Choice, list[Priced]]:
+    """The choice with what a model proposes among the others, priced as they are; and of that,
+    what a patch can do."""
+    model = asking(run, llm)
+    if model is None:
+        return chosen, []
+    try:
+        with run.phase("ask") as phase:
+            reply = configure(model, chosen, said)
+            phase.summary = model.spent.words()
+    finally:
+        model.close()
+    if not isinstance(reply, Read):
+        run.warn(f"no configurations: {reply}")
+        return chosen, []
+    others, patches = list(chosen.others), list[Priced]()
+    for each in reply.value:
+        named = f"the model's {','.join(f'{k}={v}' for k, v in each.fixed)} ({each.reason})"
+        small = replace(chosen.space, fixed=each.fixed)
+        try:
+            found = next(choices.patches(small), None) or choices.choose(small).best
+        except NoPlanError as error:
+            others.append(PassedOver(named, "; ".join(filter(None, (str(error), error.got)))))
+            continue
+        used = round(found.price.memory.total)
+        why = choices.slower(found, chosen.best)
+        others.append(PassedOver(named, f"{words.short(found.plan)}: {why}", found.step_s, used))
+        patches += [found] if not words.beyond(found.plan) else []
+    return replace(chosen, others=tuple(others)), patches
 
 
 def stepped(run: Run, asked: CaptureRequest, wanted: Wanted) -> stepping.Job:

@@ -58,6 +58,15 @@ class Proposals(Reply):
     proposals: list[Proposal]
 
 
+class Configuration(Reply):
+    fix: str
+    reason: Short
+
+
+class Configurations(Reply):
+    configurations: list[Configuration]
+
+
 class Edit(Reply):
     edit: str
     value: str
@@ -86,7 +95,14 @@ class Conversation(Reply):
     proposals: list[Proposal]
 
 
-FORMS: tuple[type[Reply], ...] = (Translation, Proposals, Repair, Explanation, Conversation)
+FORMS: tuple[type[Reply], ...] = (
+    Translation,
+    Proposals,
+    Configurations,
+    Repair,
+    Explanation,
+    Conversation,
+)
 
 
 R = TypeVar("R", bound=Reply)

@@ -60,6 +60,14 @@ VALUES: dict[str, dict[str, object]] = {
         "rejected": [{"proposal": "replicate", "why": "too much memory"}],
         "most": 3,
     },
+    "configure": {
+        "keys": [{"name": "recompute", "takes": "none|full"}],
+        "model": "layers 32, hidden 4096",
+        "cluster": "64 devices; h100",
+        "tokens": "1,024 sequences of 8,192 tokens a step",
+        "table": ["tp=8 dp=8: step 7.2 s", HOSTILE],
+        "most": 3,
+    },
     "repair": {
         "mesh": "tp=2",
         "edits": [{"name": "drop", "takes": "value", "meaning": "Take the op away."}],
