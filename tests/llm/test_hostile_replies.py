@@ -73,6 +73,7 @@ def test_no_reply_has_a_field_for_what_a_model_may_not_decide() -> None:
         "diagnosis", "edits", "edit", "value", "op", "attrs", "operands", "index", "uses", "where",
         "summary", "cause", "advice", "answer",
         "commands",  # read by the registry: tests/chat/test_acting.py
+        "configurations", "fix",  # read as `--fix` is: tests/llm/test_configuring.py
     }  # fmt: skip
 
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from agent.llm.answers import (
@@ -34,7 +35,10 @@ from tests.llm import tasks
 from tests.llm.scripted import Scripted
 from tests.llm.server import Server, says
 from verifier.kernel.program.errors import IRError
+from verifier.kernel.program.program import Input
+from verifier.kernel.program.types import TensorType
 from verifier.problem import Problem
+from verifier.refute.evaluate import evaluate
 from verifier.text.contract import read_contract
 from verifier.text.parser import parse_text, to_text
 from verifier.verdict import Proof
@@ -462,3 +466,31 @@ def test_a_long_program_is_cut_around_the_first_broken_relation() -> None:
     assert "%r200 = neg %r199" in user
     assert "lines left out" in user
     assert len(user) < 16_000
+
+
+def test_the_worked_example_of_a_translation_computes_its_source() -> None:
+    model = Scripted([tasks.translated()])
+    translate(model, tasks.translation())
+    system = model.heard[0][0]["content"]
+    example = system[system.index("Worked example.") :].split("Reply:\n")[1]
+    task = tasks.translation(
+        name="rows",
+        inputs=(
+            Input("x", TensorType((2, 4), "f32"), "input", "x"),
+            Input("w", TensorType((3, 4), "f32"), "param", "w"),
+        ),
+    )
+    found = translate(Scripted([example.split("\n")[0]]), task)
+    assert isinstance(found, Read), found
+    program = found.value.program
+    assert program is not None
+    rng = np.random.default_rng(0)
+    seen: set[bool] = set()
+    for _ in range(8):
+        x, w = rng.standard_normal((2, 4)), rng.standard_normal((3, 4))
+        h = x @ w.T
+        expected = np.stack([r if r.sum() > 0.5 else r * r for r in h])
+        seen |= {bool(r.sum() > 0.5) for r in h}
+        got = evaluate(program, {"x": x, "w": w})
+        np.testing.assert_allclose(np.asarray(got[program.outputs[0].value]).squeeze(), expected)
+    assert seen == {True, False}
