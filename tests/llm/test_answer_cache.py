@@ -14,6 +14,7 @@ from agent.llm.answers import Completion
 from agent.llm.dialogue import Read
 from agent.llm.endpoint import Endpoint
 from agent.llm.repairing import repair
+from agent.loop import NotMended, Settings, mend
 from tests.llm import tasks
 from tests.llm.server import Server, says, status
 
@@ -124,3 +125,20 @@ def test_answers_are_private_go_stale_and_are_bounded(tmp_path: Path) -> None:
 class _Unpruned(AnswerCache):
     def _prune(self) -> None:
         return None
+
+
+def test_a_forged_answer_is_judged_as_any_other(asker: Asker, server: Server) -> None:
+    """Someone else's edits in the cache: they are refuted, and the repair is not one."""
+    server.answers(says("ok"), says(tasks.repaired(tasks.edit(op="mul_scalar", attrs="value=2"))))
+    settings = Settings(rounds=1, seconds=60, search=0)
+    assert isinstance(mend(tasks.question(), settings, asker), NotMended)
+    forged = tasks.repaired(tasks.edit(op="mul_scalar", attrs="value=3"))
+    answers = AnswerCache().folder
+    for path in answers.iterdir():
+        told = events.ModelAnswered.model_validate_json(path.read_bytes())
+        path.write_text(told.model_copy(update={"text": forged}).model_dump_json())
+    calls, seen = server.calls, list[events.Event]()
+    assert isinstance(mend(tasks.question(), settings, asker, seen.append), NotMended)
+    assert server.calls == calls
+    (found,) = [e for e in seen if isinstance(e, events.RepairCandidate)]
+    assert (found.verdict, found.edits) == ("refuted", ["mul_scalar {value=3} after %y"])
