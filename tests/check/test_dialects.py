@@ -12,6 +12,7 @@ import pytest
 from agent.check.contract import placement
 from agent.check.judging import Checked
 from synthesis.frontends.torch.errors import CaptureError
+from synthesis.frontends.torch.ranks.pairing import pair_names
 from verifier.kernel.program.types import Mesh
 
 pytestmark = pytest.mark.torch
@@ -157,3 +158,9 @@ def test_what_is_not_covered_is_refused(
     with pytest.raises(CaptureError) as error:
         made(name, against, mesh).check()
     assert said in f"{error.value.message} {error.value.hint}"
+
+
+def test_names_of_wrappers_of_pytorch_are_left_out() -> None:
+    own = ["layers.0._checkpoint_wrapped_module.up.weight", "_orig_mod.head.weight"]
+    wanted = ["layers.0.up.weight", "head.weight"]
+    assert pair_names(own, wanted, ()) == dict(zip(own, wanted, strict=True))

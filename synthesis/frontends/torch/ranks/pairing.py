@@ -79,6 +79,7 @@ def pair_names(
     out: dict[str, str] = {}
     for name in own:
         short = name.removeprefix(next((p for p in inside if name.startswith(p)), ""))
+        short = _WRAPPERS.sub("", short)
         said = _stated(name, stated) or _stated(short, stated) or short
         out[name] = (ties or {}).get(said, said)
     for name, target in out.items():
@@ -97,6 +98,10 @@ def pair_names(
         if len(holders) > 1:
             raise CaptureError(f"{' and '.join(holders)} are both said to be {target}")
     return out
+
+
+_WRAPPERS = re.compile(r"\b(_checkpoint_wrapped_module|_fsdp_wrapped_module|_orig_mod)\.")
+"""What PyTorch puts into the names of what it wraps."""
 
 
 def _stated(name: str, stated: Sequence[tuple[str, str]]) -> str:
