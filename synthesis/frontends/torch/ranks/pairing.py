@@ -6,6 +6,7 @@ import inspect
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from typing import Any
 
 from synthesis.frontends.torch.errors import CaptureError
@@ -25,10 +26,16 @@ def argument_names(forward: Any) -> list[str]:
     return [p.name for p in found if p.kind in kinds][1:]
 
 
-def takes_positions_alone(forward: Any) -> bool:
-    """Whether a `forward` takes `*args` and names none of them."""
-    kinds = {p.kind for p in inspect.signature(forward).parameters.values()}
-    return _ANY_PLACE in kinds and _ANY_NAME not in kinds and not argument_names(forward)
+def by_position(forward: Any, given: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Arguments as people write them: by position as far as they go on from the first, for hooks
+    see these alone; the others by name."""
+    found = list(inspect.signature(forward).parameters.values())[1:]
+    kinds = {p.kind for p in found}
+    if _ANY_PLACE in kinds and _ANY_NAME not in kinds and not argument_names(forward):
+        return list(given.values()), {}
+    first = takewhile(lambda p: p.kind is p.POSITIONAL_OR_KEYWORD and p.name in given, found)
+    named = {p.name: given[p.name] for p in first}
+    return list(named.values()), {n: v for n, v in given.items() if n not in named}
 
 
 def pair_names_of_arguments(given: list[str], kind: Any) -> dict[str, str]:

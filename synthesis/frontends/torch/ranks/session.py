@@ -40,11 +40,11 @@ from synthesis.frontends.torch.ranks.lowering import TALKING, joined_form, lower
 from synthesis.frontends.torch.ranks.meanings import Meaning
 from synthesis.frontends.torch.ranks.pairing import (
     argument_names,
+    by_position,
     pair_draws,
     pair_names,
     pair_names_of_arguments,
     pair_outputs,
-    takes_positions_alone,
 )
 from synthesis.frontends.torch.ranks.pipelines import MISSED, Mail, Pipeline
 from synthesis.frontends.torch.ranks.places import Places
@@ -407,9 +407,9 @@ def _followed(
     taken = [n for n, _ in model.named_parameters()] + [s.name for s in side.specs]
 
     def call(values: dict[str, torch.Tensor]) -> Any:
-        if takes_positions_alone(type(model).forward):
-            return model(*(values[s.name] for s in side.specs))
-        return model(**{side.arguments[name]: v for name, v in values.items()})
+        given = {side.arguments[s.name]: values[s.name] for s in side.specs}
+        places, named = by_position(type(model).forward, given)
+        return model(*places, **named)
 
     buffers = take_buffers(model)
     with side.built.mode, real_meshes():
