@@ -22,7 +22,7 @@ from verifier.kernel.ops import lookup
 from verifier.kernel.program.program import Node, Program
 from verifier.kernel.program.types import Mesh, TensorType, mesh_dims
 
-LOCAL = frozenset({"shard_slice", "on_coord"})
+LOCAL = frozenset({"shard_slice", "shard_pad", "on_coord"})
 """Collectives that send nothing."""
 OPTIMIZER = 12
 """Bytes of optimizer state a parameter: float32 master copy and two Adam moments."""

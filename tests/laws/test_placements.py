@@ -88,6 +88,7 @@ ACCEPTED = [
     ("all_gather", [((4, 8), "S(1)")], {"mesh_dim": "tp", "dim": 1}, "Replicate"),
     ("reduce_scatter", [((4, 8), "P")], {"mesh_dim": "tp", "dim": 0}, "Shard(0)"),
     ("shard_slice", [((4, 8), "R")], {"mesh_dim": "tp", "dim": 0}, "Shard(0)"),
+    ("shard_pad", [((4, 8), "S(0)")], {"mesh_dim": "tp", "dim": 0}, "Partial(sum)"),
     (
         "all_to_all",
         [((4, 8), "S(1)")],

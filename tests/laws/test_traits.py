@@ -221,14 +221,16 @@ ALLOWED: dict[str, str] = {
     ),
     # how these very ops follow extents, literals and coordinates
     "refute/scale_down/collect.py": "index_add iota put_along topk_index",
-    "refute/scale_down/coordinates.py": "all_gather all_to_all reduce_scatter shard_slice",
+    "refute/scale_down/coordinates.py": (
+        "all_gather all_to_all reduce_scatter shard_pad shard_slice"
+    ),
     "refute/scale_down/fold.py": "merge",
     "refute/scale_down/literals.py": "add_scalar cast pow",
     "refute/scale_down/mesh_constants.py": "add_scalar mul_scalar",
     "refute/roots.py": "add add_scalar cast div mul mul_scalar",
     "refute/scale_down/rules.py": (
         "all_gather all_to_all gather index_add iota merge pad put_along reduce_scatter "
-        "scatter shard_slice take take_along topk_index topk_mask"
+        "scatter shard_pad shard_slice take take_along topk_index topk_mask"
     ),
     "refute/scale_down/saturation.py": (
         "all_reduce amax cast merge mul_scalar reduce_scatter sub where"

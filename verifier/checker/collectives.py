@@ -76,6 +76,16 @@ def shard_slice(step: Step) -> Made:
     return step.scaled()
 
 
+def shard_pad(step: Step) -> Made:
+    dim, names = step.at("dim"), _names(step)
+    sums(step.first)
+    others(step, dim)
+    joined = _opened(step, step.first.dims[dim], reversed(names))
+    need(step.layout.dims[dim] == joined, "the padded pieces are laid out otherwise")
+    pending(step, step.first.partial, [(n, "sum") for n in names if step.mesh[n] > 1])
+    return step.scaled()
+
+
 def all_to_all(step: Step) -> Made:
     split, concat = step.at("split_dim"), step.at("concat_dim")
     same_partial(step)

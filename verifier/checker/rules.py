@@ -228,4 +228,5 @@ _RULES: dict[str, Callable[[Step], Made]] = {
     "shard_slice": collectives.shard_slice,
     "all_to_all": collectives.all_to_all,
     "on_coord": collectives.on_coord,
+    "shard_pad": collectives.shard_pad,
 }

@@ -47,6 +47,11 @@ def _shard_slice(d: Domain, group: Sequence[Array], dim: int, **_: Any) -> list[
     return [np.split(x, len(group), axis=dim)[i] for i, x in enumerate(group)]
 
 
+def _shard_pad(d: Domain, group: Sequence[Array], dim: int, **_: Any) -> list[Array]:
+    zeros = [_zeros(d, x) for x in group]
+    return [np.concatenate([*zeros[:i], x, *zeros[i + 1 :]], axis=dim) for i, x in enumerate(group)]
+
+
 def _all_to_all(
     d: Domain, group: Sequence[Array], split_dim: int, concat_dim: int, **_: Any
 ) -> list[Array]:
@@ -57,10 +62,11 @@ def _all_to_all(
 
 
 def _on_coord(d: Domain, group: Sequence[Array], index: int, **_: Any) -> list[Array]:
-    def zeros(x: Array) -> Array:
-        return np.zeros_like(x) if is_index(x) else d.full(x.shape, Fraction(0))
+    return [x if i == index else _zeros(d, x) for i, x in enumerate(group)]
 
-    return [x if i == index else zeros(x) for i, x in enumerate(group)]
+
+def _zeros(d: Domain, like: Array) -> Array:
+    return np.zeros_like(like) if is_index(like) else d.full(like.shape, Fraction(0))
 
 
 all_reduce = describe(
@@ -86,6 +92,13 @@ shard_slice = moves(
     collectives.shard_slice,
     _shard_slice,
     "Replicate to Shard: each rank keeps its chunk along `dim`; nothing is sent.",
+)
+shard_pad = moves(
+    collectives.shard_pad,
+    _shard_pad,
+    "Shard to Partial: each rank's chunk at its place along `dim`, zeros elsewhere; nothing is "
+    "sent.",
+    bounds=among_or_zero,
 )
 all_to_all = moves(
     collectives.all_to_all,
@@ -124,5 +137,6 @@ all_reduce.vjp(lambda b, ins, outs, cts, attrs: [_averaged(b, cts[0], attrs)])
 all_gather.vjp(dual("reduce_scatter", {"dim": "dim"}, reduce="sum"))
 reduce_scatter.vjp(dual("all_gather", {"dim": "dim"}))
 shard_slice.vjp(dual("all_gather", {"dim": "dim"}))
+shard_pad.vjp(dual("shard_slice", {"dim": "dim"}))
 all_to_all.vjp(dual("all_to_all", {"split_dim": "concat_dim", "concat_dim": "split_dim"}))
 on_coord.vjp(dual("on_coord", {"index": "index"}))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -118,7 +119,7 @@ def _labelled(
         if i in group or i in peer:
             numbers[i] = [int(v) for v in values[:, i]]
             continue
-        column = _column(name, values[:, i], ranks, grid, name in ("start", "stop") and cut)
+        column = _column(name, values[:, i], ranks, grid, name in _ENDS and cut)
         numbers[i] = column
         columns.append(column)
     shown: list[tuple[object, ...]] = list(zip(*columns, strict=True))
@@ -143,28 +144,45 @@ def _chunks(
     tokens: tuple[str, ...], names: tuple[str, ...], values: Ints, ranks: Ints, grid: Grid
 ) -> bool:
     """Whether a slice cuts a value into equal chunks, one for each rank along some mesh dims."""
-    if "slice" not in tokens or names.count("start") != 1 or names.count("stop") != 1:
+    op = next((op for op in CHUNKS if op in tokens), "")
+    ends = CHUNKS.get(op, ())
+    if not ends or any(names.count(end) != 1 for end in ends):
         return False
-    start = grid.fit(ranks, values[:, names.index("start")])
-    stop = grid.fit(ranks, values[:, names.index("stop")])
-    return start is not None and stop is not None and bool(chunks(start[0], stop[0], grid)[0])
+    found = [grid.fit(ranks, values[:, names.index(end)]) for end in ends]
+    first, last = (None if end is None else end[0] for end in found)
+    return first is not None and last is not None and bool(chunks(op, first, last, grid)[0])
 
 
-def chunks(start: int | Affine, stop: int | Affine, grid: Grid) -> tuple[tuple[str, ...], int]:
-    """The mesh dims, outermost first, whose ranks take equal chunks in turn, and the extent of a
+CHUNKS = {"slice": ("start", "stop"), "pad": ("lo", "hi")}
+"""Ops by which each rank cuts a chunk, or puts one between zeros, and what says which."""
+
+
+def chunks(
+    op: str, first: int | Affine, last: int | Affine, grid: Grid
+) -> tuple[tuple[str, ...], int]:
+    """The mesh dims, outermost first, whose ranks have equal chunks in turn, and the extent of a
     chunk; no mesh dims where it is otherwise."""
-    if not isinstance(start, Affine) or not isinstance(stop, Affine):
+    if not isinstance(first, Affine) or not isinstance(last, Affine):
         return (), 0
-    step = stop.const - start.const
-    if start.terms != stop.terms or start.const or step < 1:
+    if op == "pad":
+        step = min((coeff for _, coeff in first.terms), default=0)
+        dims, _ = chunks("slice", first, replace(first, const=step), grid)
+        rest = step * math.prod(grid.mesh[n] for n in dims) - step
+        after = Affine.of(rest, {n: -coeff for n, coeff in first.terms})
+        return (dims, step) if last == after else ((), 0)
+    step = last.const - first.const
+    if first.terms != last.terms or first.const or step < 1:
         return (), 0
-    order = sorted(start.terms, key=lambda term: -term[1])
+    order = sorted(first.terms, key=lambda term: -term[1])
     extent = step
     for name, coeff in reversed(order):
         if coeff != extent:
             return (), 0
         extent *= grid.mesh[name]
     return tuple(name for name, _ in order), step
+
+
+_ENDS = frozenset(name for ends in CHUNKS.values() for name in ends)
 
 
 def _column(name: str, values: Ints, ranks: Ints, grid: Grid, cut: bool) -> list[int | Affine]:

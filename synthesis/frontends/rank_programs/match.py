@@ -22,7 +22,7 @@ from synthesis.frontends.rank_programs.groups import Grid
 
 MAX_STEPS = 5_000_000
 """So many calls of cells are run; more end without an answer."""
-SILENT = ("shard_slice", "on_coord")
+SILENT = ("shard_slice", "shard_pad", "on_coord")
 """Collectives in which nothing is sent: they wait for nobody."""
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from synthesis.frontends.rank_programs import wording
-from synthesis.frontends.rank_programs.classes import Line, TextClass, chunks
+from synthesis.frontends.rank_programs.classes import CHUNKS, Line, TextClass, chunks
 from synthesis.frontends.rank_programs.form import HOLE, keys
 from synthesis.frontends.rank_programs.groups import Grid
 from verifier.kernel.ops import lookup
@@ -149,8 +149,8 @@ def _words(line: Line, op: str, grid: Grid, depth: int) -> tuple[list[str], str]
         return ["const", tokens[0], ":", *_type(line)], "collective"
     if "to" in names or "from" in names:
         raise MalformedError(f"{op or 'this line'} has a peer", expected="send or recv")
-    if any(isinstance(n, Affine) for n in line.numbers) and op == "slice":
-        return _chunk(line, names, grid), "local"
+    if any(isinstance(n, Affine) for n in line.numbers) and op in CHUNKS:
+        return _chunk(line, op, names, grid), "local"
     out: list[str] = []
     rest = iter(zip(words, names, strict=True))
     i = 0
@@ -232,18 +232,19 @@ def _operands(tokens: tuple[str, ...]) -> list[str]:
     return out
 
 
-def _chunk(line: Line, names: tuple[str, ...], grid: Grid) -> list[str]:
-    """A slice that takes chunks in turn, as the chunk of a mesh dim."""
-    wording.cut(line.tokens)
+def _chunk(line: Line, op: str, names: tuple[str, ...], grid: Grid) -> list[str]:
+    """A slice that takes chunks in turn, as the chunk of a mesh dim; a pad that puts them back."""
+    wording.cut(line.tokens, op, CHUNKS[op])
     named = dict(zip(names, line.numbers, strict=False))
-    dims, _ = chunks(named["start"], named["stop"], grid)
+    first, last = (named[end] for end in CHUNKS[op])
+    dims, _ = chunks(op, first, last, grid)
     if not dims or named.get("step", 1) != 1 or "dim" not in named:
-        raise _other("slices that differ between ranks, but are no chunks in turn", line)
+        raise _other(f"a {op} that differs between ranks, but not by chunks in turn", line)
     tokens = line.tokens
     at = tokens.index("=")
     tail = ["{", f"mesh_dim = [ {' , '.join(dims)} ]", ",", f"dim = {named['dim']}", "}"]
     after = _filled(line, tokens.index("}") + 1)
-    return [*tokens[: at + 1], "shard_slice", *_operands(tokens), *tail, *after]
+    return [*tokens[: at + 1], f"shard_{op}", *_operands(tokens), *tail, *after]
 
 
 def _steps(said: Sequence[_Said], owner: ClassProgram, grid: Grid) -> Iterator[Step]:
@@ -318,16 +319,18 @@ def block_lines(node: Node) -> int:
 
 
 def _whole_chunk(owner: TextClass, line: int, node: Node, scope: Program, grid: Grid) -> None:
-    """Raises LineError where slices that became chunks of mesh dims leave a rest."""
+    """Raises LineError where what became chunks of mesh dims leaves a rest."""
     said = owner.lines[line]
-    if node.op != "shard_slice" or not any(isinstance(n, Affine) for n in said.numbers):
+    op = node.op.removeprefix("shard_")
+    if op == node.op or not any(isinstance(n, Affine) for n in said.numbers):
         return
     named = dict(zip(keys(said.tokens), said.numbers, strict=False))
-    _, step = chunks(named["start"], named["stop"], grid)
-    dim = node.number("dim")
-    if scope.types[node.outputs[0]].shape[dim] != step:
-        error = MalformedError("slices that differ between ranks, but leave a rest", got=str(step))
-        raise LineError(line, error, "unsupported")
+    first, last = (named[end] for end in CHUNKS[op])
+    _, step = chunks(op, first, last, grid)
+    chunk = node.inputs[0] if op == "pad" else node.outputs[0]
+    if scope.types[chunk].shape[node.number("dim")] != step:
+        what = f"a {op} that differs between ranks, but leaves a rest"
+        raise LineError(line, MalformedError(what, got=str(step)), "unsupported")
 
 
 def _talks(node: Node) -> tuple[str, ...]:

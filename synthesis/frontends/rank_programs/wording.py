@@ -62,13 +62,13 @@ def alone(tokens: Tokens, numbers: Mapping[str, object], op: str) -> None:
             raise MalformedError(f"{op} of one rank", expected="index=0", got=f"index={value}")
 
 
-def cut(tokens: Tokens) -> None:
-    """`%x = slice %y {dim=..., start=..., stop=..., step=...}`. Raises MalformedError."""
+def cut(tokens: Tokens, op: str, ends: tuple[str, ...]) -> None:
+    """`%x = slice %y {dim=..., start=..., stop=..., step=...}`, or a pad. Raises MalformedError."""
     stated = attributes(tokens)
-    odd = [k for k, v in stated.items() if k not in ("dim", "start", "stop", "step") or len(v) > 1]
-    head = tokens[1:3] == ("=", "slice") and tokens[3][0] == "%" and tokens[4] == "{"
+    odd = [k for k, v in stated.items() if k not in ("dim", *ends, "step") or len(v) > 1]
+    head = tokens[1:3] == ("=", op) and tokens[3][0] == "%" and tokens[4] == "{"
     if odd or not head:
-        raise MalformedError("a slice", got=" ".join(tokens))
+        raise MalformedError(f"a {op}", got=" ".join(tokens))
 
 
 def attributes(tokens: Tokens) -> dict[str, list[str]]:

@@ -67,6 +67,7 @@ GROUPS: dict[str, Forms] = {
     "all_gather": _collective(dim=(0, 1)),
     "reduce_scatter": _collective(dim=(0, 1), reduce=REDUCES, cut=(True,)),
     "shard_slice": _collective(dim=(0, 1), cut=(True,)),
+    "shard_pad": _collective(dim=(0, 1)),
     "all_to_all": _collective(split_dim=(0, 1), concat_dim=(0, 1)),
     "on_coord": _on_coord,
     "send": _moved(src=(0,), dst=(0,)),

@@ -101,6 +101,7 @@ reduce_scatter = _collective(
     Traits(keeps=1, meets="reduce_scatter"),
 )
 shard_slice = _collective("shard_slice", _scatter_types, {"dim": REQUIRED}, Traits(keeps=1))
+shard_pad = _collective("shard_pad", _gather_types, {"dim": REQUIRED}, Traits(keeps=0))
 all_to_all = _collective(
     "all_to_all",
     _all_to_all_types,

@@ -185,7 +185,7 @@ def _but(dims: Dims, *out: int) -> Dims:
     return tuple(v for i, v in enumerate(dims) if i not in out)
 
 
-@_rule("all_gather", "gather")
+@_rule("all_gather", "shard_pad", "gather")
 def _all_gather(r: Reading) -> dict[str, Sized]:
     (x,), (out,), dim = r.ins, r.outs, r.number("dim")
     _tied(r, out, x, dim)
