@@ -15,6 +15,7 @@ from synthesis.frontends.torch.lower import Lowered, Lowering
 from synthesis.frontends.torch.masked_gather import read_windows
 from synthesis.frontends.torch.provenance import Provenance
 from synthesis.frontends.torch.range_fold import in_declared_range
+from synthesis.frontends.torch.ranks.pads import as_pads
 from synthesis.frontends.torch.rolling.order import typed
 from synthesis.frontends.torch.trace import Traced
 from verifier.kernel.inline import inline
@@ -68,8 +69,10 @@ def lower_rank(
 
 def joined_form(program: Program, below: Mapping[str, int]) -> Program:
     """The program as it is compared with those of other ranks: masked lookups through windows,
-    comparisons that the range of an input decides left out, values numbered alike."""
-    spoken = in_declared_range(read_windows(_spoken(program)), below)
+    comparisons that the range of an input decides left out, pads for joins with zeros, values
+    numbered alike."""
+    padded = live(as_pads(_spoken(program)))
+    spoken = in_declared_range(read_windows(padded), below)
     return _renumbered(_without_idle(_silent(spoken)))
 
 

@@ -66,7 +66,6 @@ def pair_names(
     stated: Sequence[tuple[str, str]],
     ties: Mapping[str, str] | None = None,
     inside: Sequence[str] = (),
-    every: bool = True,
 ) -> dict[str, str]:
     """For each parameter of a rank, the one of the model that it is a piece of.
 
@@ -78,10 +77,9 @@ def pair_names(
         stated: pairs of both.
         ties: other names of the model's, each with the one that is wanted.
         inside: what stands before the names of modules that are wrapped.
-        every: whether the rank holds all.
 
     Raises:
-        CaptureError: a parameter without a counterpart, on either side, or two with the same.
+        CaptureError: a parameter that the model does not have, or two with the same.
     """
     out: dict[str, str] = {}
     for name in own:
@@ -97,11 +95,6 @@ def pair_names(
             )
     for target in wanted:
         holders = [n for n, t in out.items() if t == target]
-        if not holders and every:
-            raise CaptureError(
-                f"the model has a parameter {target}, which the parallel module does not have",
-                hint=f"say which it is: --param NAME={target}",
-            )
         if len(holders) > 1:
             raise CaptureError(f"{' and '.join(holders)} are both said to be {target}")
     return out

@@ -335,9 +335,7 @@ def _rank(
     followed = twice.followed
     ties = _ties(model)
     own = [n for n, _ in model.named_parameters()]
-    renamed = pair_names(
-        own, list(one.params), request.names, one.ties, _wrapped(model), pipeline is None
-    )
+    renamed = pair_names(own, list(one.params), request.names, one.ties, _wrapped(model))
     canonical = renamed | {n: renamed[first] for n, first in ties.items()}
     if pipeline is None or pipeline.ends:
         followed.traced.outputs = pair_outputs(
