@@ -11,7 +11,7 @@ def as_pads(program: Program) -> Program:
     zeros: set[str] = set()
     nodes: list[Node] = []
     for node in program.nodes:
-        if node.op == "full" and node.attrs["value"] == 0 or _views(node, zeros):
+        if (node.op == "full" and node.attrs["value"] == 0) or _views(node, zeros):
             zeros.update(node.outputs)
         elif node.op == "concat":
             node = _pad(program, node, zeros)
