@@ -288,8 +288,6 @@ def _compared(one: Program, compared: Compared) -> tuple[Program, tuple[str, ...
 def _plain_gathers(program: Program) -> Program:
     """Gathers along other dims than the first are one op, and what is sent in one piece is sent
     one by one, where all ranks do all of it."""
-    if any(i.where for i in program.inputs) or any(n.where for n in program.nodes):
-        return program
     return gathers_by_dim(one_by_one(program))
 
 

@@ -31,9 +31,9 @@ class Rewriting:
         return self._made.get(name)
 
     def made(self, name: str, *ops: str) -> Node | None:
-        """The op that makes a value, if it is one of `ops`."""
+        """The op that makes a value on every rank, if it is one of `ops`."""
         node = self.node(name)
-        return node if node is not None and node.op in ops else None
+        return node if node is not None and node.op in ops and not node.where else None
 
     def through(self, name: str, *ops: str) -> str:
         """The value that `name` is a chain of `ops` of."""
@@ -61,17 +61,17 @@ Pattern = Callable[[Rewriting, Node], str | None]
 def rewrite(program: Program, patterns: Mapping[str, Pattern]) -> Program:
     """The program without the ops that a pattern of their name replaced, nor those then unused.
 
-    Bodies of scans are left as they are.
+    Bodies of scans are left as they are, and what some ranks alone run.
     """
     r = Rewriting(program)
     for item in program.inputs:
-        r.b.input(item.name, item.type, item.role, item.path)
+        r.b.input(item.name, item.type, item.role, item.path, item.where)
     names: dict[str, str] = {}
     for node in program.nodes:
         inputs = tuple(names.get(v, v) for v in node.inputs)
         r.b.append(replace(node, inputs=inputs))
         pattern = patterns.get(node.op)
-        if pattern is not None:
+        if pattern is not None and not node.where:
             with r.b.at(node.source):
                 equal = pattern(r, r.b.nodes[-1])
             if equal is not None:

@@ -2,7 +2,8 @@
 
 Every class runs its steps in order. A message is received once it was sent, by channel, tag and
 order; a collective runs once every rank of its groups is at the same one. Where classes bring
-different values to one collective, a merge stands before it.
+different values to one collective, a merge stands before it; and before any op, where all classes
+run the same ops one after the other.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
@@ -59,6 +60,7 @@ class Uniting:
         ) or any(s.timing != IN_ORDER for p in programs for s in p.steps)
         """Whether nodes run out of order: then a node is shared only where the order of every
         class is kept."""
+        self.abreast = not self.timed and len(programs) > 1 and _same_ops(programs)
         self.joins: dict[str, set[int]] = {}
         for i, p in enumerate(programs):
             for step in p.steps:
@@ -92,7 +94,7 @@ class Uniting:
         moved = False
         while self.at[i] < len(steps):
             step = steps[self.at[i]]
-            if step.kind in ("collective", "join"):
+            if step.kind in ("collective", "join") or (step.kind == "local" and self.abreast):
                 break
             if step.kind == "recv" and not self._receive(i, step):
                 break
@@ -153,6 +155,38 @@ class Uniting:
         types = tuple(self.programs[i].program.types[v] for v in node.outputs)
         outputs = self._unite((i,), node, operands, types, self.masks[i], self.masks[i])
         self.env[i] |= zip(node.outputs, outputs, strict=True)
+
+    def _all_run(self, waiting: dict[int, Step]) -> None:
+        """The next op of every class: one node where they differ in operands alone."""
+        nodes = [step.node for step in waiting.values() if step.node is not None]
+        types = [
+            tuple(self.programs[i].program.types[v] for v in node.outputs)
+            for i, node in zip(waiting, nodes, strict=True)
+        ]
+        kinds = {
+            (frozen(n.attrs), shape(n.body), len(n.inputs), t)
+            for n, t in zip(nodes, types, strict=True)
+        }
+        for i, (step, node) in enumerate(zip(waiting.values(), nodes, strict=True)):
+            if len(kinds) > 1:
+                self._local(i, step, node)
+            self.at[i] += 1
+        if len(kinds) > 1:
+            return
+        operands = tuple(
+            self._join(
+                [
+                    (self._read(i, step, n.inputs[k]), self.masks[i])
+                    for (i, step), n in zip(waiting.items(), nodes, strict=True)
+                ],
+                name,
+            )
+            for k, name in enumerate(nodes[0].inputs)
+        )
+        runs = union(self.masks)
+        outputs = self._unite(tuple(waiting), nodes[0], operands, types[0], runs, runs)
+        for i, node in enumerate(nodes):
+            self.env[i] |= zip(node.outputs, outputs, strict=True)
 
     def _unite(
         self,
@@ -293,6 +327,9 @@ class Uniting:
         """Run the collectives and joins that everyone has come to."""
         moved = False
         waiting = dict(self._waiting())
+        if self.abreast and waiting and all(s.kind == "local" for s in waiting.values()):
+            self._all_run(waiting)
+            return True
         for i in list(waiting):
             step = waiting.get(i)
             if step is None:
@@ -443,6 +480,15 @@ class Uniting:
                 self.at[i] += 1
                 return True
         return False
+
+
+def _same_ops(programs: Sequence[ClassProgram]) -> bool:
+    """Whether all run the same ops one after the other, and send no messages."""
+    ran = [
+        [(s.kind, s.node and s.node.op) for s in p.steps if s.kind not in ("input", "return")]
+        for p in programs
+    ]
+    return all(r == ran[0] for r in ran) and {k for k, _ in ran[0]} <= {"local", "collective"}
 
 
 def _wrong(

@@ -66,8 +66,19 @@ def _along(
 
 
 def _alike(facts: list[Fact], members: list[int], mesh: Mesh, name: str) -> list[Fact]:
-    """Facts about one term whose ranks make up a larger set."""
+    """Facts about one term whose ranks make up a larger set: all of them first, then pairs."""
     out: list[Fact] = []
+    for ref in dict.fromkeys(facts[i].ref for i in members):
+        parts: list[int] = []
+        where: Where = ()
+        for i in (i for i in members if facts[i].ref == ref):
+            larger = union(where, facts[i].where, mesh) if parts else facts[i].where
+            if larger is not None:
+                parts, where = [*parts, i], larger
+        if len(parts) > 2:
+            out.append(
+                Fact(ref, facts[parts[0]].layout, tuple(parts), f"joined:same:{name}", where)
+            )
     for i, first in enumerate(members):
         for second in members[i + 1 :]:
             a, b = facts[first], facts[second]

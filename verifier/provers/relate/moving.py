@@ -14,6 +14,7 @@ from verifier.provers.relate.rules import Rules
 from verifier.terms import Ref, Terms
 
 NO_FACTS = frozenset[int]()
+PIECE = "only:piece:"
 
 
 def moved_facts(
@@ -121,7 +122,7 @@ def pieces(terms: Terms, fact: Fact, premises: tuple[int, ...], where: Where) ->
         if len(chosen) == 1 and dim is not None:
             ref = cut(terms, fact.ref, fact.layout, name, dim, chosen[0])
             layout = without(fact.layout, name)
-            out.append(Fact(ref, layout, premises, f"only:piece:{name}", where))
+            out.append(Fact(ref, layout, premises, f"{PIECE}{name}", where))
     return out
 
 

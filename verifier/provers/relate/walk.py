@@ -1,5 +1,6 @@
 """Walks a distributed program and finds facts for every value from those of its operands."""
 
+import math
 from itertools import product
 
 from verifier.analysis.replication import alike, positive
@@ -12,7 +13,7 @@ from verifier.kernel.program.where import Where, common
 from verifier.kernel.rank_sets import Regions, regions
 from verifier.provers.relate.facts import MAX_FACTS, Break, Fact, Related
 from verifier.provers.relate.joining import joined
-from verifier.provers.relate.moving import moved_facts
+from verifier.provers.relate.moving import PIECE, moved_facts
 from verifier.provers.relate.peeling import want_peel
 from verifier.provers.relate.recognition import slice_of_known
 from verifier.provers.relate.rules import Rules
@@ -114,9 +115,13 @@ def _step(
     collective = op.kind == "collective"
     whole = mesh_dims(op.with_defaults(node.attrs)["mesh_dim"]) if collective else ()
     refused: tuple[Refused, tuple[Fact, ...]] | None = None
-    choices = product(*(range(len(f)) for f in operands))
-    for count, picks in enumerate(choices):
-        if count == (MAX_WIDE if rules.wide else MAX_COMBINATIONS):
+    most = MAX_WIDE if rules.wide else MAX_COMBINATIONS
+    choices = [list(range(len(f))) for f in operands]
+    if math.prod(map(len, choices)) > most:
+        for order, held in zip(choices, operands, strict=True):
+            order.sort(key=lambda i, held=held: len(held[i].where))
+    for count, picks in enumerate(product(*choices)):
+        if count == most:
             break
         chosen = tuple(facts[i] for facts, i in zip(operands, picks, strict=True))
         where = common(region, *(f.where for f in chosen))
@@ -159,15 +164,23 @@ def _step(
 
 def keep(sequential: Sequential, facts: list[Fact]) -> list[Fact]:
     """Prefer facts about terms that the one-device program computes; cap the rest. A number that
-    is the same at every place is kept whole too: which pieces it is of, others say."""
+    is the same at every place is kept whole too: which pieces it is of, others say. So is the
+    piece that one rank is left with: others may hold the same."""
     out: list[Fact] = []
     for where in dict.fromkeys(f.where for f in facts):
         here = [f for f in facts if f.where == where]
         known = [f for f in here if f.ref.id in sequential.known]
         if known:
-            here = [*known, *(f for f in here if f not in known and _uniform(sequential, f))]
+            rest = [f for f in here if f not in known]
+            here = known + [f for f in rest if _piece(sequential, f) or _uniform(sequential, f)]
         out += here[:MAX_FACTS]
     return out
+
+
+def _piece(sequential: Sequential, fact: Fact) -> bool:
+    if fact.rule == "merge":
+        return sequential.terms[fact.ref.id].op == "slice" and not fact.layout.mentioned
+    return fact.rule.startswith(PIECE)
 
 
 def _uniform(sequential: Sequential, fact: Fact) -> bool:
