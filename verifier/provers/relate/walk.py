@@ -13,7 +13,7 @@ from verifier.kernel.program.where import Where, common
 from verifier.kernel.rank_sets import Regions, regions
 from verifier.provers.relate.facts import MAX_FACTS, Break, Fact, Related
 from verifier.provers.relate.joining import joined
-from verifier.provers.relate.moving import PIECE, moved_facts
+from verifier.provers.relate.moving import is_piece, moved_facts
 from verifier.provers.relate.peeling import want_peel
 from verifier.provers.relate.recognition import slice_of_known
 from verifier.provers.relate.rules import Rules
@@ -172,15 +172,11 @@ def keep(sequential: Sequential, facts: list[Fact]) -> list[Fact]:
         known = [f for f in here if f.ref.id in sequential.known]
         if known:
             rest = [f for f in here if f not in known]
-            here = known + [f for f in rest if _piece(sequential, f) or _uniform(sequential, f)]
+            here = known + [
+                f for f in rest if is_piece(sequential.terms, f) or _uniform(sequential, f)
+            ]
         out += here[:MAX_FACTS]
     return out
-
-
-def _piece(sequential: Sequential, fact: Fact) -> bool:
-    if fact.rule == "merge":
-        return sequential.terms[fact.ref.id].op == "slice" and not fact.layout.mentioned
-    return fact.rule.startswith(PIECE)
 
 
 def _uniform(sequential: Sequential, fact: Fact) -> bool:
