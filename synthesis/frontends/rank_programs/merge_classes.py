@@ -159,13 +159,11 @@ class Uniting:
     def _all_run(self, waiting: dict[int, Step]) -> None:
         """The next op of every class: one node where they differ in operands alone."""
         nodes = [step.node for step in waiting.values() if step.node is not None]
-        types = [
-            tuple(self.programs[i].program.types[v] for v in node.outputs)
-            for i, node in zip(waiting, nodes, strict=True)
-        ]
+        known = [self.programs[i].program.types for i in waiting]
+        types = tuple(known[0][v] for v in nodes[0].outputs)
         kinds = {
-            (frozen(n.attrs), shape(n.body), len(n.inputs), t)
-            for n, t in zip(nodes, types, strict=True)
+            (frozen(n.attrs), shape(n.body), *(t[v] for v in (*n.inputs, *n.outputs)))
+            for n, t in zip(nodes, known, strict=True)
         }
         for i, (step, node) in enumerate(zip(waiting.values(), nodes, strict=True)):
             if len(kinds) > 1:
@@ -184,7 +182,7 @@ class Uniting:
             for k, name in enumerate(nodes[0].inputs)
         )
         runs = union(self.masks)
-        outputs = self._unite(tuple(waiting), nodes[0], operands, types[0], runs, runs)
+        outputs = self._unite(tuple(waiting), nodes[0], operands, types, runs, runs)
         for i, node in enumerate(nodes):
             self.env[i] |= zip(node.outputs, outputs, strict=True)
 
