@@ -70,15 +70,14 @@ def _alike(facts: list[Fact], members: list[int], mesh: Mesh, name: str) -> list
     out: list[Fact] = []
     for ref in dict.fromkeys(facts[i].ref for i in members):
         parts: list[int] = []
-        where: Where = ()
+        held: Where = ()
         for i in (i for i in members if facts[i].ref == ref):
-            larger = union(where, facts[i].where, mesh) if parts else facts[i].where
+            larger = union(held, facts[i].where, mesh) if parts else facts[i].where
             if larger is not None:
-                parts, where = [*parts, i], larger
+                parts, held = [*parts, i], larger
         if len(parts) > 2:
-            out.append(
-                Fact(ref, facts[parts[0]].layout, tuple(parts), f"joined:same:{name}", where)
-            )
+            layout = facts[parts[0]].layout
+            out.append(Fact(ref, layout, tuple(parts), f"joined:same:{name}", held))
     for i, first in enumerate(members):
         for second in members[i + 1 :]:
             a, b = facts[first], facts[second]
