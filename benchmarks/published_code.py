@@ -105,6 +105,12 @@ RIGHT = (
     Row("pytorch, FSDP and tensor parallel", "torch_examples.py:split_and_sharded", "Small",
         f"--mesh dp=2,tp=2 {LOSS}"),
     Row("fully_shard in bfloat16", "torch_examples.py:sharded", "Trained", PART),
+    Row(
+        "fully_shard in bfloat16, a transformer block",
+        "torch_examples.py:block_sharded",
+        "Small",
+        f"--mesh dp=2 {LOSS}",
+    ),
     Row("HSDP", "torch_examples.py:sharded_and_repeated", "Trained", HSDP),
     Row("DistributedDataParallel", "torch_examples.py:averaged", "Trained", PART),
     Row("1F1B pipeline of two stages", f"{PIPELINE}:one_forward_one_backward", "Model",

@@ -85,10 +85,17 @@ def split_and_sharded(model, mesh):
     fully_shard(model, mesh=mesh["dp"])
 
 
+MIXED = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+
+
 def sharded(model, mesh):
-    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     for part in (model.in_proj, model.out_proj, model):
-        fully_shard(part, mesh=mesh, mp_policy=policy)
+        fully_shard(part, mesh=mesh, mp_policy=MIXED)
+
+
+def block_sharded(model, mesh):
+    for part in (model.layer, model):
+        fully_shard(part, mesh=mesh, mp_policy=MIXED)
 
 
 def sharded_and_repeated(model, mesh):

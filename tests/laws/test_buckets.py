@@ -77,15 +77,18 @@ def gathered(mesh: Mesh, ranks: int, shapes: Sequence[Shape]) -> Program:
     return b.build()
 
 
-def scattered(mesh: Mesh, ranks: int, shapes: Sequence[Shape], reduce: str) -> Program:
-    """Gradients reduced as one row of numbers; each rank keeps its rows of each."""
+def scattered(
+    mesh: Mesh, ranks: int, shapes: Sequence[Shape], reduce: str, cast: str = ""
+) -> Program:
+    """Gradients reduced as one row of numbers, perhaps cast; each rank keeps its rows of each."""
     b = Builder("scattered", mesh)
     grads = [
         b.input(f"g{i}", TensorType((ranks * shape[0], *shape[1:]), "f32"))
         for i, shape in enumerate(shapes)
     ]
     rows = [b.add("reshape", g, shape=(ranks, b.types[g].size // ranks)) for g in grads]
-    bucket = flat(b, b.add("concat", *rows, dim=1))
+    joined = b.add("concat", *rows, dim=1)
+    bucket = flat(b, b.add("cast", joined, dtype=cast) if cast else joined)
     mine = b.add("reduce_scatter", bucket, mesh_dim="dp", dim=0, reduce=reduce)
     at = 0
     for i, shape in enumerate(shapes):
@@ -107,15 +110,17 @@ def test_parameters_of_a_bucket_are_gathered_one_by_one(seed: int) -> None:
     same(before, after, rng)
 
 
+@pytest.mark.parametrize("cast", ["", "f32", "i64"])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_gradients_of_a_bucket_are_reduced_one_by_one(seed: int) -> None:
+def test_gradients_of_a_bucket_are_reduced_one_by_one(seed: int, cast: str) -> None:
     rng = np.random.default_rng(seed)
     mesh, ranks = draw(rng)
     shapes = [shape_of(rng) for _ in range(int(rng.integers(2, 5)))]
-    reduce = reduction(rng)
-    before = scattered(mesh, ranks, shapes, reduce)
+    reduce = "sum" if cast == "i64" else reduction(rng)
+    before = scattered(mesh, ranks, shapes, reduce, cast)
     after = one_by_one(before)
     assert ops(after)["reduce_scatter"] == len(shapes)
+    assert ops(after)["cast"] == (len(shapes) if cast else 0)
     assert not ops(after).keys() & {"concat", "slice"}
     assert {n.attrs["reduce"] for n in after.nodes if n.op == "reduce_scatter"} == {reduce}
     same(before, after, rng)

@@ -3,9 +3,9 @@
 With parts p_i of n_i numbers and w ranks:
 all_gather(concat(p_i, 0), 0) as [w, n], columns of part i  =  all_gather(p_i, 0) as [w, n_i];
 reduce_scatter(concat(g_i, 1) as [w n], 0), numbers of part i  =  reduce_scatter(g_i as [w n_i], 0).
-Both hold by what the collectives do with dim 0, whatever the numbers are. So does what is sent as a
-row of numbers and read as a tensor again: with x of shape [m, ...] on each of w ranks, and g of
-shape [w m, ...],
+Both hold by what the collectives do with dim 0, whatever the numbers are, and if a bucket is cast
+on its way, since a cast is of each number alone. So does what is sent as a row of numbers and read
+as a tensor again: with x of shape [m, ...] on each of w ranks, and g of shape [w m, ...],
 reshape(all_gather(reshape(x, [n]), 0), [w m, ...])             =  all_gather(x, 0);
 reshape(reduce_scatter(reshape(g, [w n]), 0), [m, ...])         =  reduce_scatter(g, 0);
 and along any dim before which all extents are 1.
@@ -147,8 +147,11 @@ def _reduced(r: Rewriting, numbers: str, start: int, stop: int) -> str | None:
 
 
 def _piece(r: Rewriting, joined: str, dim: int, start: int, stop: int) -> str | None:
-    """The operand of a join that is exactly these entries of it."""
-    node = r.made(joined, "concat")
+    """The operand of a join that is exactly these entries of it; of a join that is cast, cast."""
+    node = r.made(joined, "concat", "cast")
+    if node is not None and node.op == "cast":
+        part = _piece(r, node.inputs[0], dim, start, stop)
+        return None if part is None else r.add("cast", part, dtype=node.attrs["dtype"])
     if node is None or node.attrs["dim"] != dim:
         return None
     at = 0
