@@ -43,15 +43,31 @@ def site_of(node: ast.AST) -> Site | None:
 
 
 def sites(tree: ast.AST, line: int, rank: int = 0) -> list[Site]:
-    """Calls with extents whose text covers `line`; of shapes those with `rank` extents.
+    """Calls with extents whose text covers `line`; of shapes those with `rank` extents. Where there
+    are none, those of a generator in the assignment that begins there: capture names that line.
 
     A shape given by name (`x.view(shape)`) is looked up where the function assigns it; `*sizes` in
     a shape stands for as many extents as are missing.
     """
+    return _among(tree, _covering(tree, line), line, rank) or _among(
+        tree, _generated(tree, line), line, rank
+    )
+
+
+def _covering(tree: ast.AST, line: int) -> list[ast.Call]:
+    return [n for n in of_kind(tree, ast.Call) if n.lineno <= line <= (n.end_lineno or line)]
+
+
+def _generated(tree: ast.AST, line: int) -> list[ast.Call]:
+    """The calls in generators of the assignment that begins on a line."""
+    begun = [n for n in of_kind(tree, ast.Assign) if n.lineno == line]
+    loops = [g for n in begun for g in ast.walk(n.value) if isinstance(g, ast.GeneratorExp)]
+    return [c for g in loops for c in ast.walk(g) if isinstance(c, ast.Call)]
+
+
+def _among(tree: ast.AST, calls: Iterable[ast.Call], line: int, rank: int) -> list[Site]:
     out: list[Site] = []
-    for node in of_kind(tree, ast.Call):
-        if not node.lineno <= line <= (node.end_lineno or line):
-            continue
+    for node in calls:
         site = site_of(node)
         if site is None:
             continue

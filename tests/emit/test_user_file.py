@@ -200,3 +200,23 @@ def test_layers_are_indexed_in_paths() -> None:
     assert indexed("model.layers.11.attn") == "model.layers[11].attn"
     assert indexed("h.0") == "h[0]"
     assert indexed("block1.fc2") == "block1.fc2"
+
+
+def test_a_generator_over_lines_is_edited_where_its_assignment_begins(tmp_path: Path) -> None:
+    one = "(z.view(b, t, self.heads, c // self.heads).transpose(1, 2) for z in (q, k, v))"
+    lines = [
+        f"        {x} = {x}.view(b, t, self.heads, c // self.heads).transpose(1, 2)" for x in "qkv"
+    ]
+    loop = f"        q, k, v = (\n            {one[1:-1]}\n        )\n".rstrip("\n")
+    text = models.SOURCE.replace("\n".join(lines), loop)
+    at = next(i for i, line in enumerate(text.split("\n"), 1) if line == "        q, k, v = (")
+    path = write(tmp_path, text)
+    plan = models.plan(str(path))
+    moved = tuple(
+        replace(e, line=at) if len(e.whole) == 4 else replace(e, line=e.line)
+        for e in plan.local_extents
+    )
+    new = emit(models.facts(path), replace(plan, local_extents=moved), tmp_path).files["block.py"][
+        1
+    ]
+    assert "z.view(b, t, -1, c // self.heads).transpose(1, 2)" in new
