@@ -28,8 +28,12 @@ class Point:
     def style(self, path: str) -> str:
         return dict(self.styles)[path]
 
+    def styled(self, styles: Mapping[str, str]) -> Point:
+        """With these styles for the modules that are named."""
+        return Point(tuple((p, styles.get(p, s)) for p, s in self.styles), self.stream)
+
     def with_style(self, path: str, style: str) -> Point:
-        return Point(tuple((p, style if p == path else s) for p, s in self.styles), self.stream)
+        return self.styled({path: style})
 
 
 STYLES = (

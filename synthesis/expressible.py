@@ -6,6 +6,7 @@ what has no style moves nothing and splits nothing.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from synthesis.forward import forward_values
 from synthesis.lower import Lowered
@@ -17,6 +18,14 @@ MOVES = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "
 VIEWS = frozenset({"reshape", "permute", "cast"})
 
 
+class Obstacle(NamedTuple):
+    """What no module style says."""
+
+    module: str
+    """Where it stands."""
+    text: str
+
+
 def obstacle(
     program: Program,
     modules: Sequence[Module],
@@ -24,8 +33,8 @@ def obstacle(
     tp: str,
     size: int,
     gathered: frozenset[str] = frozenset(),
-) -> str | None:
-    """The first collective over tp that no module style can stand for, in words, if any.
+) -> Obstacle | None:
+    """The first collective over tp that no module style can stand for, if any.
 
     Modules that are `gathered` have one behind their product.
     """
@@ -47,11 +56,11 @@ def obstacle(
             continue
         if module in leaves and node.op != "shard_slice":
             if module in plain and _within(holder, node):
-                return f"needs {node.op} over {tp} in the middle of {node.source}"
+                return Obstacle(module, f"needs {node.op} over {tp} in the middle of {node.source}")
             if module in whole or not _gathers_product(holder, node):
                 continue
         where = str(node.source) or f"the model itself, on %{node.inputs[0]}"
-        return f"needs {node.op} over {tp} inside {where}"
+        return Obstacle(module, f"needs {node.op} over {tp} inside {where}")
     return None
 
 
@@ -84,8 +93,8 @@ def unexpressed(
     stream: str,
     tp: str,
     size: int,
-) -> str | None:
-    """The first module whose style says something else than the forward pass does, in words."""
+) -> Obstacle | None:
+    """The first module whose style says something else than the forward pass does."""
     known = {m.path: styles[m.path] for m in modules}
     known |= {m.head: "column" for m in modules if m.head and styles[m.path] == "vocab"}
     known |= {m.head: "replicate" for m in modules if m.head and styles[m.path] == "replicate"}
@@ -100,19 +109,20 @@ def unexpressed(
         if _moves(node, tp) and (style in ("replicate", "channels") or path in convs):
             word = "has no style" if style == "replicate" else f"is {style}"
             if (style, node.op) not in (("row", "all_reduce"), ("gathered", "all_gather")):
-                return f"{path} {word}, and needs {node.op} over {tp}  {node.source}"
+                why = f"{path} {word}, and needs {node.op} over {tp}  {node.source}"
+                return Obstacle(path, why)
         if style not in ("column", "fused_column", "row", "gathered") or node.op != "mm":
             continue
         moves = _before(holder.producers(), node, set(known) - norms - {path}, tp)
         why = _entry(holder, moves, style, stream, tp)
         if why:
-            return f"{path} is {style}, and {why}  {node.source}"
+            return Obstacle(path, f"{path} is {style}, and {why}  {node.source}")
     return _split_whole(lowered, known, norms | few, tp)
 
 
 def _split_whole(
     lowered: Lowered, known: Mapping[str, str], others: set[str], tp: str
-) -> str | None:
+) -> Obstacle | None:
     """A module without a style whose parameters meet split activations: their gradients would
     need a reduction that nothing writes."""
     for pair in lowered.pairs:
@@ -120,7 +130,8 @@ def _split_whole(
         if known.get(path) != "replicate" or path in others:
             continue
         if any(tp in bound(dim) for dim in pair.result.dims):
-            return f"{path} has no style, and works on a split activation  {pair.one.source}"
+            why = f"{path} has no style, and works on a split activation  {pair.one.source}"
+            return Obstacle(path, why)
     return None
 
 

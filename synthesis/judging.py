@@ -93,7 +93,7 @@ class Judge:
         state = self.made.found.state
         obstacle = state.obstacle(candidate.point, candidate.lowered) if state is not None else None
         if obstacle is not None:
-            return Judgement("emitter", obstacle)
+            return Judgement("emitter", obstacle.text)
         if self.facts is None:
             return None
         asked = self.made.asked

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from synthesis.assign import PlanError, Point, choices
 from synthesis.constraints import NO_WISHES, Wishes
 from synthesis.cost import Estimate, Prices, estimate, prices
-from synthesis.expressible import obstacle, unexpressed
+from synthesis.expressible import Obstacle, obstacle, unexpressed
 from synthesis.hardware import Cluster
 from synthesis.lower import Lowered, LoweringError, Move, lower
 from synthesis.roles import Module, Param, modules
@@ -75,11 +75,17 @@ class Refusal:
     kind: Literal["lowering", "emitter"]
     """No distribution was found for an op, or no module style stands for it."""
     reason: str
+    module: str
+    """Where it was refused."""
     tactic: str = ""
 
 
 class _UnwritableError(Exception):
     """A point that no module styles stand for, and why."""
+
+    def __init__(self, obstacle: Obstacle) -> None:
+        super().__init__(obstacle.text)
+        self.module = obstacle.module
 
 
 @dataclass
@@ -133,12 +139,12 @@ class Search:
             made = self.price(point, origin, paid, admit)
             admit(made.lowered)
         except LoweringError as error:
-            return Refusal(point, origin, "lowering", str(error))
+            return Refusal(point, origin, "lowering", str(error), error.node.source.module)
         except _UnwritableError as error:
-            return Refusal(point, origin, "emitter", str(error))
+            return Refusal(point, origin, "emitter", str(error), error.module)
         return made
 
-    def obstacle(self, point: Point, lowered: Lowered) -> str | None:
+    def obstacle(self, point: Point, lowered: Lowered) -> Obstacle | None:
         """Why what was lowered of a point cannot be written as module styles, if it cannot."""
         if not self.tp:
             return None

@@ -10,6 +10,7 @@ from math import prod
 
 from synthesis.assign import PlanError, Point
 from synthesis.constraints import Rules, Supported, settle
+from synthesis.mending import Mender, layered
 from synthesis.optimum.best import Bound, lower_bound, suggested
 from synthesis.optimum.space import Restriction
 from synthesis.roles import Module, heads
@@ -47,58 +48,11 @@ class Found:
         default_factory=list[tuple[str, Point, Candidate | Refusal]]
     )
     """(tactic or seed, its point, what came of the nearest point that keeps every wish)"""
+    obstacles: dict[str, str] = field(default_factory=dict[str, str])
+    """Why modules stay whole that a tactic would split, by path."""
     bound: Bound | None = None
     """On every placement of the ops over tp; None where nothing is split, or in a search that
     started from an earlier one."""
-
-
-def _relaxed(state: Search, rules: Rules, point: Point, origin: str) -> list[Candidate]:
-    """Candidates near a point that cannot be written: the same with one module left whole, or with
-    all modules of one parent."""
-    out: list[Candidate] = []
-    for parent in dict.fromkeys(m.path.rpartition(".")[0] for m in state.modules if m.path):
-        whole = [(p, "replicate" if p.startswith(f"{parent}.") else s) for p, s in point.styles]
-        near = rules.keep(Point(tuple(whole), point.stream))
-        if parent and near != point and point.stream == "R":
-            result = state.score(near, f"{origin}, {parent} whole", origin)
-            if isinstance(result, Candidate):
-                out.append(result)
-    for module in reversed(state.modules):
-        if point.style(module.path) == "replicate" or point.stream != "R":
-            continue
-        if "replicate" not in rules.allowed[module.path]:
-            continue
-        result = state.score(
-            point.with_style(module.path, "replicate"), f"{origin}, {module.path} whole", origin
-        )
-        if isinstance(result, Candidate):
-            out.append(result)
-    return out
-
-
-def _assembled(state: Search, rules: Rules, point: Point, origin: str) -> list[Candidate]:
-    """Of a point that cannot be written, as much as can be: its styles are taken up parent by
-    parent, and where those of a parent cannot be written together, module by module."""
-    held = rules.keep(Point(tuple((path, "replicate") for path, _ in point.styles)))
-    best: Candidate | None = None
-
-    def take(paths: Sequence[str]) -> bool:
-        nonlocal held, best
-        near = held
-        for path in paths:
-            near = near.with_style(path, point.style(path))
-        result = state.score(near, f"{origin}, in part", origin)
-        if isinstance(result, Candidate):
-            held, best = near, result
-        return isinstance(result, Candidate)
-
-    split = [path for path, style in point.styles if style != held.style(path)]
-    for parent in dict.fromkeys(path.rpartition(".")[0] for path in split):
-        inside = [path for path in split if path.rpartition(".")[0] == parent]
-        if not take(inside) and len(inside) > 1:
-            for path in inside:
-                take([path])
-    return [best] if best is not None else []
 
 
 def check_heads(found: list[Module], tp: str, size: int) -> None:
@@ -155,6 +109,7 @@ def search(
     least = float("inf")
     failed: dict[str, str] = {}
     starts: list[tuple[str, Point, Candidate | Refusal]] = []
+    mender = Mender(state, rules)
     for name, start in _starts(rules, found, size, tp, seeds):
         point = rules.keep(start)
         if progress:
@@ -165,8 +120,7 @@ def search(
             beam.append(result)
         else:
             failed[name] = result.reason
-            near = _relaxed(state, rules, point, name)
-            beam += near or (_assembled(state, rules, point, name) if point.stream == "R" else [])
+            beam += mender.mend(point, result)
     if not beam:
         raise PlanError("; ".join(f"{k}: {v}" for k, v in failed.items()))
     if tp:
@@ -181,7 +135,7 @@ def search(
         result = state.score(rules.keep(suggested(bound)), "optimum", "optimum")
         if isinstance(result, Candidate) and result.estimate.parameters <= least * ROOM:
             beam.append(result)
-    movable = [m for m in found if len(rules.allowed[m.path]) > 1]
+    movable = [g for g in mender.groups if all(len(rules.allowed[p]) > 1 for p in g)]
     for turn in range(ROUNDS if tp else 0):
         beam.sort(key=lambda c: c.score)
         best = beam[0]
@@ -198,7 +152,7 @@ def search(
     ranked = sorted(scored, key=lambda c: (c.estimate.parameters > least * ROOM, c.score))
     if wishes.memory_bytes is not None:
         ranked.sort(key=lambda c: c.over > 0)
-    if tp and all(style == "replicate" for _, style in ranked[0].point.styles) and not wishes.pins:
+    if tp and all(style == "replicate" for _, style in ranked[0].point.styles):
         raise PlanError(
             f"no plan that splits the model over {tp}={size} can be written as module styles: "
             + "; ".join(f"{name} {why}" for name, why in failed.items())
@@ -214,6 +168,7 @@ def search(
         refused,
         state,
         starts,
+        mender.obstacles,
         bound,
     )
 
@@ -268,19 +223,19 @@ def _gathered(state: Search, rules: Rules, best: Candidate) -> list[Candidate]:
 
 
 def _grown(
-    state: Search, rules: Rules, movable: list[Module], beam: list[Candidate], most: float
+    state: Search, rules: Rules, movable: list[list[str]], beam: list[Candidate], most: float
 ) -> list[Candidate]:
     """Candidates one move away from those of the beam."""
     grown: list[Candidate] = []
     for candidate in beam:
-        for module in movable:
-            for style in rules.allowed[module.path]:
-                if style in (candidate.point.style(module.path), "gathered"):
+        for paths in movable:
+            for style in rules.allowed[paths[0]]:
+                if style == "gathered":
                     continue
-                point = candidate.point.with_style(module.path, style)
+                point = candidate.point.styled(dict.fromkeys(paths, style))
                 if point in state.seen:
                     continue
-                origin = f"{module.path} -> {style}"
+                origin = f"{layered(paths[0])} -> {style}"
                 result = state.score(point, origin, candidate.tactic)
                 if isinstance(result, Candidate) and result.estimate.parameters <= most:
                     grown.append(result)

@@ -101,7 +101,7 @@ class _Scope:
             return name, Use("conv", dims[-1], self.kernels[name], at, follows=sources)
         if node.op == "reshape" and (narrow := self._per_channel(node)) is not None:
             return name, Use("channels", 0, 1, at, follows=narrow)
-        if node.op == "bmm":
+        if node.op == "bmm" and not any(u.kind == "expert" for u in found.uses.get(name, ())):
             side = 1 + (node.inputs[0] not in origin)
             return name, Use("expert", dims[side], self._stacked_parts(node), at)
         if node.op == "take" and node.inputs[0] in origin:
