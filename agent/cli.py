@@ -25,6 +25,10 @@ FIRST = ("parallelize", "check", "verify", "apply", "batch", "chat")
 class Commands(TyperGroup):
     """The list of commands in two groups."""
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        words = ["batch-compare", *args[2:]] if args[:2] == ["batch", "compare"] else args
+        return super().resolve_command(ctx, words)
+
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         rest = [name for name in self.list_commands(ctx) if name not in FIRST]
         for title, names in (("Commands", FIRST), ("More", rest)):

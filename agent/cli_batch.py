@@ -1,6 +1,7 @@
 """batch: many models, many meshes, one summary."""
 
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -31,3 +32,18 @@ def batch(run: "Run", asked: Asked) -> "Outcome":
     from agent.batch import command
 
     return command.show(run, asked) if asked.listed else command.batch(run, asked)
+
+
+@command(app, "batch-compare", json=False)
+def compare(
+    run: "Run",
+    old: Annotated[Path, typer.Argument(metavar="OLD", help="Folder of the earlier batch.")],
+    new: Annotated[Path, typer.Argument(metavar="NEW", help="Folder of the later one.")],
+) -> "Outcome":
+    """What got better and what broke between two batches (also: batch compare OLD NEW).
+
+    Exit code 1: a job came out worse, or its plan is useful no more.
+    """
+    from agent.batch.comparing import compare
+
+    return compare(old, new)

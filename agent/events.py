@@ -54,6 +54,8 @@ class PlanChosen(Event, event="plan"):
     mesh: dict[str, int]
     strategy: str
     estimates: dict[str, float] = {}
+    useful: bool = True
+    """Whether at least half of what the mesh could split is split."""
 
 
 class StrategyChosen(Event, event="strategy"):

@@ -16,6 +16,7 @@ from agent.run import Outcome, Phase, Run
 from agent.translation.trust import Bound
 from agent.writing import Written, write
 from synthesis.constraints import NO_WISHES, Wishes
+from synthesis.describe import left_whole
 from synthesis.emit import ModelFacts, loss_obstacle
 from synthesis.execute.job import collect_facts
 from synthesis.frontends.torch.capture import capture
@@ -159,14 +160,26 @@ def parallelize(
     found = settled(run, job, captured, facts, split_loss=whole_loss is None, needs=needs)
     plan = found.made.plan
     job = _priced(run, job, captured, plan, given=not chosen_before)
-    if plan.tp_size > 1 and all(m.style == "replicate" for m in plan.modules):
-        run.warn(
-            f"nothing is split over {plan.tp}={plan.tp_size}: its ranks all compute the same; no "
-            "patch that splits a module was proved"
-        )
+    _tell_useless(run, found)
     return finish(
         run, job, captured, facts, found.made, found.verdict, found.tried, written=found.written
     )
+
+
+def _tell_useless(run: Run, found: "Settled") -> None:
+    """Warn of a plan that splits less than half of what the mesh could split, and say why."""
+    plan = found.made.plan
+    if plan.tp is None or plan.useful:
+        return
+    if all(m.style == "replicate" for m in plan.modules):
+        said = "nothing is split: the ranks all compute the same"
+    else:
+        said = f"{plan.estimates['split_share']:.0%} of what could be split is split"
+    kept = left_whole(found.made.found, plan.tp, plan.tp_size)
+    failed = found.tried.failed.values() if found.tried is not None else ()
+    why = next((f"; a plan that splits more was {f.why}" for f in failed), "")
+    module = f"; {kept[0].path or 'the model'} stays whole: {kept[1]}" if kept is not None else ""
+    run.warn(f"useful: no, over {plan.tp}={plan.tp_size} {said}{module}{why}")
 
 
 def _configured(job: Job, captured: Captured) -> tuple[Job, Needs]:
@@ -329,6 +342,7 @@ def chosen(run: Run, plan: Plan) -> None:
             mesh=dict(plan.mesh.dims),
             strategy=summary.strategy(plan),
             estimates=dict(plan.estimates),
+            useful=plan.useful,
         )
     )
 

@@ -87,6 +87,9 @@ def strategy(plan: Plan) -> str:
             parts.append("activations between blocks split along the sequence")
         if plan.loss_parallel:
             parts.append("loss on split vocabulary")
+        if not plan.useful:
+            share = plan.estimates["split_share"]
+            parts.append(f"useful: no ({share:.0%} of what could be split is)")
     if plan.dp and plan.dp_size > 1:
         how = "parameters, gradients and optimizer split" if plan.data == "fsdp" else "replicas"
         parts.append(f"{plan.dp}={plan.dp_size}: batch split, {how}")

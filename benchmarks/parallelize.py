@@ -12,7 +12,8 @@ import os
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,11 @@ class Row:
     difference: float | None
     error: str
     plan: str = ""
+    useful: bool = False
+    estimates: dict[str, float] = field(default_factory=dict[str, float])
+    processor: float = 0.0
+    """Seconds of the processor, of the command and all that it started."""
+    clock: float = 0.0
 
 
 def measure(job: Job) -> Row:
@@ -91,6 +97,7 @@ def measure(job: Job) -> Row:
     with tempfile.TemporaryDirectory() as scratch, tempfile.TemporaryFile("w+") as out:
         config = [x for item in job.config for x in ("--config", item)]
         options = [*config, *job.options, "--out", str(Path(scratch) / "out"), "--json"]
+        started = time.monotonic()
         process = subprocess.Popen(
             [sys.executable, "-m", "agent", "parallelize", job.target, *options],
             stdout=out,
@@ -101,10 +108,11 @@ def measure(job: Job) -> Row:
         out.seek(0)
         events: list[dict[str, Any]] = [json.loads(line) for line in out]
     ran = next((e for e in events if e["event"] == "executed"), None)
-    plans = [e["strategy"] for e in events if e["event"] == "plan"]
+    clock, processor = time.monotonic() - started, usage.ru_utime + usage.ru_stime
+    plans = [e for e in events if e["event"] == "plan"]
     said = [e["message"] for e in events if e["event"] in ("error", "verdict")]
     if not events or "verdict" not in events[-1]:
-        return Row(job.name, process.returncode or 1, "crash", {}, 0.0, 0, None, "no verdict")
+        return Row(job.name, process.returncode or 1, "crash", {}, clock, 0, None, "no verdict")
     return Row(
         job.name,
         process.returncode,
@@ -114,7 +122,11 @@ def measure(job: Job) -> Row:
         usage.ru_maxrss * 1024,
         ran["largest_relative_difference"] if ran else None,
         "" if process.returncode == 0 else said[-1].split("\n")[0],
-        plans[-1] if plans else "",
+        plans[-1]["strategy"] if plans else "",
+        bool(plans) and plans[-1]["useful"],
+        plans[-1]["estimates"] if plans else {},
+        processor,
+        clock,
     )
 
 

@@ -1,6 +1,7 @@
 """A candidate of the search written down as a plan."""
 
 from collections.abc import Mapping
+from math import prod
 
 from synthesis.cost import Estimate
 from synthesis.forward import forward_values
@@ -55,9 +56,52 @@ def describe(
             f"Have the same number of unmasked labels on every {b.mesh_dim} rank."
             for b in best.lowered.contract.balanced[:1]
         ),
-        estimates=_estimates(best.estimate, baseline) | _bound(found),
+        estimates=_estimates(best.estimate, baseline) | _bound(found) | _share(found, tp, mesh),
         collectives=_collectives(best.estimate, best.lowered.program),
     )
+
+
+def left_whole(found: Found, tp: str, size: int) -> tuple[Module, str] | None:
+    """The largest module that the mesh could split and the plan does not, and the obstacle."""
+    rows = [r for r in _splittable(found, tp, size) if not r[2]]
+    if not rows:
+        return None
+    module = max(rows, key=lambda row: row[1])[0]
+    why = found.obstacles.get(module.path)
+    if why is None:
+        nodes = (n for _, n in found.program.walk() if n.source.module == module.path)
+        at = next((str(n.source) for n in nodes if n.source.line), module.path)
+        why = f"{module.kind or 'its class'} has no style that splits it  {at}"
+    return module, why
+
+
+def _splittable(found: Found, tp: str, size: int) -> list[tuple[Module, int, bool]]:
+    """(module, numbers, whether they are split) of parameters with a dim that divides."""
+    rows: list[tuple[Module, int, bool]] = []
+    beside = [m for m in found.modules if 0 < m.heads < size and _beside_column(m, found.best)]
+    for module in found.modules:
+        for param in module.params:
+            if len(param.shape) < 2 or all(n % size for n in param.shape):
+                continue
+            layout = found.best.lowered.contract.inputs[param.name]
+            split = tp in layout.sharded or module in beside
+            rows.append((module, prod(layout.global_shape), split))
+    return rows
+
+
+def _share(found: Found, tp: str | None, mesh: Mesh) -> dict[str, float]:
+    """What is split of what the mesh could split, with and without the vocabulary: the less."""
+    if tp is None:
+        return {}
+    rows = _splittable(found, tp, mesh[tp])
+    vocabulary = heads(found.modules)
+    inner = [r for r in rows if r[0].use != "embedding" and r[0].path not in vocabulary]
+    shares = [
+        sum(n for _, n, split in some if split) / sum(n for _, n, _ in some)
+        for some in (rows, inner)
+        if some
+    ]
+    return {"split_share": min(shares)} if shares else {}
 
 
 def placed_as(layout: Layout, mesh_dim: str) -> str:

@@ -115,6 +115,12 @@ class Plan:
         return next((m for m in self.modules if m.path == path), None)
 
     @property
+    def useful(self) -> bool:
+        """Whether at least half of what the mesh could split is split: of all parameters, and of
+        those besides embedding and output projection."""
+        return self.estimates.get("split_share", 1.0) >= 0.5
+
+    @property
     def tp_size(self) -> int:
         return self.mesh[self.tp] if self.tp else 1
 

@@ -124,6 +124,7 @@ def begin(progress: Progress) -> list[Planned]:
     folder, what = progress.folder, progress.asked
     left: list[Planned] = []
     kept: list[Row] = []
+    before = summary.rows_in(folder.root) if what.resume else {}
     for planned in progress.planned:
         job = planned.job
         redo = planned.chosen and not what.resume
@@ -131,6 +132,11 @@ def begin(progress: Progress) -> list[Planned]:
             row = rows.of_directory(folder, job, planned.inputs, kept=True)
             progress.rows[job.name] = row
             kept += [row] if planned.chosen else []
+            continue
+        row = before.get(job.name, rows.blank(folder, job, planned.inputs))
+        ended = not row.directory and row.inputs == planned.inputs
+        if ended and not planned.chosen:
+            progress.rows[job.name] = row.model_copy(update={"kept": row.status != "not run"})
             continue
         progress.rows[job.name] = rows.blank(folder, job, planned.inputs)
         if planned.chosen:

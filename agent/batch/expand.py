@@ -18,7 +18,7 @@ from agent.errors import InputError, ShardproofError
 from agent.translate import as_ours
 from synthesis import hardware as clusters
 from synthesis.frontends.torch.errors import CaptureError
-from synthesis.frontends.torch.request import read_config_file
+from synthesis.frontends.torch.request import library_classes, read_config_file
 
 ARGUMENT = "a manifest (.toml or .json), path/model.py:Class, hf:Class, or config files (a pattern)"
 MOST = 10_000
@@ -53,7 +53,8 @@ def gather(arguments: Sequence[str], given: Options) -> list[Job]:
         for manifest, origin in _sources(argument):
             defaults = _said(manifest.defaults) | own
             for index, entry in enumerate(manifest.job):
-                found += _expanded(entry, defaults, origin, ("job", index))
+                for each in _every_class(entry, origin, ("job", index)):
+                    found += _expanded(each, defaults, origin, ("job", index))
     found = list({_same(p): p for p in found}.values())
     if len(found) > MOST:
         raise InputError("too many jobs", expected=f"at most {MOST:,}", got=f"{len(found):,}")
@@ -62,6 +63,26 @@ def gather(arguments: Sequence[str], given: Options) -> list[Job]:
     for placed in found:
         checked(placed)
     return [placed.job for placed in found]
+
+
+def _every_class(entry: Entry, origin: Origin, place: Place) -> Iterator[Entry]:
+    """The entry for each class of transformers that a pattern names: `hf:*ForCausalLM`.
+
+    Raises:
+        InputError: the pattern names none.
+    """
+    path, _, pattern = (entry.target or "").partition(":")
+    if path != "hf" or not set(pattern) & set("*?["):
+        yield entry
+        return
+    found = library_classes(pattern)
+    if not found:
+        where = origin.where((*place, "target"))
+        hint = "a pattern of names in transformers, as *ForCausalLM"
+        raise InputError("no such class", where=where, got=f"hf:{pattern}", hint=hint)
+    for name in found:
+        own = {"target": f"hf:{name}", "name": f"{entry.name}-{name}" if entry.name else None}
+        yield entry.model_copy(update=own)
 
 
 def selected(jobs: Sequence[Job], patterns: Sequence[str]) -> list[Job]:
@@ -74,7 +95,8 @@ def selected(jobs: Sequence[Job], patterns: Sequence[str]) -> list[Job]:
 def _sources(argument: str) -> Iterator[tuple[Manifest, Origin]]:
     here = Origin(Path(argument))
     path, colon, name = argument.rpartition(":")
-    if colon and name.isidentifier() and (path == "hf" or path.endswith(".py")):
+    whole = name.isidentifier() or (path == "hf" and bool(name))
+    if colon and whole and (path == "hf" or path.endswith(".py")):
         yield Manifest(job=[Entry(target=argument)]), here
         return
     files = _files(argument, Path())

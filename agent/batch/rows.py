@@ -74,6 +74,8 @@ class Row(BaseModel, frozen=True, extra="forbid"):
     proof_s: float = 0.0
     """Seconds of proving and of checking the certificate."""
     strategy: str = ""
+    useful: bool | None = None
+    """Whether the plan splits at least half of what the mesh could split; None: no plan."""
     step_s: float | None = None
     one_device_step_s: float | None = None
     memory_bytes: int | None = None
@@ -215,8 +217,8 @@ def _of_events(seen: Sequence[events.Event], seconds: float | None = None) -> di
                 phases[phase] = round(phases.get(phase, 0.0) + seconds, 6)
                 open_at = {}
                 found["model_reused"] = found.get("model_reused", False) or phase == "reuse"
-            case events.PlanChosen(strategy=strategy):
-                found["strategy"] = strategy
+            case events.PlanChosen(strategy=strategy, useful=useful):
+                found |= {"strategy": strategy, "useful": useful}
             case events.Executed(agrees=agrees, largest_relative_difference=largest):
                 found |= {"agrees": agrees, "largest_relative_difference": largest}
             case events.VerdictReached(assumptions=assumptions):

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader
@@ -43,6 +44,8 @@ class Summary(BaseModel, frozen=True, extra="forbid"):
     """Whether every job that was selected came to an end."""
     counts: dict[Status, int]
     """Jobs by status, those of them that were done before included."""
+    useless: int = 0
+    """Jobs that are proved and whose plan splits less than half of what the mesh could split."""
     kept: int
     models: int
     """Distinct models among the jobs."""
@@ -68,6 +71,7 @@ def summarised(rows: Iterable[Row], *, models: int, **said: Any) -> Summary:
     fresh = [row for row in ordered if not row.kept]
     return Summary(
         counts={status: tally[status] for status in ORDER if tally[status]},
+        useless=sum(row.status == "proved" and row.useful is False for row in ordered),
         kept=sum(row.kept for row in ordered),
         models=models,
         captures=sum("capture" in row.phases for row in fresh),
@@ -78,6 +82,15 @@ def summarised(rows: Iterable[Row], *, models: int, **said: Any) -> Summary:
         jobs=ordered,
         **said,
     )
+
+
+def rows_in(root: Path) -> dict[str, Row]:
+    """The rows of the summary of an earlier run by name; none where there is no such summary."""
+    try:
+        found = Summary.model_validate_json((root / FILES[0]).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return {row.name: row for row in found.jobs}
 
 
 def causes(rows: Sequence[Row]) -> list[Group]:
@@ -116,8 +129,9 @@ def headline(found: Summary) -> str:
     """`12 jobs: 9 proved, 2 refused, 1 timeout; 4 of them done before`."""
     total = len(found.jobs)
     parts = ", ".join(f"{n} {status}" for status, n in reversed(found.counts.items()))
+    useless = f"; {found.useless} proved, useful: no" if found.useless else ""
     kept = f"; {found.kept} of them done before" if found.kept else ""
-    return f"{total} job{'' if total == 1 else 's'}: {parts}{kept}"
+    return f"{total} job{'' if total == 1 else 's'}: {parts}{useless}{kept}"
 
 
 def worst(found: Summary) -> str:
@@ -134,6 +148,7 @@ def stats(found: Summary) -> list[tuple[str, str, str]]:
     ran = found.captures + found.reused
     out = [
         ("Proved", f"{proved} of {total}", f"{found.kept} done before" if found.kept else ""),
+        ("Proved and useful", f"{proved - found.useless} of {total}", ""),
         ("Models", count(found.models), f"{found.captures} captured, {found.reused} reused"),
         ("Time of the batch", duration(found.seconds), f"jobs: {duration(found.job_seconds)}"),
     ]
@@ -159,6 +174,13 @@ def ran(row: Row) -> str:
     return "agrees" if row.agrees else "differs"
 
 
+def useful(row: Row) -> str:
+    """Whether the plan splits at least half of what could be split, in a word."""
+    if row.useful is None or row.status == "not run":
+        return "–"
+    return "yes" if row.useful else "no"
+
+
 def _context(found: Summary) -> dict[str, Any]:
     return {
         "s": found,
@@ -168,6 +190,7 @@ def _context(found: Summary) -> dict[str, Any]:
         "collectives": collectives,
         "detail": detail,
         "ran": ran,
+        "useful": useful,
         "located": {name for group in found.causes if group.where for name in group.jobs},
         "waiting": found.counts.get("not run", 0),
     }
@@ -200,10 +223,32 @@ def _html(found: Summary) -> str:
         worst=worst(shown),
         pictures=pictures if all(pictures) else None,
         size=size,
+        script=Markup(SORT),
+        script_hash=html.digest(SORT),
         **_context(shown),
     )
 
 
+SORT = """
+document.querySelectorAll("#jobs thead th").forEach((head, at) => {
+  const sort = () => {
+    const body = head.closest("table").tBodies[0];
+    const up = head.ariaSort !== "ascending";
+    const key = (row) => row.cells[at].dataset.by ?? row.cells[at].textContent.trim();
+    const order = new Intl.Collator(undefined, { numeric: true }).compare;
+    const rows = [...body.rows].sort((a, b) => {
+      const [x, y] = [key(a), key(b)];
+      return (x !== "" && y !== "" && !isNaN(x) && !isNaN(y) ? x - y : order(x, y)) * (up ? 1 : -1);
+    });
+    head.parentNode.querySelectorAll("th").forEach((other) => other.removeAttribute("aria-sort"));
+    head.ariaSort = up ? "ascending" : "descending";
+    body.append(...rows);
+  };
+  head.tabIndex = 0;
+  head.addEventListener("click", sort);
+  head.addEventListener("keydown", (event) => event.key === "Enter" && sort());
+});
+"""
 STYLE = """
 .mark.failed { color: var(--bad); background: var(--bad-bg); }
 .mark.timeout, .mark.refused { color: var(--warn); background: var(--warn-bg); }
@@ -211,6 +256,9 @@ STYLE = """
 .page { grid-template-columns: minmax(0, 1fr); }
 td.why { min-width: 15rem; max-width: 24rem; }
 td.why .under, #causes .under { white-space: normal; overflow-wrap: anywhere; }
+#jobs thead th { cursor: pointer; }
+#jobs th[aria-sort="ascending"]::after { content: " ▲"; }
+#jobs th[aria-sort="descending"]::after { content: " ▼"; }
 #jobs th, #jobs td { padding-left: .45rem; padding-right: .45rem; }
 figure .wide svg { max-width: 900px; }
 """

@@ -31,11 +31,11 @@ def environment() -> Environment:
 
 def render(template: Template, css: str, **context: Any) -> str:
     """A page with its style inside, and with a policy that allows that style alone."""
-    return template.render(css=css, style_hash=_hash(css), **context)
+    return template.render(css=css, style_hash=digest(css), **context)
 
 
-def _hash(text: str) -> str:
-    """As a content security policy names an inline style or script."""
+def digest(text: str) -> str:
+    """What a policy names a style or a script by."""
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
@@ -53,7 +53,7 @@ def render_html(report: Report) -> str:
         stylesheet(),
         pictures=_pictures(shown),
         script=Markup(script),
-        script_hash=_hash(script),
+        script_hash=digest(script),
         most_rows=MOST_ROWS,
         **facts.context(shown, MOST_DIFF_LINES),
     )

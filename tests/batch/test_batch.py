@@ -10,6 +10,8 @@ from collections import Counter
 
 from agent import events
 from agent.batch.folder import held
+from agent.batch.summary import SORT
+from agent.report.html import digest
 from tests.batch.conftest import Lab
 
 
@@ -67,6 +69,20 @@ def test_all_proved_is_zero_and_resume_runs_what_changed(lab: Lab) -> None:
     lab.batch(manifest, resume=True, only=("ok-2",))
     assert lab.counted()[6:] == ["ok-2"]
     assert lab.statuses() == {"ok-1": "not run", "ok-2": "proved", "ok-3": "not run"}
+
+
+def test_what_ended_before_stays_in_the_summary_of_a_part(lab: Lab) -> None:
+    manifest = lab.jobs("ok-1", "refused", "crash")
+    lab.batch(manifest)
+    before = lab.statuses()
+    lab.batch(manifest, resume=True, only=("ok-1",))
+    assert lab.statuses() == before == {"ok-1": "proved", "refused": "refused", "crash": "failed"}
+    kept = {row["name"]: (row["kept"], row["cause"] is None) for row in lab.summary()["jobs"]}
+    assert kept["refused"] == kept["crash"] == (True, False)
+    lab.jobs("ok-1", "refused", "crash", more='[[job]]\nname = "ok-2"\ntarget = "m.py:M"\n')
+    (lab.folder / "m.py").write_text("class M: a = 1\n")  # what was refused is of another model
+    lab.batch(manifest, resume=True, only=("ok-1",))
+    assert lab.statuses()["refused"] == lab.statuses()["ok-2"] == "not run"
 
 
 def test_resume_does_not_believe_a_directory_that_was_changed(lab: Lab) -> None:
@@ -176,7 +192,9 @@ def test_names_from_a_manifest_cannot_be_markup_in_the_summary(lab: Lab) -> None
         more='[[job]]\nname="refused"\ntarget="m.py:M"\nconfig={a="<script>|\\u202e"}\n'
     )
     lab.batch(path)
-    assert "<script>" not in (lab.out / "summary.html").read_text()
+    page = (lab.out / "summary.html").read_text()
+    assert page.count("<script") == 1
+    assert f"script-src '{digest(SORT)}'" in page
     assert "\u202e" not in (lab.out / "summary.md").read_text()
 
 

@@ -7,6 +7,7 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, cast
 
@@ -27,6 +28,21 @@ _INPUT = re.compile(
     r"^(?P<name>[A-Za-z_]\w*)=(?P<dtype>\w+)\[(?P<shape>[\d,\s]*)\](?:<(?P<below>\d+))?$"
 )
 DTYPE_NAMES = ("f64", "f32", "bf16", "f16", "i64", "i32", "u8", "bool")
+
+
+def library_classes(pattern: str) -> list[str]:
+    """Names of transformers that a pattern matches, those that stand for no one model left out.
+
+    Raises:
+        CaptureError: transformers is not installed.
+    """
+    try:
+        import transformers
+    except ImportError as error:
+        raise CaptureError("transformers is not installed", got=str(error)) from None
+    general = ("Auto", "PreTrained", "PushToHub")
+    found = [n for n in dir(transformers) if fnmatchcase(n, pattern)]
+    return sorted(n for n in found if not n.startswith(general))
 
 
 @dataclass(frozen=True)

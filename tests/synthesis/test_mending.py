@@ -1,0 +1,87 @@
+"""What no style can say is left whole, however often it comes, and the rest is split."""
+
+from fractions import Fraction
+
+import pytest
+
+from synthesis.assign import PlanError
+from synthesis.constraints import NO_WISHES, Wishes
+from synthesis.describe import left_whole
+from synthesis.mending import layered
+from synthesis.plan import from_json, to_json
+from synthesis.planner import Asked, Synthesis, synthesize
+from synthesis.repair.diagnosis import verify
+from tests.synthesis import decoder
+from tests.synthesis.decoder import f64, linear, place
+from verifier.kernel.inline import inline
+from verifier.kernel.live import live
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.program import Program
+from verifier.kernel.program.types import Mesh
+from verifier.problem import Problem
+from verifier.verdict import Proof
+
+MESH = Mesh.of(tp=2)
+WIDE = 8
+
+
+def obstacles(count: int, hidden: int = 32) -> Program:
+    """`count` times a linear and a norm of what it gives, then a pair of linears."""
+    from synthesis.autodiff import grad
+
+    b = Builder("obstacles")
+    x = b.input("x", f64(2, 4, WIDE))
+    for i in range(count):
+        x = linear(b, x, b.param(f"pre.{i}.lin.weight", f64(WIDE, WIDE)), f"pre.{i}.lin")
+        scale = b.param(f"pre.{i}.norm.weight", f64(WIDE))
+        with b.at(place(f"pre.{i}.norm", 5)):
+            x = b.add("rms_norm", x, scale, eps=Fraction(1, 1000))
+    up = linear(b, x, b.param("up.weight", f64(hidden, WIDE)), "up")
+    with b.at(place("", 7)):
+        up = b.add("silu", up)
+    down = linear(b, up, b.param("down.weight", f64(WIDE, hidden)), "down")
+    with b.at(place("", 9)):
+        b.output(b.add("sum", down, dims=(0, 1, 2), keepdim=False), "loss", "loss")
+    return live(inline(grad(b.build())))
+
+
+def made(count: int, hidden: int = 32, wishes: Wishes = NO_WISHES) -> Synthesis:
+    return synthesize(Asked(obstacles(count, hidden), MESH, decoder.CLUSTER, wishes=wishes))
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_any_number_of_obstacles_is_left_whole(count: int) -> None:
+    found = made(count)
+    plan = found.plan
+    assert {m.path: m.style for m in plan.modules} == {"up": "column", "down": "row"}
+    verdict = verify(Problem(found.sequential, found.lowered.program, found.lowered.contract))
+    assert isinstance(verdict, Proof)
+    assert all("toy.py:5" in why for why in found.found.obstacles.values())
+
+
+def test_a_kind_costs_as_one_module() -> None:
+    assert made(2).found.scored == made(6).found.scored
+
+
+def test_less_than_half_of_what_could_be_split_is_no_useful_plan() -> None:
+    useful, useless = made(1, 32).plan, made(5, 8).plan
+    assert (useful.useful, useless.useful) == (True, False)
+    assert useful.estimates["split_share"] == pytest.approx(256 / (256 + 64))
+    assert useless.estimates["split_share"] == pytest.approx(64 / (64 + 5 * 64))
+    assert from_json(to_json(useless)).useful is False
+    told = left_whole(made(5, 8).found, "tp", 2)
+    assert told is not None
+    assert told[0].path == "pre.0.lin"
+    assert "toy.py:5  pre.0.norm" in told[1]
+
+
+def test_pins_switch_no_guard_off() -> None:
+    wishes = NO_WISHES.with_wish("pin", "up=replicate").with_wish("pin", "down=replicate")
+    with pytest.raises(PlanError, match="no plan that splits the model over tp=2"):
+        made(1, wishes=wishes)
+
+
+def test_layers_are_told_from_places_in_a_sequence() -> None:
+    assert layered("blocks.3.mlp.0") == "blocks.*.mlp.0"
+    assert layered("layers.0.1.up") == "layers.*.*.up"
+    assert layered("norm") == "norm"
