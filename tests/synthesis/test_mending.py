@@ -51,7 +51,7 @@ def made(count: int, hidden: int = 32, wishes: Wishes = NO_WISHES) -> Synthesis:
 
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_any_number_of_obstacles_is_left_whole(count: int) -> None:
-    found = made(count)
+    found = made(count, 128)
     plan = found.plan
     assert {m.path: m.style for m in plan.modules} == {"up": "column", "down": "row"}
     verdict = verify(Problem(found.sequential, found.lowered.program, found.lowered.contract))
@@ -64,12 +64,14 @@ def test_a_kind_costs_as_one_module() -> None:
 
 
 def test_less_than_half_of_what_could_be_split_is_no_useful_plan() -> None:
-    useful, useless = made(1, 32).plan, made(5, 8).plan
+    whole = NO_WISHES.with_wish("ban", "pre.*.lin=gathered")
+    few = made(5, 8, whole)
+    useful, useless = made(1, 32).plan, few.plan
     assert (useful.useful, useless.useful) == (True, False)
     assert useful.estimates["split_share"] == pytest.approx(256 / (256 + 64))
     assert useless.estimates["split_share"] == pytest.approx(64 / (64 + 5 * 64))
     assert from_json(to_json(useless)).useful is False
-    told = left_whole(made(5, 8).found, "tp", 2)
+    told = left_whole(few.found, "tp", 2)
     assert told is not None
     assert told[0].path == "pre.0.lin"
     assert "toy.py:5  pre.0.norm" in told[1]
