@@ -13,8 +13,6 @@ from verifier.kernel.program.program import Node
 from verifier.kernel.program.types import ITEMSIZE
 
 RESHAPING = frozenset({"reshape", "permute"})
-WAITING = RESHAPING | {"slice"}
-"""Views that are made of a value that waits when they are wanted themselves."""
 INFINITE = float("inf")
 TIE = 1e-9
 """Seconds added to each move, so that of two ways at one price the one with fewer steps wins."""
@@ -24,7 +22,7 @@ def primary(state: State, name: str) -> Value:
     """The first layout a value has; values made from nothing are made whole."""
     if name not in state.values:
         node = state.producer[name]
-        if node.op in WAITING:
+        if node.op in RESHAPING:
             emit(state, node, [primary(state, node.inputs[0])], reading(state, node))
         else:
             _materialise(state, node, _natural(state, node))
@@ -46,7 +44,7 @@ def lazy(state: State, name: str) -> bool:
 
 def waits(state: State, node: Node) -> bool:
     """Whether a node is made only when its result is wanted: constants, broadcasts, their views."""
-    return node.op in LAZY or (node.op in WAITING and lazy(state, node.inputs[0]))
+    return node.op in LAZY or (node.op in RESHAPING and lazy(state, node.inputs[0]))
 
 
 def _natural(state: State, node: Node) -> Layout:
@@ -88,7 +86,7 @@ def get(state: State, name: str, layout: Layout, reader: Node | None = None) -> 
     """
     node = state.producer.get(name)
     if node is not None and lazy(state, name):
-        if node.op not in WAITING:
+        if node.op not in RESHAPING:
             return _materialise(state, node, layout)
         made = _through_view(state, name, layout, reader)
         if made is not None:
