@@ -39,7 +39,7 @@ def library_classes(pattern: str) -> list[str]:
     try:
         import transformers
     except ImportError as error:
-        raise CaptureError("transformers is not installed", got=str(error)) from None
+        raise CaptureError("transformers is not installed", hint=str(error)) from None
     general = ("Auto", "PreTrained", "PushToHub")
     found = [n for n in dir(transformers) if fnmatchcase(n, pattern)]
     return sorted(n for n in found if not n.startswith(general))
