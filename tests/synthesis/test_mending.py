@@ -78,7 +78,9 @@ def test_less_than_half_of_what_could_be_split_is_no_useful_plan() -> None:
 
 
 def test_pins_switch_no_guard_off() -> None:
-    wishes = NO_WISHES.with_wish("pin", "up=replicate").with_wish("pin", "down=replicate")
+    wishes = NO_WISHES
+    for path in ("up", "down", "pre.0.lin"):
+        wishes = wishes.with_wish("pin", f"{path}=replicate")
     with pytest.raises(PlanError, match="no plan that splits the model over tp=2"):
         made(1, wishes=wishes)
 
