@@ -10,7 +10,7 @@ from math import prod
 
 from synthesis.assign import PlanError, Point
 from synthesis.constraints import Rules, Supported, settle
-from synthesis.mending import Mender, layered
+from synthesis.mending import Mender, alike, layered
 from synthesis.optimum.best import Bound, lower_bound, suggested
 from synthesis.optimum.space import Restriction
 from synthesis.roles import Module, heads
@@ -196,9 +196,9 @@ def _starts(
 
 
 def _gathered(state: Search, rules: Rules, best: Candidate) -> list[Candidate]:
-    """Of a plan that splits less than half of what could be split, one that splits the largest of
-    what it leaves whole and gathers what these give, until half is split: of all parameters, and
-    of those besides embedding and output projection."""
+    """Of a plan that splits less than half of what could be split, one that splits the largest
+    kinds of what it leaves whole and gathers what these give, until half is split: of all
+    parameters, and of those besides embedding and output projection."""
     sizes = {m.path: sum(prod(p.shape) for p in m.params) for m in state.modules}
     vocabulary = heads(state.modules)
     inner = {m.path for m in state.modules if m.use != "embedding"} - vocabulary
@@ -211,12 +211,14 @@ def _gathered(state: Search, rules: Rules, best: Candidate) -> list[Candidate]:
             2 * sum(sizes[p] for p in left & some) > sum(sizes[p] for p in some) for some in both
         )
 
-    whole = [path for path, style in best.point.styles if style == "replicate"]
-    for path in sorted(whole, key=lambda path: (path not in inner, -sizes[path])):
+    whole = {path for path, style in best.point.styles if style == "replicate"}
+    kinds = [k for group in alike(state.modules) if (k := [p for p in group if p in whole])]
+    for paths in sorted(kinds, key=lambda k: (k[0] not in inner, -sizes[k[0]] * len(k))):
         if best.point.stream != "R" or not short():
             break
-        if "gathered" in rules.allowed[path]:
-            result = state.score(held.point.with_style(path, "gathered"), "gathered", held.tactic)
+        if all("gathered" in rules.allowed[path] for path in paths):
+            point = held.point.styled(dict.fromkeys(paths, "gathered"))
+            result = state.score(point, "gathered", held.tactic)
             if isinstance(result, Candidate):
                 held, found = result, [result]
     return found

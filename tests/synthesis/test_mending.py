@@ -60,7 +60,7 @@ def test_any_number_of_obstacles_is_left_whole(count: int) -> None:
 
 
 def test_a_kind_costs_as_one_module() -> None:
-    assert made(2).found.scored == made(6).found.scored
+    assert made(6).found.scored == made(12).found.scored
 
 
 def test_less_than_half_of_what_could_be_split_is_no_useful_plan() -> None:
