@@ -24,7 +24,7 @@ from agent.events import Event, Problem, VerdictReached
 from agent.run import Run, failed, interruptible
 from benchmarks.zoo import MODELS, SIZES
 
-SECONDS = 300
+SECONDS = 900
 """For one check, of the clock."""
 OWN: dict[str, dict[str, Any]] = {
     "CohereCompassForCausalLM": {
@@ -73,10 +73,10 @@ class Row:
     name: str
     mesh: str
     end: str
-    """`proved`, `refuted`, `unknown`, `refused` (nothing is claimed), `fails` (the library's code
-    raises an error on a rank, none on one device) or `fault` (of ours)."""
+    """`proved`, `refuted`, `unknown`, `refused` (nothing is claimed), `the library raises` (an error
+    on a rank, none on one device), `does not build` (nor on one device) or `fault` (of ours)."""
     load: str
-    """`right`, `wrong`, `fails` or `not looked at`."""
+    """`right`, `wrong`, `the library raises` or `not looked at`."""
     what: str
     """What differs, or why there is no verdict."""
     where: str
@@ -203,14 +203,17 @@ def ended(said: VerdictReached | Problem, doing: str) -> tuple[str, str]:
         wrong = "the load is wrong too" in what
         return said.verdict, "wrong" if wrong else "right" if said.verdict == "proved" else NOT
     if what.startswith("while a rank is loaded: "):
-        return "proved", "fails" if RAISED.match(what.split(": ", 1)[1]) else NOT
+        return "proved", RAISES if RAISED.match(what.split(": ", 1)[1]) else NOT
     if said.traceback_file:
         return "fault", NOT
+    if not RAISED.match(what):
+        return ("does not build" if "refuses its fields" in what else "refused"), NOT
     on_ranks = doing.startswith("trace") and "one device" not in doing
-    return ("fails" if on_ranks and RAISED.match(what) else "refused"), NOT
+    return (RAISES if on_ranks else "does not build"), NOT
 
 
 NOT = "not looked at"
+RAISES = "the library raises"
 MORE_IN_TRAINING = re.compile("draws random numbers|changes the parameter")
 RAISED = re.compile(r"[A-Za-z_.]*(Error|Exception)\b")
 """The message of an exception that is none of ours."""

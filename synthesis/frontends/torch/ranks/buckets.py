@@ -11,13 +11,15 @@ reshape(reduce_scatter(reshape(g, [w n]), 0), [m, ...])         =  reduce_scatte
 and along any dim before which all extents are 1.
 """
 
+from synthesis.frontends.torch.ranks.join import gathered_along
 from verifier.analysis.rewrite import Rewriting, rewrite
 from verifier.kernel.program.program import Node, Program
 
 
 def one_by_one(program: Program) -> Program:
-    """The program with every part of a bucket that is read sent on its own, as the tensor it is."""
-    narrow = rewrite(program, {"slice": _narrowed})
+    """The program with every part of a bucket that is read sent on its own, as the tensor it is.
+    What is gathered along another dim than the first is one op before its parts are looked at."""
+    narrow = rewrite(rewrite(program, {"concat": gathered_along}), {"slice": _narrowed})
     return rewrite(rewrite(narrow, {"slice": _part}), {"reshape": _whole})
 
 

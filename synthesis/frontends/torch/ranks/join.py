@@ -231,7 +231,7 @@ def gathers_by_dim(program: Program) -> Program:
     chunks of any value that are joined, as they are or each reshaped, are that value with its dims
     in another order.
     """
-    program = rewrite(program, {"concat": _gather, "reduce_scatter": _scatter})
+    program = rewrite(program, {"concat": gathered_along, "reduce_scatter": _scatter})
     program = rewrite(program, {"reduce_scatter": _scattered_bias, "all_reduce": _bias})
     return rewrite(program, {"concat": _stacked})
 
@@ -251,7 +251,8 @@ def _chunks(r: Rewriting, values: Sequence[str], dim: int, count: int) -> str | 
     return x
 
 
-def _gather(r: Rewriting, node: Node) -> str | None:
+def gathered_along(r: Rewriting, node: Node) -> str | None:
+    """The chunks of an all_gather on dim 0, joined along another dim."""
     x = _chunks(r, node.inputs, 0, len(node.inputs))
     gather = r.made(x, "all_gather") if x is not None else None
     if gather is None or gather.attrs["dim"] != 0:
