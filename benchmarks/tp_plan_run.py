@@ -17,7 +17,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from benchmarks.tp_plans import fields
+from benchmarks.tp_plans import NOTHING, fields
 from synthesis.frontends.torch.ranks.loading import on_the_cpu
 from synthesis.frontends.torch.target import library
 
@@ -102,7 +102,7 @@ def main() -> int:
     name, size, *more = sys.argv[1:]
     training, plan = "eval" not in more, [m for m in more if m.startswith("{")]
     lines = run(name, int(size), training, json.loads(plan[0]) if plan else "auto")
-    print("\n".join(lines) or "nothing differs")
+    print("\n".join(lines) or NOTHING)
     return int(bool(lines))
 
 

@@ -4,7 +4,8 @@ publishes compute what their models compute, and load what they compute with.
 Every causal language model of the installed transformers whose class has a plan is built small and
 checked on ranks as `shardproof check hf:CLASS` does: the library's own code shards it, and the
 outputs, every gradient and the load are compared. Rows are kept as they come, so that a run that
-was stopped goes on.
+was stopped goes on. `--confirm` runs what was found on real processes, and looks for repairs;
+`benchmarks.tp_plans_page` writes the page.
 """
 
 from __future__ import annotations
@@ -13,19 +14,21 @@ import argparse
 import json
 import os
 import re
+import subprocess
 import sys
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
-from agent.events import Event, Problem, VerdictReached
+from agent.events import Event, Problem, Repaired, VerdictReached
 from agent.run import Run, failed, interruptible
 from benchmarks.zoo import MODELS, SIZES
 
 SECONDS = 900
 """For one check, of the clock."""
+REPAIR_SECONDS = 300.0
 OWN: dict[str, dict[str, Any]] = {
     "CohereCompassForCausalLM": {
         "layer_types": ["full_attention", "full_attention"],
@@ -73,8 +76,8 @@ class Row:
     name: str
     mesh: str
     end: str
-    """`proved`, `refuted`, `unknown`, `refused` (nothing is claimed), `the library raises` (an error
-    on a rank, none on one device), `does not build` (nor on one device) or `fault` (of ours)."""
+    """`proved`, `refuted`, `unknown`, `refused` (nothing is claimed), `the library raises` (on a
+    rank, not on one device), `does not build` (nor on one device) or `fault` (of ours)."""
     load: str
     """`right`, `wrong`, `the library raises` or `not looked at`."""
     what: str
@@ -87,6 +90,19 @@ class Row:
     """Seconds of the processor."""
     phases: dict[str, float]
     """Of the clock."""
+    run: list[str] | None = None
+    """Of what was found to be wrong: what differs on real processes; None where that was not looked
+    at."""
+    repair: str = ""
+    """A rule that, put beside the published ones, gives a plan that is proved."""
+    version: str = ""
+    """Of transformers."""
+
+
+def version() -> str:
+    import transformers
+
+    return transformers.__version__
 
 
 def planned() -> list[str]:
@@ -163,7 +179,7 @@ def check(name: str, mesh: str) -> Row:
     return check_in(name, mesh, "eval") if MORE_IN_TRAINING.search(row.what) else row
 
 
-def check_in(name: str, mesh: str, mode: str) -> Row:
+def check_in(name: str, mesh: str, mode: str, repair: bool = False) -> Row:
     """Check one class in this process, with the worker processes that are kept warm."""
     from agent.check.asked import Asked
     from agent.check.command import run_check
@@ -179,7 +195,8 @@ def check_in(name: str, mesh: str, mode: str) -> Row:
             batch=2,
             seq=8,
             mode=mode,
-            repair=0,
+            repair=repair,
+            repair_seconds=REPAIR_SECONDS if repair else 0,
             load="made-up",
         )
         with interruptible(SECONDS):
@@ -190,8 +207,23 @@ def check_in(name: str, mesh: str, mode: str) -> Row:
     phases = {k: round(v, 1) for k, v in run.seconds.items()}
     cpu = round(processor() - begun, 1)
     end, load = ended(said, last.doing)
-    what, clock = said.message[:1500], round(run.elapsed(), 1)
-    return Row(name, mesh, end, load, what, said.where, mode, clock, cpu, phases)
+    what, clock = said.message[:600], round(run.elapsed(), 1)
+    diffs = [e.diff for e in run.seen if isinstance(e, Repaired)]
+    rule = ", ".join(RULE.findall(diffs[-1])) if diffs else ""
+    return Row(
+        name,
+        mesh,
+        end,
+        load,
+        what,
+        said.where,
+        mode,
+        clock,
+        cpu,
+        phases,
+        repair=rule,
+        version=version(),
+    )
 
 
 def ended(said: VerdictReached | Problem, doing: str) -> tuple[str, str]:
@@ -213,6 +245,8 @@ def ended(said: VerdictReached | Problem, doing: str) -> tuple[str, str]:
 
 
 NOT = "not looked at"
+NOTHING = "nothing differs"
+RULE = re.compile(r'^\+\s*("[^"]+": "[^"]+")', re.MULTILINE)
 RAISES = "the library raises"
 MORE_IN_TRAINING = re.compile("draws random numbers|changes the parameter")
 RAISED = re.compile(r"[A-Za-z_.]*(Error|Exception)\b")
@@ -231,59 +265,34 @@ def processor() -> float:
     return own.user + own.system + ticks / os.sysconf("SC_CLK_TCK")
 
 
-GRADIENT = re.compile(r"grad:([\w.]+)\.\w+\[")
+def found(row: Row) -> bool:
+    """Whether something was found to be wrong with a plan or its load."""
+    return row.end in ("refuted", RAISES) or row.load in ("wrong", RAISES)
 
 
-def layers_of(name: str) -> str:
-    """The rule that is about all layers."""
-    return re.sub(r"\.\d+\.", ".*.", name)
+def confirmed(row: Row) -> Row:
+    """The finding, run on real processes by the library alone; and rules that repair the plan."""
+    command = [sys.executable, "-m", "benchmarks.tp_plan_run", row.name, str(ranks(row.mesh))]
+    done = subprocess.run(
+        [*command, *(["eval"] if row.mode == "eval" else [])], capture_output=True, text=True
+    )
+    lines = done.stdout.splitlines() if done.returncode in (0, 1) else [done.stderr[-300:]]
+    differs = [line for line in lines if line != NOTHING]
+    rule = check_in(row.name, row.mesh, row.mode, repair=True).repair
+    return replace(row, run=differs[:4] if done.returncode else [], repair=rule)
 
 
-def cause(row: Row) -> str:
-    """What is wrong or missing, without what differs from class to class."""
-    what = row.what.split("\n")[0]
-    if row.load == "wrong":
-        return "the load gives ranks other elements"
-    if found := GRADIENT.search(what):
-        return f"the gradient of `{layers_of(found[1])}` is that of a rank's own part"
-    if row.end == "unknown":
-        return "no relation was found, and no difference"
-    return re.sub(r"\d+", "n", what)[:160]
+def run_confirmed(rows: dict[tuple[str, str], Row], path: Path) -> None:
+    """Confirm what was found and is not yet."""
+    for key, row in rows.items():
+        if found(row) and row.run is None:
+            rows[key] = confirmed(row)
+            print(row.name, row.mesh, rows[key].run, rows[key].repair, file=sys.stderr, flush=True)
+            path.write_text("".join(json.dumps(asdict(r)) + "\n" for r in rows.values()))
 
 
-def table(rows: list[Row]) -> str:
-    """Markdown: what is not proved, by cause; then how many ended how."""
-    named: dict[tuple[str, str, str], list[Row]] = {}
-    for r in sorted(rows, key=lambda r: (r.name, r.mesh)):
-        if (r.end, r.load) != ("proved", "right"):
-            load = r.load if r.end == "proved" else ""
-            named.setdefault((f"load {load}" if load else r.end, r.mesh, cause(r)), []).append(r)
-    lines = ["| verdict | mesh | what | classes |", "|---|---|---|---|"]
-    for (end, mesh, what), group in sorted(named.items()):
-        classes = ", ".join(r.name.removesuffix("ForCausalLM") for r in group)
-        said = what.replace("|", "\\|").replace("\n", " ")
-        lines.append(f"| {end} | {mesh} | {said} | {classes} |")
-    ends = Counter(f"{r.end} (load {r.load})" for r in rows)
-    total = ", ".join(f"{n} {end}" for end, n in ends.most_common())
-    cpu = sum(r.cpu for r in rows)
-    said = f"{len(rows)} checks in {cpu / 60:.0f} minutes of the processor: {total}."
-    return "\n".join([said, "", *lines])
-
-
-PAGE = """# Published tensor-parallel plans, checked
-
-`make check-zoo` builds every causal language model of transformers that has a tensor-parallel plan
-small (two layers, four heads, two heads of keys), and checks the plan as
-`shardproof check hf:CLASS --mesh tp=2 --load made-up` does: outputs, the loss, every gradient, and
-what `from_pretrained` gives each rank. This page is of such a run, with transformers {version}.
-With tp=4 there are fewer heads of keys than ranks, except where attention is latent.
-
-*Fails*: the library raises an error on the ranks that it does not raise on one device. A finding
-is run again on real processes, without anything of ours that decides, by
-`python -m benchmarks.tp_plan_run CLASS 2`.
-
-{table}
-"""
+def ends(rows: dict[tuple[str, str], Row]) -> Counter[tuple[str, str]]:
+    return Counter((r.end, r.load) for r in rows.values())
 
 
 def main() -> int:
@@ -293,28 +302,25 @@ def main() -> int:
     parser.add_argument("--mesh", action="append", help="tp=2 and tp=4 if none is named")
     parser.add_argument("--results", type=Path, default=Path("out/tp_plans.jsonl"))
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--page", type=Path, help="write the page of the documentation, check none")
+    parser.add_argument("--confirm", action="store_true", help="run what was found on processes")
     given = parser.parse_args()
     given.results.parent.mkdir(parents=True, exist_ok=True)
     held = given.results.read_text().splitlines() if given.results.exists() else []
     rows = {(r.name, r.mesh): r for r in (Row(**json.loads(line)) for line in held)}
-    if given.page:
-        import transformers
-
-        found = table(list(rows.values()))
-        given.page.write_text(PAGE.format(version=transformers.__version__, table=found))
+    if given.confirm:
+        run_confirmed(rows, given.results)
         return 0
     meshes = given.mesh or ("tp=2", "tp=4")
     todo = [(n, m) for n in given.names or planned() for m in meshes if (n, m) not in rows]
     with ProcessPoolExecutor(given.jobs) as pool:
         for done in as_completed([pool.submit(check, *pair) for pair in todo]):
-            found = done.result()
-            rows[found.name, found.mesh] = found
+            row = done.result()
+            rows[row.name, row.mesh] = row
             with given.results.open("a") as file:
-                file.write(json.dumps(asdict(found)) + "\n")
-            said = f"{found.name} {found.mesh}: {found.end}, load {found.load}, {found.cpu} s"
+                file.write(json.dumps(asdict(row)) + "\n")
+            said = f"{row.name} {row.mesh}: {row.end}, load {row.load}, {row.cpu} s"
             print(said, file=sys.stderr, flush=True)
-    print(table(list(rows.values())))
+    print(*(f"{n} {end}, load {load}" for (end, load), n in ends(rows).most_common()), sep="\n")
     return int(any(r.end == "fault" for r in rows.values()))
 
 

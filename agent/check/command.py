@@ -28,7 +28,7 @@ from synthesis.frontends.torch.ranks.request import (
     TRAIN,
     RanksRequest,
 )
-from synthesis.frontends.torch.ranks.result import RanksCaptured, capture_ranks, read_loads
+from synthesis.frontends.torch.ranks.result import RanksCaptured, capture_ranks
 from synthesis.frontends.torch.ranks.stated import read_lines
 from synthesis.frontends.torch.request import InputSpec, read_config
 from synthesis.repair.edits import Edit
@@ -62,6 +62,9 @@ def decided(run: Run, asked: Asked) -> "tuple[Verdict, str, Looked]":
         read_lines(asked.output_layout, "--output-layout"),
     )
     request = _request(asked, mesh, stated)
+    plan = None
+    if not isinstance(request.tp_plan, str):
+        plan = (file := Path(asked.tp_plan).resolve()), file.read_text(encoding="utf-8")
     with tempfile.TemporaryDirectory(prefix="shardproof-") as scratch:
         with run.phase("trace") as phase:
             captured = capture_ranks(request, Path(scratch), run.note)
@@ -77,10 +80,10 @@ def decided(run: Run, asked: Asked) -> "tuple[Verdict, str, Looked]":
             checked = judged[-1]
             phase.facts.update(checked.verdict.stats)
             phase.summary = f"{len(checked.read.classes)} texts for {mesh.size} ranks"
-        held = _loaded(run, asked, Path(scratch), checked, mesh) if asked.load else None
+        held = _loaded(run, request, Path(scratch), checked) if asked.load else None
         found = Looked()
         if not isinstance(checked.verdict, Proof):
-            asking = in_source.Asking(request, stated, compared, in_source.captured)
+            asking = in_source.Asking(request, stated, compared, in_source.captured, plan)
             found = _looked(run, asked, asking, checked)
     apart = [f"{said(c.captured.modes)}: {verdicts.word(c.verdict)}" for c in judged]
     run.emit(events.ContractStated(lines=[p.says(mesh) for p in checked.placed]))
@@ -160,19 +163,16 @@ def _told(run: Run, found: in_source.InSource, outcome: Outcome, asked: Asked) -
 
 
 def _loaded(
-    run: Run, asked: Asked, scratch: Path, checked: Checked, mesh: Mesh
+    run: Run, request: RanksRequest, scratch: Path, checked: Checked
 ) -> loads.Looked | None:
     """What was found of the load. Raises CaptureError where it fails and the programs are right."""
     try:
-        found = read_loads(scratch, mesh.size)
+        return loads.looked(scratch, request, checked) if checked.placed else None
     except CaptureError as problem:
         if isinstance(checked.verdict, Proof):
             raise
         run.warn(str(problem))
         return None
-    if not checked.placed:
-        return None
-    return loads.look(found, checked.captured, checked.placed, mesh, asked.load)
 
 
 def said(modes: Sequence[str]) -> str:

@@ -1,13 +1,15 @@
 """Repairs a parallel module in its source: changes of a copy, each traced again and proved."""
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from agent.check import judging
+from agent.check import judging, loads
 from agent.check.contract import Statements
 from agent.check.judging import Checked, Compared
 from agent.loop.sources import node_of
@@ -18,6 +20,7 @@ from synthesis.frontends.torch.ranks.request import EVAL, TRAIN, RanksRequest
 from synthesis.frontends.torch.ranks.result import RanksCaptured, Side, capture_ranks
 from synthesis.repair.edits import Edit
 from synthesis.repair.in_source import read_module
+from synthesis.repair.plan_entries import rules
 from synthesis.repair.rewrites import Hint, Module, Rewrite, rewrites, tactics_of
 from verifier.kernel.contract import output_key
 from verifier.kernel.program.program import Program
@@ -36,6 +39,8 @@ class Asking:
     stated: Statements
     compared: Compared
     capture: Capture
+    plan: tuple[Path, str] | None = None
+    """The file of rules for a class of transformers, if there is one, and its text."""
 
 
 def captured(request: RanksRequest, folder: Path) -> Sequence[RanksCaptured]:
@@ -50,14 +55,19 @@ class InSource:
     root: Path
     """The folder of the module."""
     rewrite: Rewrite
-    before: str
+    before: str | None
+    """None of a file that is made anew."""
     sources: Mapping[str, str]
     """The texts of all files that were read, as they were."""
     proof: Proof
 
     @property
     def diff(self) -> str:
-        return unified(self.before, self.rewrite.text, self.rewrite.file) + "\n"
+        name = self.rewrite.file
+        diff = unified(self.before or "", self.rewrite.text, name) + "\n"
+        return (
+            diff if self.before is not None else diff.replace(f"--- a/{name}", "--- /dev/null", 1)
+        )
 
     @property
     def place(self) -> str:
@@ -73,7 +83,8 @@ def repaired(asking: Asking, refuted: Checked, edits: Sequence[Edit]) -> Iterato
     if not isinstance(refuted.verdict, Counterexample):
         return
     file, _, _ = asking.request.target.rpartition(":")
-    if file.startswith("hf"):
+    if file == "hf":
+        yield from in_plan(asking, refuted)
         return
     root = Path(file).resolve().parent
     files = read_module(root, Path(file).name)
@@ -84,11 +95,49 @@ def repaired(asking: Asking, refuted: Checked, edits: Sequence[Edit]) -> Iterato
     module = Module(own, dict(asking.request.mesh.dims), params, wrong, only, finish)
     sources = {n: f.text for n, f in files.items()}
     for rewrite in rewrites(module, _hints(refuted, edits)):
-        proof = _proved(asking, refuted, root, rewrite)
+        with TemporaryDirectory(prefix="shardproof-", ignore_cleanup_errors=True) as scratch:
+            request = _in_copy(asking.request, root, Path(scratch) / "copy", rewrite)
+            proof = _proved(asking, refuted, request)
         if proof is not None:
             yield InSource(root, rewrite, files[rewrite.file].text, sources, proof)
             return
         yield None
+
+
+def in_plan(asking: Asking, refuted: Checked) -> Iterator[InSource | None]:
+    """As `repaired`, for the plan of a class of transformers: its file, or one that is made anew
+    where the class's own plan is used. At fault are the modules of wrong gradients, and the one
+    that the verdict points to."""
+    assert isinstance(refuted.verdict, Counterexample)
+    given = asking.request.tp_plan
+    held = {} if isinstance(given, str) else dict(given)
+    new = Path(f"{asking.request.target.partition(':')[2]}.tp_plan.json").resolve()
+    path, before = asking.plan or (new, None)
+    _, wrong, only = _wrong(refuted)
+    place = refuted.verdict.location
+    blamed = [f"{place.source.module}."] if place is not None and place.source.module else []
+    for changed in rules(held, [*wrong, *blamed] if only else [*blamed, *wrong]):
+        proof = _proved(asking, refuted, replace(asking.request, tp_plan=changed))
+        if proof is not None:
+            text = as_written(changed, held, before)
+            rewrite = Rewrite(path.name, _first_other(text, before or ""), "plan", text)
+            yield InSource(path.parent, rewrite, before, {}, proof)
+            return
+        yield None
+
+
+def _first_other(text: str, before: str) -> int:
+    """The number of the first line that is not as it was."""
+    pairs = zip(text.splitlines(), before.splitlines(), strict=False)
+    return 1 + sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+def as_written(changed: Mapping[str, str], held: Mapping[str, str], before: str | None) -> str:
+    """Rules as JSON, indented as a file is that holds others."""
+    indents = (2, 4, None, "\t")
+    same = (i for i in indents if json.dumps(held, indent=i).strip() == (before or "").strip())
+    end = "" if before and not before.endswith("\n") else "\n"
+    return json.dumps(changed, indent=next(same, 2)) + end
 
 
 def _wrong(refuted: Checked) -> tuple[list[str], list[str], bool]:
@@ -119,38 +168,36 @@ def _hints(refuted: Checked, edits: Sequence[Edit]) -> list[Hint]:
     return out
 
 
-def _proved(asking: Asking, refuted: Checked, root: Path, rewrite: Rewrite) -> Proof | None:
-    """The proof of the module after a change, traced from a copy, in every mode that is asked for;
-    of the same model and contract."""
+def _proved(asking: Asking, refuted: Checked, request: RanksRequest) -> Proof | None:
+    """The proof of a changed module, traced anew in every mode that is asked for; of the same model
+    and contract, and loaded with what it says where that is asked for."""
     mode = TRAIN if TRAIN in refuted.captured.modes else EVAL
-    modes = asking.request.modes
-    first = _judged(asking, refuted, root, rewrite, (mode,))
-    if first is None or modes == (mode,):
-        return first
-    return _judged(asking, refuted, root, rewrite, modes)
+    modes = request.modes
+    if modes != (mode,):
+        first = _judged(asking, refuted, replace(request, modes=(mode,), load=""))
+        if first is None:
+            return None
+    return _judged(asking, refuted, request)
 
 
-def _judged(
-    asking: Asking, refuted: Checked, root: Path, rewrite: Rewrite, modes: tuple[str, ...]
-) -> Proof | None:
-    request = replace(asking.request, modes=modes)
+def _judged(asking: Asking, refuted: Checked, request: RanksRequest) -> Proof | None:
     with TemporaryDirectory(prefix="shardproof-", ignore_cleanup_errors=True) as scratch:
-        copy, traced = Path(scratch) / "copy", Path(scratch) / "traced"
-        traced.mkdir()
-        request = _in_copy(request, root, copy, rewrite)
+        traced = Path(scratch)
         try:
             found = asking.capture(request, traced)
             if any(not _same_model(c.one, refuted.captured.one) for c in found):
                 return None
             judged = judging.check_modes(found, asking.stated, lambda _: None, asking.compared)
+            if not all(isinstance(c.verdict, Proof) and _same_contract(c, refuted) for c in judged):
+                return None
+            last = judged[-1]
+            if request.load and loads.looked(traced, request, last).wrong:
+                return None
         except Exception as problem:
             if as_ours(problem) is None:
                 raise
             return None
-        if not all(isinstance(c.verdict, Proof) and _same_contract(c, refuted) for c in judged):
-            return None
-        verdict = judged[-1].verdict
-        return verdict if isinstance(verdict, Proof) else None
+        return last.verdict if isinstance(last.verdict, Proof) else None
 
 
 def _in_copy(request: RanksRequest, root: Path, copy: Path, rewrite: Rewrite) -> RanksRequest:

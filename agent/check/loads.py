@@ -3,14 +3,16 @@ a rank holds says where it came from."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from agent.check.contract import Placed, placement
+from agent.check.judging import Checked
 from agent.errors import InputError
-from synthesis.frontends.torch.ranks.request import MADE_UP
-from synthesis.frontends.torch.ranks.result import Loaded, Loads, RanksCaptured
+from synthesis.frontends.torch.ranks.request import MADE_UP, RanksRequest
+from synthesis.frontends.torch.ranks.result import Loaded, Loads, RanksCaptured, read_loads
 from verifier.kernel.program.types import Mesh
 from verifier.refute.scatter import piece
 from verifier.verdict import Counterexample, Trace, Verdict
@@ -82,6 +84,16 @@ class Looked:
     """Pieces that hold other elements than their layout says."""
     told: tuple[str, ...] = ()
     """What is known and what is assumed, in sentences."""
+
+
+def looked(folder: Path, request: RanksRequest, checked: Checked) -> Looked:
+    """What was found of the load of a module that was captured into a folder.
+
+    Raises:
+        CaptureError, InputError: it fails; a checkpoint that gives the model nothing.
+    """
+    found = read_loads(folder, request.mesh.size)
+    return look(found, checked.captured, checked.placed, request.mesh, request.load)
 
 
 def look(

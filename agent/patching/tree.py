@@ -107,22 +107,25 @@ def apply_patch(
 
 def apply_texts(
     diff: str,
-    files: Mapping[str, tuple[str, str]],
+    files: Mapping[str, tuple[str | None, str]],
     sources: Mapping[str, str],
     root: Path,
     state_dir: Path | None = None,
 ) -> Applied:
-    """Apply a proved change of files that are there: all of it, or nothing.
+    """Apply a proved change of files: all of it, or nothing.
 
     Args:
-        files: {path: (text that was proved to be changed, text that was proved)}.
+        files: {path: (text before, or None for a new file, text that was proved)}.
         sources: {path: text} of the other files that the proof rests on.
 
     Raises:
         InputError: a file is not as it was; nothing was written.
     """
     base = resolved_root(root)
-    hashes = {p: (sha256(old.encode()), sha256(new.encode())) for p, (old, new) in files.items()}
+    hashes: dict[str, tuple[Digest, str]] = {
+        p: (None if old is None else sha256(old.encode()), sha256(new.encode()))
+        for p, (old, new) in files.items()
+    }
     others = {p: sha256(text.encode()) for p, text in sources.items() if p not in files}
     stated = Recorded(base / next(iter(files)), diff.encode(), hashes, others, "safe", ())
     with locked(base, state_dir) as (store, recovered):

@@ -1,6 +1,7 @@
 """Changes of the entries of plans: dicts of `parallelize_module`, rules of transformers."""
 
 import ast
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from synthesis.repair.in_source import Rewrite, SourceFile, Splice, call_name
@@ -9,12 +10,12 @@ STYLES = ("ColwiseParallel", "RowwiseParallel", "SequenceParallel")
 LAYOUTS = ("Shard(0)", "Shard(1)", "Shard(-1)", "Replicate()")
 SIDES = ("input_layouts", "output_layouts")
 RULES = (
+    "replicated_with_grad_allreduce",
     "colwise",
     "rowwise",
     "colwise_gather_output",
     "rowwise_split_input",
     "sequence_parallel",
-    "replicated_with_grad_allreduce",
 )
 """Styles of transformers."""
 
@@ -106,11 +107,14 @@ def _dict(file: SourceFile, node: ast.Dict, modules: Sequence[str]) -> Iterator[
 
 
 def rules(given: Mapping[str, str], wrong: Sequence[str]) -> Iterator[dict[str, str]]:
-    """Rules of a plan of transformers, with one for a module of wrong gradients or one less."""
-    for name in dict.fromkeys(p.rpartition(".")[0] for p in wrong):
-        pattern = ".".join("*" if part.isdigit() else part for part in name.split("."))
+    """Rules of a plan of transformers: another for the modules of `wrong` parameters, all of them
+    and one after another, or one less. None is empty: that is no plan."""
+    names = dict.fromkeys(p.rpartition(".")[0] for p in wrong)
+    patterns = list(dict.fromkeys(re.sub(r"\.\d+(?=\.|$)", ".*", n) for n in names))
+    for some in ([patterns] if patterns[1:] else []) + [[p] for p in patterns]:
         for style in RULES:
-            if given.get(pattern) != style:
-                yield {**given, pattern: style}
-    for pattern in given:
+            changed = {**given, **dict.fromkeys(some, style)}
+            if changed != given:
+                yield changed
+    for pattern in given if len(given) > 1 else ():
         yield {k: v for k, v in given.items() if k != pattern}

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import cast
 
 import pytest
 from typer.testing import CliRunner
 
-from agent.check import judging
+from agent.check import in_source, judging
 from agent.check.contract import Statements, placement
-from agent.check.judging import Checked
+from agent.check.in_source import Asking, InSource
+from agent.check.judging import Checked, Compared
 from agent.cli import app
+from agent.errors import InputError
+from agent.patching.tree import apply_texts, undo
 from synthesis.frontends.torch.errors import CaptureError
 from synthesis.frontends.torch.ranks.request import RanksRequest
-from synthesis.frontends.torch.ranks.result import load
+from synthesis.frontends.torch.ranks.result import RanksCaptured, load
 from synthesis.frontends.torch.ranks.session import save_ranks
+from synthesis.repair.in_source import Rewrite
 from verifier.kernel.program.types import Mesh
 from verifier.verdict import Counterexample, Proof
 
@@ -63,6 +68,46 @@ def test_a_plan_without_the_sum_of_a_gradient_is_refuted_at_that_parameter(check
     found = check({"model.layers.*.self_attn.q_norm": "replicate"})
     assert isinstance(found.verdict, Counterexample), found.verdict
     assert found.verdict.witness.output == "grad:model.layers.0.self_attn.q_norm.weight"
+
+
+def test_a_plan_is_repaired_in_its_file(check: Check, tmp_path: Path) -> None:
+    rules = {"model.norm": "replicate", "model.layers.*.self_attn.q_norm": "replicate"}
+    plan = tmp_path / "plan.json"
+    plan.write_text(json.dumps(rules, indent=4))
+    found = check(rules)
+
+    def traced(request: RanksRequest, folder: Path) -> Sequence[RanksCaptured]:
+        save_ranks(json.loads(json.dumps(request.to_json())), folder, lambda _: None)
+        return load(folder, TP.size)
+
+    request = RanksRequest(
+        QWEN, QWEN, TP, SMALL, batch=2, seq=4, tp_plan=rules, modes=("train",), load="made-up"
+    )
+    asking = Asking(request, Statements(), Compared(), traced, (plan, plan.read_text()))
+    (mended,) = in_source.repaired(asking, found, ())
+    assert mended is not None
+    assert mended.place == "plan.json:3"
+    assert mended.diff.splitlines()[4:] == [
+        '     "model.norm": "replicate",',
+        '-    "model.layers.*.self_attn.q_norm": "replicate"',
+        '+    "model.layers.*.self_attn.q_norm": "replicated_with_grad_allreduce"',
+        " }",
+        "\\ No newline at end of file",
+    ]
+
+
+def test_a_plan_that_is_made_anew_is_taken_back(tmp_path: Path) -> None:
+    rewrite = Rewrite("X.tp_plan.json", 1, "plan", '{\n  "model.norm": "replicate"\n}\n')
+    made = InSource(tmp_path / "tree", rewrite, None, {}, cast(Proof, None))
+    made.root.mkdir()
+    file = made.root / rewrite.file
+    given = (made.diff, {rewrite.file: (None, rewrite.text)}, {}, made.root, tmp_path / "state")
+    apply_texts(*given)
+    assert file.read_text() == rewrite.text
+    with pytest.raises(InputError):
+        apply_texts(*given)
+    undo(made.root, tmp_path / "state")
+    assert not file.exists()
 
 
 def test_a_plan_is_over_one_mesh_dim(check: Check) -> None:

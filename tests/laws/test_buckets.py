@@ -110,6 +110,21 @@ def test_parameters_of_a_bucket_are_gathered_one_by_one(seed: int) -> None:
     same(before, after, rng)
 
 
+@pytest.mark.parametrize("in_order", [True, False])
+def test_parts_of_what_is_gathered_along_another_dim_are_of_one_gather(in_order: bool) -> None:
+    b = Builder("along", Mesh.of(dp=2))
+    whole = b.add("all_gather", b.input("x", TensorType((2, 3, 4), "f32")), mesh_dim="dp", dim=0)
+    pieces = [cut(b, whole, 0, at, at + 2) for at in ((0, 2) if in_order else (2, 0))]
+    joined = b.add("concat", *pieces, dim=2)
+    for at in (0, 4):
+        b.output(cut(b, joined, 2, at, at + 4), "output", f"y{at}")
+    before = b.build()
+    after = one_by_one(before)
+    dims = [n.attrs["dim"] for n in after.nodes if n.op == "all_gather"]
+    assert dims == [2 if in_order else 0]
+    same(before, after, np.random.default_rng(0))
+
+
 @pytest.mark.parametrize("cast", ["", "f32", "i64"])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_gradients_of_a_bucket_are_reduced_one_by_one(seed: int, cast: str) -> None:

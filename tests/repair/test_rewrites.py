@@ -79,10 +79,14 @@ def test_entries_of_a_plan() -> None:
 
 
 def test_rules_of_a_plan_are_by_pattern() -> None:
-    found = list(rules({"layers.*.up": "colwise"}, ["layers.3.up.weight"]))
-    assert {"layers.*.up": "rowwise"} in found
-    assert {} in found
-    assert all(set(r) <= {"layers.*.up"} for r in found)
+    given = {"layers.*.up": "colwise", "norm": "replicate"}
+    found = list(rules(given, ["layers.3.up.weight", "layers.0.up.bias", "layers.0.down.weight"]))
+    both = dict.fromkeys(("layers.*.up", "layers.*.down"), "replicated_with_grad_allreduce")
+    assert found[0] == {**given, **both}
+    assert {**given, "layers.*.up": "rowwise"} in found
+    assert {"norm": "replicate"} in found
+    assert given not in found
+    assert {} not in rules({"norm": "replicate"}, [])
 
 
 def test_nothing_is_changed_that_cannot_be_parsed() -> None:
