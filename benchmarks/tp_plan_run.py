@@ -16,12 +16,24 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.overrides import TorchFunctionMode
 
-from benchmarks.tp_plans import NOTHING, fields
+from benchmarks.tp_plans import fields
 from synthesis.frontends.torch.ranks.loading import on_the_cpu
 from synthesis.frontends.torch.target import library
 
 TOLERANCE = 1e-7
+
+
+class Double(TorchFunctionMode):
+    """Casts to float32 are casts to float64."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def wide(value: Any) -> Any:
+            return torch.float64 if value is torch.float32 else value
+
+        func = torch.Tensor.double if func is torch.Tensor.float else func
+        return func(*map(wide, args), **{k: wide(v) for k, v in (kwargs or {}).items()})
 
 
 def step(model: Any, training: bool) -> dict[str, torch.Tensor]:
@@ -30,8 +42,9 @@ def step(model: Any, training: bool) -> dict[str, torch.Tensor]:
     for p in model.parameters():
         p.grad = None
     ids = torch.arange(16).reshape(2, 8) % 90
-    out = model(input_ids=ids, labels=ids.flip(1))
-    out.loss.backward()
+    with Double():
+        out = model(input_ids=ids, labels=ids.flip(1))
+        out.loss.backward()
     found = {"loss": out.loss.detach(), "logits": out.logits.detach()}
     for name, p in model.named_parameters():
         found[f"weight {name}"] = p.detach()
@@ -102,7 +115,7 @@ def main() -> int:
     name, size, *more = sys.argv[1:]
     training, plan = "eval" not in more, [m for m in more if m.startswith("{")]
     lines = run(name, int(size), training, json.loads(plan[0]) if plan else "auto")
-    print("\n".join(lines) or NOTHING)
+    print("\n".join(lines) or "nothing differs")
     return int(bool(lines))
 
 

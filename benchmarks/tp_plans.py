@@ -245,7 +245,6 @@ def ended(said: VerdictReached | Problem, doing: str) -> tuple[str, str]:
 
 
 NOT = "not looked at"
-NOTHING = "nothing differs"
 RULE = re.compile(r'^\+\s*("[^"]+": "[^"]+")', re.MULTILINE)
 RAISES = "the library raises"
 MORE_IN_TRAINING = re.compile("draws random numbers|changes the parameter")
@@ -276,10 +275,23 @@ def confirmed(row: Row) -> Row:
     done = subprocess.run(
         [*command, *(["eval"] if row.mode == "eval" else [])], capture_output=True, text=True
     )
-    lines = done.stdout.splitlines() if done.returncode in (0, 1) else [done.stderr[-300:]]
-    differs = [line for line in lines if line != NOTHING]
-    rule = check_in(row.name, row.mesh, row.mode, repair=True).repair
-    return replace(row, run=differs[:4] if done.returncode else [], repair=rule)
+    if done.returncode not in (0, 1):
+        raise RuntimeError(f"{' '.join(command)}: {done.stderr[-600:]}")
+    lines = [x for x in done.stdout.splitlines() if x.startswith(differing(row))]
+    refuted = row.end == "refuted"
+    rule = check_in(row.name, row.mesh, row.mode, repair=True).repair if refuted else ""
+    return replace(row, run=lines[:4], repair=rule)
+
+
+def differing(row: Row) -> str:
+    """How a line of a run begins that shows what was found: an error, a weight after the load, the
+    gradient or the output that is refuted."""
+    if RAISES in (row.end, row.load):
+        return "rank "
+    if row.end == "proved":
+        return "weight "
+    key = row.what.partition("[")[0]
+    return key.replace("grad:", "gradient ").removeprefix("output:").replace("loss:loss", "loss")
 
 
 def run_confirmed(rows: dict[tuple[str, str], Row], path: Path) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from agent.events import Problem, VerdictReached
-from benchmarks.tp_plans import RAISES, Row, ended, found
+from benchmarks.tp_plans import RAISES, Row, differing, ended, found
 from benchmarks.tp_plans_page import page
 
 PROVED = Row("AForCausalLM", "tp=2", "proved", "right", "", "", "train", 1.0, 60.0, {}, version="5")
@@ -42,6 +42,14 @@ def test_a_class_is_named_where_a_run_differs_too() -> None:
     assert "| tp=2 | loaded wrong | `from_pretrained` gives ranks other" in text
     assert "| B |" in text
     assert "100.0% (100.0%)" in text
+
+
+def test_what_a_run_must_show_to_confirm() -> None:
+    assert differing(WRONG) == "weight "
+    assert differing(replace(PROVED, end=RAISES)) == "rank "
+    refuted = replace(PROVED, end="refuted", what="grad:model.norm.weight[0] on rank tp=0: got 1")
+    assert differing(refuted) == "gradient model.norm.weight"
+    assert differing(replace(refuted, what="output:logits[0, 1] on rank")) == "logits"
 
 
 def test_the_share_counts_what_has_no_verdict() -> None:
