@@ -17,6 +17,7 @@ from agent.errors import InputError
 from agent.patching.tree import apply_texts, undo
 from synthesis.frontends.torch.ranks.request import RanksRequest
 from synthesis.frontends.torch.ranks.result import RanksCaptured, load
+from verifier.verdict import Proof
 
 pytestmark = pytest.mark.torch
 
@@ -87,7 +88,7 @@ def example_inputs():
 """
 
 
-def test_the_model_is_not_made_as_wrong_as_the_module(case) -> None:
+def test_the_model_is_not_made_as_wrong_as_the_module(case, tmp_path) -> None:
     """Without the factor both would agree: that is no repair."""
     wrong = case(against="wrong.py:Model").write(SPLIT)
     found = wrong.refuted()
@@ -96,10 +97,15 @@ def test_the_model_is_not_made_as_wrong_as_the_module(case) -> None:
 
     same = text.replace("2 * self.up(x)", "self.up(x)")
     worse = Rewrite("wrong.py", 1, "scale", same)
-    assert in_source._proved(asked(wrong), found, wrong.folder, worse) is None
+
+    def proved(rewrite: Rewrite) -> Proof | None:
+        asking, copy = asked(wrong), tmp_path / rewrite.tactic
+        request = in_source._in_copy(asking.request, wrong.folder, copy, rewrite)
+        return in_source._proved(asking, found, request)
+
+    assert proved(worse) is None
     better = text.replace("return self.up(x)", "return 2 * self.up(x)")
-    right = replace(worse, text=better)
-    assert in_source._proved(asked(wrong), found, wrong.folder, right) is not None
+    assert proved(replace(worse, tactic="number", text=better)) is not None
 
 
 def test_nothing_is_tried_on_what_is_not_refuted(case) -> None:
