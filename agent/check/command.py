@@ -83,7 +83,7 @@ def decided(run: Run, asked: Asked) -> "tuple[Verdict, str, Looked]":
         held = _loaded(run, request, Path(scratch), checked) if asked.load else None
         found = Looked()
         if not isinstance(checked.verdict, Proof):
-            asking = in_source.Asking(request, stated, compared, in_source.captured, plan)
+            asking = in_source.Asking(request, stated, compared, in_source.captured, plan, captured)
             found = _looked(run, asked, asking, checked)
     apart = [f"{said(c.captured.modes)}: {verdicts.word(c.verdict)}" for c in judged]
     run.emit(events.ContractStated(lines=[p.says(mesh) for p in checked.placed]))

@@ -41,6 +41,8 @@ class Asking:
     capture: Capture
     plan: tuple[Path, str] | None = None
     """The file of rules for a class of transformers, if there is one, and its text."""
+    before: Sequence[RanksCaptured] = ()
+    """What the module as it is was captured as, in every mode."""
 
 
 def captured(request: RanksRequest, folder: Path) -> Sequence[RanksCaptured]:
@@ -185,7 +187,7 @@ def _judged(asking: Asking, refuted: Checked, request: RanksRequest) -> Proof | 
         traced = Path(scratch)
         try:
             found = asking.capture(request, traced)
-            if any(not _same_model(c.one, refuted.captured.one) for c in found):
+            if not _same_models(found, asking.before or (refuted.captured,)):
                 return None
             judged = judging.check_modes(found, asking.stated, lambda _: None, asking.compared)
             if not all(isinstance(c.verdict, Proof) and _same_contract(c, refuted) for c in judged):
@@ -233,6 +235,12 @@ def _copied(root: Path, copy: Path, own: set[str]) -> None:
             _copied(path, copy / path.name, below[path.name])
         else:
             (copy / path.name).write_bytes(path.read_bytes())
+
+
+def _same_models(after: Sequence[RanksCaptured], before: Sequence[RanksCaptured]) -> bool:
+    """Whether the model on one device is in every mode what it was in that mode."""
+    was = {mode: b.one for b in before for mode in b.modes}
+    return all(m in was and _same_model(a.one, was[m]) for a in after for m in a.modes)
 
 
 def _same_model(after: Side, before: Side) -> bool:

@@ -108,6 +108,15 @@ def test_the_model_is_not_made_as_wrong_as_the_module(case, tmp_path) -> None:
     assert proved(replace(worse, tactic="number", text=better)) is not None
 
 
+def test_a_model_is_compared_with_what_it_was_in_each_mode(case) -> None:
+    found = case().proved().captured
+    more = replace(found.one, program=replace(found.one.program, outputs=()))
+    other = replace(found, one=more, modes=("other",))
+    assert in_source._same_models([found, other], [found, other])
+    assert not in_source._same_models([replace(other, modes=found.modes)], [found, other])
+    assert not in_source._same_models([other], [found])
+
+
 def test_nothing_is_tried_on_what_is_not_refuted(case) -> None:
     right = case()
     tried = list(in_source.repaired(asked(right), right.proved(), ()))
