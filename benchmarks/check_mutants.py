@@ -23,26 +23,37 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from agent.check import in_source, judging
+from agent.check import in_source, judging, loads
 from agent.check.contract import Placed, Statements
 from agent.check.judging import Checked, Compared
 from agent.run import within
 from agent.translate import as_ours
 from benchmarks.gloo_truth import truth
-from synthesis.frontends.torch.ranks.request import TRAIN, RanksRequest
-from synthesis.frontends.torch.ranks.result import RanksCaptured, load
+from synthesis.frontends.torch.ranks.request import MADE_UP, TRAIN, RanksRequest
+from synthesis.frontends.torch.ranks.result import RanksCaptured, load, read_loads
 from synthesis.frontends.torch.ranks.stated import read_lines
 from synthesis.frontends.torch.request import InputSpec
+from synthesis.repair.edits import Edit
 from synthesis.repair.in_source import SourceFile, Splice, base_name, call_name
 from verifier.kernel.program.types import Mesh
 from verifier.verdict import Counterexample, Proof
 
 ROOT = Path(__file__).resolve().parents[1]
-FOLDERS = (ROOT / "examples" / "check", ROOT / "tests" / "check")
+FOLDERS = (
+    *(ROOT / "examples" / "check", ROOT / "tests" / "check"),
+    *(ROOT / "benchmarks" / "published", ROOT / "benchmarks" / "parallel_modules"),
+)
 RESULTS = Path(__file__).parent / "results" / "check_mutants.jsonl"
+RULES = ("colwise", "rowwise", "colwise_gather_output")
+"""Of plans of transformers."""
+TRIES = 10
+"""Changes of source that are tried at most, each traced and judged: the clock of a busy machine
+says nothing. A module that does not run on gloo is not repaired."""
+LONGEST = 120.0
+"""Seconds for them at most."""
 TALKS = ("all_reduce", "all_gather_into_tensor", "reduce_scatter_tensor", "all_to_all_single")
 
 
@@ -62,7 +73,11 @@ class Base:
     layouts: tuple[str, ...] = ()
     after: str = ""
     no_grad: tuple[str, ...] = ()
+    load: str = ""
+    """The function that loads a rank: it alone is mutated, and its load is looked at."""
     names: tuple[tuple[str, str], ...] = ()
+    most: int = 18
+    """Mutants that are run at most; fewer of what takes a minute each."""
 
     @property
     def label(self) -> str:
@@ -79,6 +94,8 @@ class Base:
             no_grad=self.no_grad,
             after_backward=self.after,
             modes=(TRAIN,),
+            load=MADE_UP if self.load else "",
+            load_with=self.load,
         )
 
     def stated(self) -> Statements:
@@ -89,7 +106,7 @@ class Base:
         )
 
 
-TP, DP, CP, EP = Mesh.of(tp=2), Mesh.of(dp=2), Mesh.of(cp=2), Mesh.of(ep=2)
+TP, DP, CP, EP, PP = (Mesh(((name, 2),)) for name in ("tp", "dp", "cp", "ep", "pp"))
 BOTH = Mesh.of(dp=2, tp=2)
 REGIONS = ("parallel.py", "regions.py")
 ROWS = ("x=S(0)@dp",)
@@ -129,6 +146,69 @@ BASES = (
     ),
     Base("published.py", "SplitRotary", "published.py:Rotary", TP, inputs=("x=f32[3,4]",)),
     Base(
+        *("buckets.py", "wrapped", "buckets.py:Net", BOTH),
+        inputs=("x=f32[4,8]", "target=f32[4,3]"),
+        rows=("*=S(0)@dp",),
+    ),
+    Base(
+        *("torch_examples.py", "split_and_sharded", "torch_examples.py:Small", BOTH),
+        inputs=("x=f32[2,2,8]",),
+        rows=ROWS,
+        most=9,
+    ),
+    Base(
+        *("pipeline.py", "one_forward_one_backward", "pipeline.py:Model", PP),
+        inputs=("x=f32[4,4]", "target=f32[4,4]"),
+    ),
+    Base(
+        *("pipelines.py", "words", "pipelines.py:Words", PP),
+        inputs=("x=i64[4,3]<5", "target=i64[4,3]<5"),
+    ),
+    Base(
+        *("llama_plan.py", "planned", "llama_plan.py:Llama", TP),
+        inputs=("ids=i64[2,3]<24",),
+        most=9,
+    ),
+    Base(
+        *("experts.py", "SplitExperts", "experts.py:Experts", EP),
+        rows=("x=S(0)@ep",),
+        out=("*=S(0)@ep",),
+        after="summed",
+    ),
+    Base(
+        *("attention.py", "SplitHeads", "attention.py:Attention", TP),
+        inputs=("x=f32[3,8]",),
+        layouts=("inward=S(1)@tp", "outward=S(0)@tp"),
+    ),
+    Base(
+        *("attention.py", "SplitRows", "attention.py:Attention", CP),
+        rows=("x=S(0)@cp",),
+        out=("*=S(0)@cp",),
+        after="collected",
+    ),
+    Base(
+        *("losses.py", "SplitWords", "losses.py:Words", TP),
+        inputs=("x=f32[2,8]", "words=i64[2]<8"),
+    ),
+    Base(
+        *("losses.py", "SplitStandardized", "losses.py:Standardized", DP),
+        rows=("x=S(0)@dp",),
+        out=("*=S(0)@dp",),
+        after="added",
+    ),
+    Base(
+        *("buckets.py", "Replica", "buckets.py:Net", DP),
+        inputs=("x=f32[4,8]", "target=f32[4,3]"),
+        rows=("*=S(0)@dp",),
+        after="flushed",
+    ),
+    Base(
+        *("loading.py", "SplitGated", "loading.py:Gated", TP),
+        inputs=("x=f32[3,8]",),
+        layouts=("both=[2 2@tp 6][8]",),
+        load="fill",
+    ),
+    Base(
         *("messages.py", "SplitStencil", "messages.py:Stencil", CP),
         inputs=("x=f32[4,2]",),
         rows=("*=S(0)@cp",),
@@ -163,7 +243,11 @@ def mutants(base: Base, folder: Path) -> list[Mutant]:
         for node in ast.walk(file.tree):
             if not _concerns(base, file, node):
                 continue
-            for kind, splices in _faults(base, file, node):
+            faults = _faults(base, file, node)
+            if base.load:
+                more = itertools.chain(faults, _wrong_loads(file, node))
+                faults = (("wrong load", splices) for _, splices in more)
+            for kind, splices in faults:
                 whole = [s for s in splices if s is not None]
                 after = file.spliced(*whole) if whole else None
                 if after is not None:
@@ -175,7 +259,7 @@ def mutants(base: Base, folder: Path) -> list[Mutant]:
 
 def _concerns(base: Base, file: SourceFile, node: ast.AST) -> bool:
     """Whether a node is in what the base runs: its class or function, what these name, in order."""
-    wanted, ahead = set[str](), [base.name, base.after]
+    wanted, ahead = set[str](), [base.load] if base.load else [base.name, base.after]
     made = {n.name: n for n in file.tree.body if isinstance(n, ast.ClassDef | ast.FunctionDef)}
     assigned = {
         t.id: n
@@ -201,6 +285,17 @@ def _concerns(base: Base, file: SourceFile, node: ast.AST) -> bool:
     )
 
 
+def spread(made: Sequence[Mutant], most: int) -> list[Mutant]:
+    """At most so many, of every kind in turn, from all over the files."""
+    by: dict[str, list[Mutant]] = {}
+    for mutant in made:
+        by.setdefault(mutant.kind, []).append(mutant)
+    for kind in by.values():
+        kind.sort(key=lambda m: hashlib.sha256(m.text.encode()).digest())
+    turns = itertools.zip_longest(*by.values())
+    return [m for turn in turns for m in turn if m is not None][:most]
+
+
 Fault = tuple[str, tuple[Splice | None, ...]]
 
 
@@ -217,6 +312,9 @@ def _faults(base: Base, file: SourceFile, node: ast.AST) -> Iterator[Fault]:
             yield "stale async result", (file.without(node),)
         if inner in ("fully_shard", "set_gradient_divide_factor"):
             yield "missing call", (file.without(node),)
+        if inner == "fully_shard" and isinstance(node.value.args[0], ast.Name):
+            more = f"{node.value.args[0].id}.set_gradient_divide_factor(1.0)"
+            yield "scale", (file.beside(node, [more]),)
     if isinstance(node, ast.Call):
         code = file.code(node)
         if name == "apply" and node.args:
@@ -239,6 +337,16 @@ def _faults(base: Base, file: SourceFile, node: ast.AST) -> Iterator[Fault]:
             end = file.span(node)[1] - 1
             for op in ("AVG", "MAX"):
                 yield "scale", (Splice(end, end, f", op=dist.ReduceOp.{op}"),)
+        if name == "DistributedDataParallel":
+            yield "missing call", (file.put(node, file.code(node.args[0])),)
+        if name in ("rank", "get_rank"):
+            yield "wrong rank", (file.put(node, "0"),)
+        if name == "fromkeys" and isinstance(node.args[0], ast.Tuple):
+            for at in range(len(node.args[0].elts)):
+                yield "wrong plan entry", (file.dropped(node.args[0].elts, at),)
+        if any(k.arg == "scale_grads" for k in node.keywords):
+            at = next(i for i, k in enumerate(node.keywords) if k.arg == "scale_grads")
+            yield "scale", (file.put(node.keywords[at].value, "False"),)
         if name in ("ColwiseParallel", "RowwiseParallel", "SequenceParallel"):
             other = {"ColwiseParallel": "RowwiseParallel", "RowwiseParallel": "ColwiseParallel"}
             if name in other:
@@ -252,7 +360,18 @@ def _faults(base: Base, file: SourceFile, node: ast.AST) -> Iterator[Fault]:
                 for side in {"input_layouts", "output_layouts"} - given:
                     comma = ", " if node.keywords else ""
                     yield "wrong plan entry", (Splice(end, end, f"{comma}{side}=Shard(0)"),)
-    if isinstance(node, ast.Dict) and any(call_name(v).endswith("Parallel") for v in node.values):
+    if isinstance(node, ast.Constant) and node.value in RULES:
+        for rule in RULES:
+            if rule != node.value:
+                yield "wrong plan entry", (file.put(node, f'"{rule}"'),)
+    if isinstance(node, ast.Attribute) and node.attr in ("SUM", "AVG", "MAX", "MIN"):
+        for fold in ("SUM", "AVG"):
+            if fold != node.attr:
+                new = f"{file.code(node.value)}.{fold}"
+                yield "wrong reduction", (file.put(node, new),)
+    if isinstance(node, ast.Dict) and any(
+        call_name(v).endswith("Parallel") or getattr(v, "value", "") in RULES for v in node.values
+    ):
         for at, key in enumerate(node.keys):
             if key is None:
                 continue
@@ -298,6 +417,20 @@ def _faults(base: Base, file: SourceFile, node: ast.AST) -> Iterator[Fault]:
             yield "scale", (file.put(node.value.elts[0], f"{first} / 2"),)
 
 
+def _wrong_loads(file: SourceFile, node: ast.AST) -> Iterator[Fault]:
+    """Pieces forgotten, in another order, or of another rank."""
+    if isinstance(node, ast.Expr) and call_name(node.value) == "copy_":
+        yield "", (file.without(node),)
+    if isinstance(node, ast.List) and len(node.elts) == 2:
+        first, second = node.elts
+        swapped = file.put(first, file.code(second)), file.put(second, file.code(first))
+        yield "", swapped
+        yield "", (file.put(second, file.code(first)),)
+    if isinstance(node, ast.Subscript) and call_name(node.value) == "chunk":
+        yield "", (file.put(node.slice, "0"),)
+        yield "", (file.put(node.slice, "-1 - at"),)
+
+
 @dataclass(frozen=True)
 class Row:
     """What came of one mutant."""
@@ -314,14 +447,17 @@ class Row:
     verdict: str
     """`proved`, `refuted`, `unknown`, `refused`."""
     said: str
+    blamed: str
+    """The file and line of the verdict."""
     near: int
     """Lines between the fault and the place that is blamed, in one file; -1 elsewhere."""
+    beside: int
+    """The same, of the nearest line that is shown: those to look at too."""
     repaired: str
     """The file and line of a change that is proved; empty where none was found."""
     tried: int
     seconds: float
-    spmd: str = ""
-    diff: str = field(default="")
+    diff: str = ""
 
 
 def traced(request: RanksRequest, folder: Path) -> Sequence[RanksCaptured]:
@@ -339,7 +475,13 @@ def checked(base: Base, folder: Path) -> Checked | str:
     out.mkdir()
     try:
         found = traced(base.request(folder), out)
-        return judging.check_modes(found, base.stated(), lambda _: None)[-1]
+        judged = judging.check_modes(found, base.stated(), lambda _: None)[-1]
+        if not base.load:
+            return judged
+        held = loads.look(
+            read_loads(out, base.mesh.size), judged.captured, judged.placed, base.mesh, MADE_UP
+        )
+        return replace(judged, verdict=loads.decided(judged.verdict, held, base.mesh))
     except Exception as problem:
         if as_ours(problem) is None:
             raise
@@ -353,7 +495,21 @@ def copy_of(into: Path) -> None:
                 shutil.copy(path, into)
 
 
-Ahead = tuple[Base, Mutant, Sequence[Placed]]
+def placed_of(base: Base) -> Sequence[Placed]:
+    """How a base is laid out. It must be proved, and right on gloo."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
+        folder = Path(scratch)
+        copy_of(folder)
+        found = checked(base, folder)
+        assert isinstance(found, Checked), (base.label, found)
+        word, said = truth(base, folder, found.placed)
+        print(f"{base.label:34} {type(found.verdict).__name__} {word} {said}", flush=True)
+        assert isinstance(found.verdict, Proof), found.verdict
+        assert word == "right", said
+        return found.placed
+
+
+Ahead = tuple[Base, Mutant]
 
 
 def in_turn(ahead: Sequence[Ahead]) -> list[Ahead]:
@@ -373,7 +529,8 @@ def row_of(base: Base, mutant: Mutant, placed: Sequence[Placed], seconds: float)
         lines = (folder / mutant.file).read_text().splitlines()
         (folder / mutant.file).write_text(mutant.text)
         word, said_of = truth(base, folder, placed)
-        found, near, repaired, tried, diff = checked(base, folder), -1, "", 0, ""
+        found, blamed, near, beside = checked(base, folder), "", -1, -1
+        repaired, tried, diff = "", 0, ""
         if isinstance(found, str):
             verdict, said = "refused", found
         elif isinstance(found.verdict, Proof):
@@ -381,21 +538,24 @@ def row_of(base: Base, mutant: Mutant, placed: Sequence[Placed], seconds: float)
         else:
             counter = isinstance(found.verdict, Counterexample)
             verdict, said = "refuted" if counter else "unknown", str(found.verdict)[:200]
-            if counter and seconds:
-                asking = in_source.Asking(base.request(folder), base.stated(), Compared(), traced)
-                edits: list[object] = []
-                with within(seconds / 3):
-                    edits.extend(judging.edits_for(found, seconds / 3))
-                blamed = judging.with_edits(found, edits)  # type: ignore[arg-type]
-                place = (
-                    blamed.location.source
-                    if isinstance(blamed, Counterexample) and blamed.location
-                    else None
-                )
-                if place is not None and place.file == mutant.file:
-                    near = abs(place.line - mutant.line)
-                with within(seconds * 2 / 3):
-                    for source in in_source.repaired(asking, found, edits):  # type: ignore[arg-type]
+            if counter and seconds and not base.load:
+                request = base.request(folder)
+                edits: list[Edit] = []
+                with within(seconds):
+                    edits.extend(judging.edits_for(found, seconds))
+                verdict_of = judging.with_edits(found, edits)
+                assert isinstance(verdict_of, Counterexample)
+                if verdict_of.location is not None:
+                    place, said = verdict_of.location.source, verdict_of.location.reason
+                    blamed = f"{place.file}:{place.line}"
+                    more = in_source.looked_at(request, found, place)
+                    near = _nearest(mutant, [(place.file, place.line)])
+                    lines_shown = [(place.file, place.line), *((m.file, m.line) for m in more)]
+                    beside = _nearest(mutant, lines_shown)
+                asking = in_source.Asking(request, base.stated(), Compared(), traced)
+                with within(LONGEST):
+                    looked = in_source.repaired(asking, found, edits)
+                    for source in itertools.islice(looked, TRIES if word == "wrong" else 0):
                         tried += 1
                         if source is not None:
                             repaired, diff = source.place, source.diff
@@ -416,20 +576,23 @@ def row_of(base: Base, mutant: Mutant, placed: Sequence[Placed], seconds: float)
             verdict,
             said[:200],
         ),
-        *(near, repaired, tried, spent),
-        diff=diff,
+        *(blamed, near, beside, repaired, tried, spent, diff),
     )
+
+
+def _nearest(mutant: Mutant, lines: Sequence[tuple[str, int]]) -> int:
+    return min((abs(n - mutant.line) for f, n in lines if f == mutant.file), default=-1)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Every base must be right and proved; then its mutants."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--results", type=Path, default=RESULTS)
-    parser.add_argument("--repair-seconds", type=float, default=15.0)
-    parser.add_argument("--most", type=int, default=1000, help="mutants of a base at most")
+    parser.add_argument("--repair-seconds", type=float, default=8.0)
+    parser.add_argument("--most", type=int, default=18, help="mutants of a base at most")
     parser.add_argument("--only", default="", help="bases with this in their name")
     parser.add_argument("--ends", type=float, default=0, help="seconds after which none is begun")
-    parser.add_argument("--share", default="0/1", help="K/N: every N-th mutant from the K-th")
+    parser.add_argument("--share", default="0/1", help="K/N: every N-th base from the K-th")
     given = parser.parse_args(argv)
     import torch
     import torch._dynamo
@@ -441,30 +604,28 @@ def main(argv: Sequence[str] | None = None) -> int:
         else []
     )
     done = {r.key for r in rows}
-    ahead: list[tuple[Base, Mutant, Sequence[Placed]]] = []
-    for base in (b for b in BASES if given.only in b.name):
-        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
-            folder = Path(scratch)
-            copy_of(folder)
-            found = checked(base, folder)
-            assert isinstance(found, Checked), (base.label, found)
-            word, said = truth(base, folder, found.placed)
-            print(f"{base.label:34} {type(found.verdict).__name__} {word} {said}", flush=True)
-            if not isinstance(found.verdict, Proof) or word != "right":
-                continue
-            ahead += [(base, m, found.placed) for m in mutants(base, folder)[: given.most]]
-    print(f"{len(ahead)} mutants", flush=True)
-    ends = time.monotonic() + given.ends if given.ends else None
     part, of = map(int, given.share.split("/"))
-    for base, mutant, placed in in_turn(ahead)[part::of]:
+    ends = time.monotonic() + given.ends if given.ends else None
+    right: dict[str, Sequence[Placed]] = {}
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
+        copy_of(Path(scratch))
+        ahead = [
+            (base, mutant)
+            for base in [b for b in BASES if given.only in b.name][part::of]
+            for mutant in spread(mutants(base, Path(scratch)), min(base.most, given.most))
+        ]
+    print(f"{len(ahead)} mutants", flush=True)
+    for base, mutant in in_turn(ahead):
         if mutant.key(base) in done:
             continue
         if ends and time.monotonic() > ends:
             break
-        row = row_of(base, mutant, placed, given.repair_seconds)
+        if base.label not in right:
+            right[base.label] = placed_of(base)
+        row = row_of(base, mutant, right[base.label], given.repair_seconds)
         rows.append(row)
-        with given.results.open("a") as out:
-            out.write(json.dumps(asdict(row)) + "\n")
+        with given.results.open("ab", buffering=0) as out:  # other shares write there too
+            out.write(f"{json.dumps(asdict(row))}\n".encode())
         said = f"{row.truth} {row.verdict} {row.repaired} {row.seconds}"
         print(f"{row.base} {row.kind} {row.place}: {said}", flush=True)
     print(table(rows))

@@ -105,6 +105,9 @@ def decided(run: Run, asked: Asked) -> "tuple[Verdict, str, Looked]":
             _keep(judgement, part if many else asked.keep)
     others = isinstance(verdict, Proof) or len(captured) == 1
     lines = [] if others else ["; ".join(apart)]
+    if isinstance(verdict, Counterexample) and verdict.location is not None:
+        for lead in in_source.looked_at(request, checked, verdict.location.source):
+            lines.append(f"look at     {lead.file}:{lead.line}   {lead.text}  ({lead.said})")
     if held and held.wrong and isinstance(checked.verdict, Counterexample):
         lines += ["the load is wrong too:", *(f"  {x}" for x in held.wrong[: loads.MOST_TOLD])]
     if found.agreeing:

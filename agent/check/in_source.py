@@ -19,12 +19,13 @@ from synthesis.frontends.torch.ranks.pairing import GRAD_OF_INPUT
 from synthesis.frontends.torch.ranks.request import EVAL, TRAIN, RanksRequest
 from synthesis.frontends.torch.ranks.result import RanksCaptured, Side, capture_ranks
 from synthesis.repair.edits import Edit
-from synthesis.repair.in_source import read_module
+from synthesis.repair.in_source import Module, Rewrite, read_module
+from synthesis.repair.leads import Lead, leads
 from synthesis.repair.plan_entries import rules
-from synthesis.repair.rewrites import Hint, Module, Rewrite, rewrites, tactics_of
+from synthesis.repair.rewrites import Hint, rewrites, tactics_of
 from verifier.kernel.contract import output_key
 from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import NOWHERE
+from verifier.kernel.program.types import NOWHERE, Source
 from verifier.text.parser import to_text
 from verifier.verdict import Counterexample, Proof
 
@@ -84,24 +85,16 @@ def repaired(asking: Asking, refuted: Checked, edits: Sequence[Edit]) -> Iterato
     """
     if not isinstance(refuted.verdict, Counterexample):
         return
-    file, _, _ = asking.request.target.rpartition(":")
-    if file == "hf":
+    if asking.request.target.startswith("hf:"):
         yield from in_plan(asking, refuted)
         return
-    root = Path(file).resolve().parent
-    files = read_module(root, Path(file).name)
-    against = Path(asking.request.against.rpartition(":")[0]).resolve()
-    own = {n: f for n, f in files.items() if root / n != against or n == Path(file).name}
-    params, wrong, only = _wrong(refuted)
-    finish = asking.request.after_backward
-    module = Module(own, dict(asking.request.mesh.dims), params, wrong, only, finish)
-    sources = {n: f.text for n, f in files.items()}
+    module, root, sources = read_source(asking.request, refuted)
     for rewrite in rewrites(module, _hints(refuted, edits)):
         with TemporaryDirectory(prefix="shardproof-", ignore_cleanup_errors=True) as scratch:
             request = _in_copy(asking.request, root, Path(scratch) / "copy", rewrite)
             proof = _proved(asking, refuted, request)
         if proof is not None:
-            yield InSource(root, rewrite, files[rewrite.file].text, sources, proof)
+            yield InSource(root, rewrite, sources[rewrite.file], sources, proof)
             return
         yield None
 
@@ -140,6 +133,25 @@ def as_written(changed: Mapping[str, str], held: Mapping[str, str], before: str 
     same = (i for i in indents if json.dumps(held, indent=i).strip() == (before or "").strip())
     end = "" if before and not before.endswith("\n") else "\n"
     return json.dumps(changed, indent=next(same, 2)) + end
+
+
+def read_source(request: RanksRequest, refuted: Checked) -> tuple[Module, Path, dict[str, str]]:
+    """What may be changed of a module that is refuted, its folder, and the text of all that it
+    imports from there. Nothing may be changed of what the library makes."""
+    file, _, target = request.target.rpartition(":")
+    root = Path(file).resolve().parent
+    files = {} if file.startswith("hf") else read_module(root, Path(file).name)
+    against = Path(request.against.rpartition(":")[0]).resolve()
+    own = {n: f for n, f in files.items() if root / n != against or n == Path(file).name}
+    params, wrong, only = _wrong(refuted)
+    dims = dict(request.mesh.dims)
+    module = Module(own, dims, params, wrong, only, request.after_backward, target)
+    return module, root, {n: f.text for n, f in files.items()}
+
+
+def looked_at(request: RanksRequest, refuted: Checked, place: Source) -> list[Lead]:
+    """Lines to look at beside the one that is blamed."""
+    return leads(read_source(request, refuted)[0], place)
 
 
 def _wrong(refuted: Checked) -> tuple[list[str], list[str], bool]:

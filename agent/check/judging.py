@@ -78,6 +78,31 @@ def check_modes(
 def check(
     captured: RanksCaptured, stated: Statements, tell: Tell, compared: Compared = ALL
 ) -> Checked:
+    """What `_checked` finds. Where a rank uses what may not be there, only a refutation stands.
+
+    Raises:
+        InputError, CaptureError: as `_checked`; such a use, where what was traced is not refuted.
+    """
+    doubt = next((r.doubt for r in captured.ranks if r.doubt is not None), None)
+    if doubt is None:
+        return _checked(captured, stated, tell, compared)
+    try:
+        found = _checked(captured, stated, tell, compared)
+    except InputError:
+        raise doubt.refusal from None
+    verdict = found.verdict
+    if not isinstance(verdict, Counterexample):
+        raise doubt.refusal
+    file, line, text = doubt.at
+    used = f"{doubt.refusal.file}:{doubt.refusal.line}"
+    said = f"{doubt.refusal.message}: {used}  {doubt.refusal.text}"
+    place = Location("", text, said, Source(file, line, text=text))
+    return replace(found, verdict=replace(verdict, location=place))
+
+
+def _checked(
+    captured: RanksCaptured, stated: Statements, tell: Tell, compared: Compared = ALL
+) -> Checked:
     """Read the texts of all ranks, make the contract, and decide.
 
     Where inputs are split and the loss of a rank is not the model's, the loss that is compared is
@@ -383,21 +408,24 @@ def with_edits(checked: Checked, edits: Sequence[Edit]) -> Verdict:
 
 
 def _blamed(verdict: Counterexample, program: Program, edits: Sequence[Edit]) -> Counterexample:
-    """The verdict at the op that a proved edit changes: a wrong factor or a wrong group goes along
-    with all that follows, and is seen late."""
+    """The verdict at the line whose ops a proved repair changes: a wrong factor or a wrong group
+    goes along with all that follows, and is seen late."""
     place = verdict.location
-    if len(edits) != 1 or place is None:
+    nodes = [node_of(program, edit) for edit in edits]
+    node = nodes[0]
+    if node is None or place is None or not node.source.file:
         return verdict
-    kind, node = edits[0].kind, node_of(program, edits[0])
-    late = kind in LARGER and " must be " in place.reason
-    if node is None or not node.source.file or not (kind in CHANGES or late):
+    if any(n is None or n.source != node.source for n in nodes):
+        return verdict
+    late = " must be " in place.reason
+    if not all(e.kind in CHANGES or (late and e.kind in LARGER) for e in edits):
         return verdict
     found = f"{place.text}: {place.reason}"
     moved = replace(
         place,
         op=node.op,
         text=f"%{node.outputs[0]} = {node.op} {', '.join(f'%{v}' for v in node.inputs)}",
-        reason=f"after `{edits[0]}` all outputs are proved",
+        reason=f"after `{'; '.join(map(str, edits))}` all outputs are proved",
         source=node.source,
         operands=(found,),
     )

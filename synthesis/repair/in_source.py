@@ -146,6 +146,25 @@ class SourceFile:
         return text if text != self.text else None
 
 
+@dataclass(frozen=True)
+class Module:
+    """What is to be repaired."""
+
+    files: Mapping[str, SourceFile]
+    """Those that may be changed, by name, the module's own first."""
+    mesh: Mapping[str, int]
+    params: Sequence[str]
+    """Names of parameters, as the parallel module calls them."""
+    wrong: Sequence[str]
+    """Names of parameters whose gradients are wrong."""
+    only_gradients: bool
+    """Whether all outputs are right."""
+    finish: str = ""
+    """The function that is called after the backward."""
+    target: str = ""
+    """The class or function of the module."""
+
+
 def read_module(root: Path, first: str) -> dict[str, SourceFile]:
     """The file of a module and what it imports from the same folder, by name, nearest first."""
     out: dict[str, SourceFile] = {}
@@ -190,6 +209,14 @@ def call_name(node: ast.AST) -> str:
         return ""
     func = node.func
     return func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")
+
+
+def applied(node: ast.AST) -> str:
+    """`Copy` of `Copy.apply(...)`."""
+    if isinstance(node, ast.Call) and call_name(node) == "apply":
+        assert isinstance(node.func, ast.Attribute)
+        return getattr(node.func.value, "attr", getattr(node.func.value, "id", ""))
+    return ""
 
 
 def base_name(node: ast.AST) -> str:

@@ -29,6 +29,7 @@ def plan_entries(
         for node in ast.walk(file.tree):
             if isinstance(node, ast.Dict):
                 yield from _dict(file, node, [m for m in modules if m])
+                yield from _patterns(file, node, [m for m in modules if m])
             if isinstance(node, ast.Call) and call_name(node) in STYLES:
                 yield from _style(file, node)
 
@@ -88,17 +89,9 @@ def _dict(file: SourceFile, node: ast.Dict, modules: Sequence[str]) -> Iterator[
     if not any(call_name(v) in STYLES for v in node.values):
         return
     names = [k.value for k in node.keys if isinstance(k, ast.Constant)]
-    spans = [
-        (file.span(k)[0] if k is not None else file.span(v)[0] - 2, file.span(v)[1])
-        for k, v in zip(node.keys, node.values, strict=True)
-    ]
-    for at, (start, end) in enumerate(spans):
-        if at + 1 < len(spans):
-            end = spans[at + 1][0]
-        elif at:
-            start = spans[at - 1][1]
-        yield from _made(file, node, Splice(start, end, ""))
-    last = spans[-1][1]
+    for at in range(len(node.values)):
+        yield from _made(file, node, _entry(file, node, at))
+    last = file.span(node.values[-1])[1]
     for module in modules:
         for style in STYLES if module not in names else ():
             more = _imported(file, style, "torch.distributed.tensor.parallel")
@@ -118,3 +111,39 @@ def rules(given: Mapping[str, str], wrong: Sequence[str]) -> Iterator[dict[str, 
                 yield changed
     for pattern in given if len(given) > 1 else ():
         yield {k: v for k, v in given.items() if k != pattern}
+
+
+def _patterns(file: SourceFile, node: ast.Dict, modules: Sequence[str]) -> Iterator[Rewrite]:
+    """Another style of transformers for a pattern, a pattern less, or one more."""
+    names = [k.value for k in node.keys if isinstance(k, ast.Constant)]
+    values = [v for v in node.values if isinstance(v, ast.Constant) and v.value in RULES]
+    if not values or len(values) < len(node.values) or len(names) < len(values):
+        return
+    for value in values:
+        for style in RULES:
+            if style != value.value:
+                yield from _made(file, value, file.put(value, f'"{style}"'))
+    firsts = {str(n).partition(".")[0] for n in names}
+    for module in modules:
+        parts = ["*" if p.isdigit() else p for p in module.split(".")]
+        while parts and parts[0] not in firsts:
+            parts.pop(0)
+        pattern, last = ".".join(parts), file.span(node.values[-1])[1]
+        for style in RULES if pattern and pattern not in names else ():
+            yield from _made(file, node, Splice(last, last, f', "{pattern}": "{style}"'))
+    for at in range(len(values)):
+        yield from _made(file, node, _entry(file, node, at))
+
+
+def _entry(file: SourceFile, node: ast.Dict, at: int) -> Splice:
+    """What takes an entry out, its comma too."""
+    spans = [
+        (file.span(k)[0] if k is not None else file.span(v)[0] - 2, file.span(v)[1])
+        for k, v in zip(node.keys, node.values, strict=True)
+    ]
+    start, end = spans[at]
+    if at + 1 < len(spans):
+        end = spans[at + 1][0]
+    elif at:
+        start = spans[at - 1][1]
+    return Splice(start, end, "")

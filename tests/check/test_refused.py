@@ -29,10 +29,6 @@ REFUSED = {
         "q.mul_(2)  # here\nw.wait()",
         "what it sends is changed",
     ),
-    "never waited for": (
-        "dist.all_reduce(y, group=self.group, async_op=True)",
-        "its result is used while",
-    ),
     "never waited for nor used": (
         "dist.all_reduce(y.clone(), group=self.group, async_op=True)  # here",
         "never waited for",
@@ -71,7 +67,8 @@ REFUSED = {
     ),
     "a buffer": ("self.seen += 1", "changes the buffer seen in place"),
     "memory that nobody wrote": (
-        "z = torch.empty(4, 8)\nz[:2] = y[:2]\ny = y + z  # here",
+        "dist.all_reduce(y, group=self.group)\nz = torch.empty(4, 8)\n"
+        "y = y + torch.where(torch.zeros(4, 8) > 1, z, 0)  # here",
         "nothing was written to",
     ),
     "what Python draws": ("import random\ny = y * random.random()  # here", "the second call"),
@@ -107,6 +104,34 @@ def test_forward(case, name):
             "wrong.py",
             asked.line("# here", "wrong.py"),
         ), caught.value
+
+
+STALE = {
+    "never waited for": (
+        "dist.all_reduce(y, group=self.group, async_op=True)  # here\ny = y + 0",
+        "its result is used while the allreduce of wrong.py",
+    ),
+    "waited for after it is used": (
+        "w = dist.all_reduce(y, group=self.group, async_op=True)  # here\n"
+        "z = y + 0\nw.wait()\ny = z",
+        "its result is used while",
+    ),
+    "memory that nobody wrote": (
+        "z = torch.empty(4, 8)\nz[:2] = y[:2]\ny = y + z  # here",
+        "nothing was written to",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STALE)
+def test_what_is_not_there_yet_refutes(case, name):
+    """One way in which it may run is wrong."""
+    line, message = STALE[name]
+    body = BODY.format(line).strip().splitlines()
+    asked = case().write(INIT + "".join(f"        {part}\n" for part in body))
+    place = asked.refuted().verdict.location
+    assert message in place.reason
+    assert (place.source.file, place.source.line) == ("wrong.py", asked.line("# here", "wrong.py"))
 
 
 BUILT = {

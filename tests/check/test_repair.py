@@ -93,7 +93,7 @@ def test_the_model_is_not_made_as_wrong_as_the_module(case, tmp_path) -> None:
     wrong = case(against="wrong.py:Model").write(SPLIT)
     found = wrong.refuted()
     text = (wrong.folder / "wrong.py").read_text()
-    from synthesis.repair.rewrites import Rewrite
+    from synthesis.repair.in_source import Rewrite
 
     same = text.replace("2 * self.up(x)", "self.up(x)")
     worse = Rewrite("wrong.py", 1, "scale", same)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from synthesis.repair.in_source import SourceFile, read_module
-from synthesis.repair.plan_entries import rules
-from synthesis.repair.rewrites import Hint, Module, Rewrite, rewrites
+from synthesis.repair.in_source import Module, Rewrite, SourceFile, read_module
+from synthesis.repair.plan_entries import plan_entries, rules
+from synthesis.repair.rewrites import Hint, rewrites
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "check"
 
@@ -78,6 +78,13 @@ def test_entries_of_a_plan() -> None:
     assert all(ast.parse(t) for t in texts)
 
 
+RULES = """PLAN = {
+    "layers.*.up": "colwise",
+    "layers.*.down": "colwise",
+}
+"""
+
+
 def test_rules_of_a_plan_are_by_pattern() -> None:
     given = {"layers.*.up": "colwise", "norm": "replicate"}
     found = list(rules(given, ["layers.3.up.weight", "layers.0.up.bias", "layers.0.down.weight"]))
@@ -87,6 +94,15 @@ def test_rules_of_a_plan_are_by_pattern() -> None:
     assert {"norm": "replicate"} in found
     assert given not in found
     assert {} not in rules({"norm": "replicate"}, [])
+
+
+def test_rules_in_a_file_are_by_pattern() -> None:
+    files = {"a.py": SourceFile("a.py", RULES, ast.parse(RULES))}
+    params = ("lm.layers.3.up.weight", "lm.layers.3.down.weight", "lm.layers.3.norm.weight")
+    found = [r.text for r in plan_entries(files, params, params[2:])]
+    assert any('"layers.*.down": "rowwise",' in t for t in found)
+    assert any("up" not in t for t in found)
+    assert any('"layers.*.norm": "sequence_parallel"' in t for t in found)
 
 
 def test_nothing_is_changed_that_cannot_be_parsed() -> None:

@@ -1,4 +1,4 @@
-"""Refuses a graph that reads memory which nothing was written to; else it is of zeros.
+"""Memory that nothing was written to: it is taken to be of zeros, and reads of it are found.
 
 `torch.empty` is written into piece by piece: by views, or by collectives. Which entries are still
 unwritten is followed through every op that only moves entries. Where that is the same along a dim,
@@ -42,6 +42,26 @@ MOST = 1 << 28
 
 def refuse_unwritten(graph: fx.Graph, places: Provenance) -> None:
     """Raises CaptureError at the first op that computes with an entry that was never written."""
+    found = unwritten_read(graph, places)
+    if found is not None:
+        raise found
+
+
+def unwritten_read(graph: fx.Graph, places: Provenance) -> CaptureError | None:
+    """The first op that computes with an entry that was never written, as the graph is before all
+    such memory is of zeros.
+
+    Raises:
+        CaptureError: which entries were written is not followed.
+    """
+    found = _first_read(graph, places)
+    for node in list(graph.nodes):
+        if getattr(node.target, "_opname", "") in _EMPTY:
+            _as_zeros(graph, node)
+    return found
+
+
+def _first_read(graph: fx.Graph, places: Provenance) -> CaptureError | None:
     masks: dict[fx.Node, Any] = {}
 
     def refused(node: fx.Node, what: str, hint: str) -> CaptureError:
@@ -64,7 +84,7 @@ def refuse_unwritten(graph: fx.Graph, places: Provenance) -> None:
         if not unwritten or name in _SHAPES:
             continue
         if node.op == "output" or not (name in _MOVES or node.target is operator.getitem):
-            raise refused(
+            return refused(
                 node if node.op != "output" else unwritten[0],
                 "memory is read that nothing was written to",
                 "write every entry before, or start from torch.zeros",
@@ -79,12 +99,11 @@ def refuse_unwritten(graph: fx.Graph, places: Provenance) -> None:
             ) from None
         if any(_any(t) for t in pytree.tree_leaves(made) if isinstance(t, torch.Tensor)):
             masks[node] = made
-    for node in [n for n in masks if getattr(n.target, "_opname", "") in _EMPTY]:
-        _as_zeros(graph, node)
+    return None
 
 
 def _as_zeros(graph: fx.Graph, node: fx.Node) -> None:
-    """No entry is read before it is written, so any number may stand there."""
+    """Any number may stand there."""
     val = node.meta["val"]
     with graph.inserting_before(node):
         zeros: Any = torch.ops.aten.full.default

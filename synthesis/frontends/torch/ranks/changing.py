@@ -6,7 +6,7 @@ message is an op that sends, and on the other rank one that gives what arrives."
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
@@ -40,8 +40,8 @@ class Call:
     given: dict[str, Any]
     group: Any
     reduce: str
-    arrives: Callable[[], None] | None = None
-    """Of a recv: puts the message into its tensor. Done when it is waited for."""
+    arrives: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
+    """What puts results into their tensors. Done when they are waited for."""
 
     @property
     def size(self) -> int:
@@ -51,6 +51,9 @@ class Call:
         ops: Any = torch.ops._c10d_functional
         result = getattr(ops, name).default(*args, self.group.group_name)
         return ops.wait_tensor.default(result)
+
+    def write(self, target: torch.Tensor, value: torch.Tensor, what: str) -> None:
+        self.arrives.append(lambda: self.watch.write(target, value, what))
 
     def one(self, key: str) -> torch.Tensor:
         """The one tensor of a list. Raises CaptureError where there are several."""
@@ -66,20 +69,20 @@ Done = tuple[list[torch.Tensor], list[torch.Tensor], Any]
 
 def _all_reduce(c: Call) -> Done:
     x = c.one("tensors")
-    c.watch.write(x, c.run("all_reduce", x, c.reduce), "all_reduce")
+    c.write(x, c.run("all_reduce", x, c.reduce), "all_reduce")
     return [x], [], c.given["tensors"]
 
 
 def _broadcast(c: Call) -> Done:
     x, root = c.one("tensors"), c.given["root_rank"]
     c.watch.rooted(c.group.group_name)
-    c.watch.write(x, c.run("broadcast", x, root), "broadcast")
+    c.write(x, c.run("broadcast", x, root), "broadcast")
     return [x], [], c.given["tensors"]
 
 
 def _gather_base(c: Call) -> Done:
     out, x = c.given["output_tensor"], c.given["input_tensor"]
-    c.watch.write(out, c.run("all_gather_into_tensor", _row(x), c.size), "all_gather")
+    c.write(out, c.run("all_gather_into_tensor", _row(x), c.size), "all_gather")
     return [out], [x], out
 
 
@@ -92,7 +95,7 @@ def _all_gather(c: Call) -> Done:
     outs = c.one("output_tensors")
     gathered = c.run("all_gather_into_tensor", _row(x), c.size)
     for out, part in zip(outs, gathered.chunk(c.size), strict=True):
-        c.watch.write(out, part, "all_gather")
+        c.write(out, part, "all_gather")
     return list(outs), [x], c.given["output_tensors"]
 
 
@@ -100,14 +103,14 @@ def _scatter_base(c: Call) -> Done:
     out, x = c.given["output_tensor"], c.given["input_tensor"]
     plain = out.ndim > 0 and tuple(x.shape) == (out.shape[0] * c.size, *out.shape[1:])
     rows = x if plain else x.reshape(c.size * math.prod(out.shape))
-    c.watch.write(out, c.run("reduce_scatter_tensor", rows, c.reduce, c.size), "reduce_scatter")
+    c.write(out, c.run("reduce_scatter_tensor", rows, c.reduce, c.size), "reduce_scatter")
     return [out], [x], out
 
 
 def _reduce_scatter(c: Call) -> Done:
     out, pieces = c.one("output_tensors"), c.one("input_tensors")
     joined = torch.cat([_row(p) for p in pieces])
-    c.watch.write(out, c.run("reduce_scatter_tensor", joined, c.reduce, c.size), "reduce_scatter")
+    c.write(out, c.run("reduce_scatter_tensor", joined, c.reduce, c.size), "reduce_scatter")
     return [out], list(pieces), c.given["output_tensors"]
 
 
@@ -118,7 +121,7 @@ def _all_to_all_base(c: Call) -> Done:
         raise c.watch.fail("an all_to_all of unequal pieces is not covered", COVERED)
     each = x.shape[0] // c.size
     got = c.run("all_to_all_single", x, [each] * c.size, [each] * c.size)
-    c.watch.write(out, got, "all_to_all")
+    c.write(out, got, "all_to_all")
     return [out], [x], None
 
 
@@ -130,7 +133,7 @@ def _all_to_all(c: Call) -> Done:
     splits = [rows[0].shape[0]] * c.size
     got = c.run("all_to_all_single", torch.cat(rows), splits, splits)
     for out, part in zip(outs, got.chunk(c.size), strict=True):
-        c.watch.write(out, part, "all_to_all")
+        c.write(out, part, "all_to_all")
     return list(outs), list(pieces), outs
 
 
@@ -158,7 +161,7 @@ def _recv(c: Call) -> Done:
         with torch.no_grad():
             c.watch.write(x, ops.message_received(x, *peer), "recv")
 
-    c.arrives = arrives
+    c.arrives.append(arrives)
     return [x], [], None
 
 

@@ -110,8 +110,8 @@ class Flight:
     """Only its handle waits for it; `wait_tensor` on what it writes does not."""
     number: int = 0
     """Its place among the events."""
-    arrives: Callable[[], None] | None = None
-    """Of a message that is to be received: puts it into its tensor."""
+    arrives: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
+    """What puts its results into their tensors."""
 
 
 @dataclass
@@ -130,6 +130,11 @@ class Seen:
     """Custom ops whose bodies were run."""
     trusted: dict[str, None] = field(default_factory=dict[str, None])
     """Custom ops that are taken to be what they are said to be."""
+    doubts: list[tuple[CaptureError, tuple[str, int, str]]] = field(
+        default_factory=list[tuple[CaptureError, tuple[str, int, str]]]
+    )
+    """Uses of what has not arrived, and where it was started: what is traced is one way in which
+    it may run."""
     raw: dict[tuple[str, int], str] = field(default_factory=dict[tuple[str, int], str])
     """Calls that change a tensor with a gradient behind autograd's back: place -> what."""
 
@@ -424,16 +429,18 @@ class Watch(TorchDispatchMode):
         return Event(kind, (peer,), what, 0, *place)
 
     def _landed(self, flight: Flight) -> None:
-        """A flight was waited for. Messages of one sender arrive in order."""
+        """A flight was waited for, and its result is there; not before. Messages of one sender
+        arrive in order."""
         self.seen.events.append(Event("wait", (), "", flight.number, *flight.place))
-        if flight.arrives is not None:
-            start = self.seen.events[flight.number]
-            for other in self.seen.flights:
-                same = self.seen.events[other.number].ranks == start.ranks
-                if other.arrives is not None and same and other.number <= flight.number:
-                    self.arriving = True
-                    other.arrives()
-                    self.arriving, other.arrives = False, None
+        start = self.seen.events[flight.number]
+        for other in self.seen.flights:
+            event = self.seen.events[other.number]
+            earlier = event.kind == start.kind == "recv" and event.ranks == start.ranks
+            if other is flight or (earlier and other.number < flight.number):
+                self.arriving = True
+                for arrives in other.arrives:
+                    arrives()
+                self.arriving, other.arrives = False, []
         self.seen.flights = [f for f in self.seen.flights if f is not flight]
 
     def _fly(
@@ -467,14 +474,17 @@ class Watch(TorchDispatchMode):
         if used or changed:
             file, line, _ = flight.place
             how = "its result is used" if used else "what it sends is changed"
-            raise self.fail(
+            problem = self.fail(
                 f"{how} while the {flight.what} of {file}:{line} is still in flight",
                 f"{_WAIT} that",
             )
+            if not used or flight.what == "recv":
+                raise problem
+            self.seen.doubts.append((problem, flight.place))
 
     def landed(self) -> None:
-        """Raises CaptureError where a collective was never waited for."""
-        for flight in self.seen.flights:
+        """Raises CaptureError where a collective was never waited for, nor used before."""
+        for flight in self.seen.flights if not self.seen.doubts else ():
             file, line, text = flight.place
             raise CaptureError(
                 f"the {flight.what} that is started here is never waited for",

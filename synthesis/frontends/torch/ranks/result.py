@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import PlainSerializer, PlainValidator
 
@@ -54,6 +54,22 @@ class Event:
 
 
 @dataclass(frozen=True)
+class Doubt:
+    """Where a rank uses what may not be there yet, or what nothing was written to. It was traced as
+    if a result is there when it is waited for, and memory is of zeros: one way in which it may run,
+    so what was traced may refute the module and cannot prove it."""
+
+    said: Mapping[str, Any]
+    """The fields of the CaptureError that it is where what was traced is not refuted."""
+    at: tuple[str, int, str]
+    """File, line and text that are to blame: where what is used was started."""
+
+    @property
+    def refusal(self) -> CaptureError:
+        return CaptureError(**self.said)
+
+
+@dataclass(frozen=True)
 class Told:
     """What the ranks are told of the model on one device."""
 
@@ -79,6 +95,7 @@ class Side(Told):
     frozen: tuple[str, ...]
     unreached: tuple[str, ...]
     """Trainable parameters that the backward gives no gradient."""
+    doubt: Doubt | None
     raw: tuple[tuple[str, int, str], ...]
     """(file, line, what) of collectives that change a tensor behind autograd's back."""
     buffers: tuple[str, ...]

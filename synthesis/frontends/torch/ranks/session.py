@@ -7,9 +7,10 @@ import json
 import multiprocessing
 import os
 import random
+import signal
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,14 +50,14 @@ from synthesis.frontends.torch.ranks.pairing import (
 from synthesis.frontends.torch.ranks.pipelines import MISSED, Mail, Pipeline
 from synthesis.frontends.torch.ranks.places import Places
 from synthesis.frontends.torch.ranks.request import INFERENCE, MOST_RANKS, SAID, TRAIN, RanksRequest
-from synthesis.frontends.torch.ranks.result import Draw, Loaded, Rank, Side, Told
+from synthesis.frontends.torch.ranks.result import Doubt, Draw, Loaded, Rank, Side, Told
 from synthesis.frontends.torch.ranks.sharded import precisions
 from synthesis.frontends.torch.ranks.stated import layout_for
 from synthesis.frontends.torch.ranks.tables import pieces
 from synthesis.frontends.torch.ranks.tracing import Order, cotangents, known_groups
 from synthesis.frontends.torch.request import CaptureRequest, InputSpec, Progress
 from synthesis.frontends.torch.torch_api import plain_kernels
-from synthesis.frontends.torch.uninitialized_reads import refuse_unwritten
+from synthesis.frontends.torch.uninitialized_reads import unwritten_read
 from verifier.kernel.ops import lookup
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import NO_MESH, Mesh, TensorType
@@ -171,14 +172,19 @@ def _all(folder: Path, work: Work, root: str) -> list[tuple[list[str], list[str]
         _fork(file, do, root, slots): file for file, (_, do) in zip(files, work, strict=True)
     }
     problem: CaptureError | None = None
-    while running:
-        pid, status = os.waitpid(-1, 0)
-        file = running.pop(pid, None)
-        if file is not None and status:
-            slots.release()
-            code = os.waitstatus_to_exitcode(status)
-            said = f"the process of {file.stem} ended with code {code} before it was done"
-            problem = problem or CaptureError(said)
+    try:
+        while running:
+            pid, status = os.waitpid(-1, 0)
+            file = running.pop(pid, None)
+            if file is not None and status:
+                slots.release()
+                code = os.waitstatus_to_exitcode(status)
+                said = f"the process of {file.stem} ended with code {code} before it was done"
+                problem = problem or CaptureError(said)
+    finally:
+        for pid in running:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
     found = [json.loads(file.read_text()) for file in files if file.is_file()]
     errors = [CaptureError(**f["error"]) for f in found if "error" in f]
     for error in sorted(errors, key=lambda e: e.message.startswith(MISSED)):
@@ -196,23 +202,23 @@ def _fork(path: Path, do: Callable[[Any], Side | Loaded], root: str, slots: Any)
         return pid
     from synthesis.frontends.torch.worker import explain
 
-    slots.acquire()
-    failed = path.parent / "failed"
-    if failed.exists():
-        slots.release()
-        os._exit(0)
     try:
-        _own_numbers()
-        side = do(slots)
-        found = dump(type(side), side)
-    except BaseException as problem:  # noqa: BLE001  (the user's code)
-        found = json.dumps({"error": explain(problem, root)})
-        failed.touch()
-    draft = path.with_suffix(".draft")
-    draft.write_text(found)
-    draft.replace(path)
-    slots.release()
-    os._exit(0)
+        slots.acquire()
+        failed = path.parent / "failed"
+        if not failed.exists():
+            try:
+                _own_numbers()
+                side = do(slots)
+                found = dump(type(side), side)
+            except BaseException as problem:  # noqa: BLE001  (the user's code)
+                found = json.dumps({"error": explain(problem, root)})
+                failed.touch()
+            draft = path.with_suffix(".draft")
+            draft.write_text(found)
+            draft.replace(path)
+        slots.release()
+    finally:
+        os._exit(0)
 
 
 def _own_numbers() -> None:
@@ -444,7 +450,13 @@ def _lowered(
     drawn_inputs(draws)
     provenance = Provenance(watch.places.root)
     known_groups(followed.traced.graph, watch, provenance)
-    refuse_unwritten(followed.traced.graph, provenance)
+    unwritten = unwritten_read(followed.traced.graph, provenance)
+    doubts = [Doubt(asdict(d), at) for d, at in watch.seen.doubts]
+    if unwritten is not None:
+        at = unwritten.file, unwritten.line, unwritten.text
+        doubts.append(Doubt(asdict(unwritten), at))
+    if doubts and whole is None:
+        raise doubts[0].refusal
     lowered = lower_rank(
         followed.traced,
         buffers,
@@ -489,6 +501,7 @@ def _lowered(
         name=type(model).__name__,
         frozen=tuple(n for n, p in params.items() if not p.requires_grad),
         unreached=tuple(canonical.get(n, n) for n in followed.unreached),
+        doubt=next(iter(doubts), None),
         raw=tuple((file, line, what) for (file, line), what in watch.seen.raw.items()),
         buffers=tuple(sorted(lowered.buffers)),
         notes=tuple(notes),

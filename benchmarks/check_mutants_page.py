@@ -1,0 +1,113 @@
+"""`python -m benchmarks.check_mutants_page`: what faults in sources show, in docs/check.md.
+
+They are counted from the committed rows of `check_mutants` and of `check_mutants_typed`.
+"""
+
+# pyright: basic
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.check_mutants import BASES, RESULTS, Row
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "check.md"
+TYPED = RESULTS.with_name("check_mutants_typed.json")
+BEGIN = "<!-- written by python -m benchmarks.check_mutants_page -->\n"
+END = "<!-- end -->\n"
+UNLIKE = ("SplitHeads", "SplitRows", "SplitWords", "SplitStandardized", "Replica", "SplitExperts")
+"""Modules written without a look at the rules of repair."""
+
+
+def text(rows: Sequence[Row], typed: dict[str, dict[str, str]]) -> str:
+    """What the rows show, in Markdown."""
+    right = [r for r in rows if r.truth == "right"]
+    wrong = [r for r in rows if r.truth == "wrong"]
+    broken = [r for r in rows if r.truth == "broken"]
+    refuted = [r for r in wrong if r.verdict == "refuted"]
+    bases = {r.base for r in rows}
+    unlike = [r for r in refuted if r.base.split()[0] in UNLIKE]
+    blamed = [r for r in refuted if r.blamed]
+    near = sum(0 <= r.near <= 3 for r in blamed)
+    shown = sum(0 <= r.beside <= 3 for r in blamed)
+    repairable = [r for r in refuted if r.kind != "wrong load"]
+    lines = [
+        f"{len(rows)} faults in {len(bases)} of {len({b.label for b in BASES})} modules have run.",
+        "",
+        "| on gloo | proved | refuted | unknown | refused |",
+        "|---|---|---|---|---|",
+        *(
+            f"| {word} | {' | '.join(str(_count(found, v)) for v in VERDICTS)} |"
+            for word, found in (
+                ("right: computes the same", right),
+                ("wrong", wrong),
+                ("does not run, or waits for ever", broken),
+            )
+        ),
+        "",
+        f"- Of the wrong ones {_share(len(refuted), len(wrong))} are refuted.",
+        f"- The blamed line is within three lines of the fault in {_share(near, len(blamed))}, one "
+        f"of the lines that are shown (at most three more) in {_share(shown, len(blamed))}.",
+        f"- A change of source that is proved is found for {_repaired(repairable)} of those that "
+        "are refuted, loads aside, within ten changes tried; in the modules that were written "
+        f"without a look at the rules of repair for {_repaired(unlike)}.",
+        "",
+        "| fault | wrong | refuted | repaired |",
+        "|---|---|---|---|",
+    ]
+    for kind, _ in Counter(r.kind for r in wrong).most_common():
+        of = [r for r in wrong if r.kind == kind]
+        found = [r for r in of if r.verdict == "refuted"]
+        lines.append(f"| {kind} | {len(of)} | {len(found)} | {sum(bool(r.repaired) for r in of)} |")
+    if typed:
+        lines += ["", *_beside(rows, typed)]
+    return "\n".join(lines) + "\n"
+
+
+VERDICTS = ("proved", "refuted", "unknown", "refused")
+
+
+def _count(rows: Sequence[Row], verdict: str) -> int:
+    return sum(r.verdict == verdict for r in rows)
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part} of {whole} ({100 * part / max(whole, 1):.0f} %)"
+
+
+def _repaired(rows: Sequence[Row]) -> str:
+    return _share(sum(bool(r.repaired) for r in rows), len(rows))
+
+
+def _beside(rows: Sequence[Row], typed: dict[str, dict[str, str]]) -> list[str]:
+    """The two side by side, on the modules that the types admit."""
+    out = ["| `spmd_types` | wrong ones of modules that it admits | found | by `check` |"]
+    out += ["|---|---|---|---|"]
+    for mode in ("strict", "permissive"):
+        both = [r for r in rows if r.truth == "wrong" and typed.get(r.key, {}).get(mode) in KNOWN]
+        found = sum(typed[r.key][mode] == "error" for r in both)
+        ours = sum(r.verdict == "refuted" for r in both)
+        out.append(f"| {mode} | {len(both)} | {found} | {ours} |")
+    false = [r for r in rows if r.truth == "right" and typed.get(r.key, {}).get("strict") in KNOWN]
+    wrongly = sum(typed[r.key]["strict"] == "error" for r in false)
+    return [*out, "", f"Of {len(false)} right ones its strict mode reports {wrongly}."]
+
+
+KNOWN = ("error", "nothing found")
+
+
+def main() -> int:
+    rows = [Row(**json.loads(x)) for x in RESULTS.read_text().splitlines()]
+    typed = json.loads(TYPED.read_text()) if TYPED.is_file() else {}
+    page = PAGE.read_text()
+    head, _, rest = page.partition(BEGIN)
+    _, _, tail = rest.partition(END)
+    PAGE.write_text(f"{head}{BEGIN}{text(rows, typed)}{END}{tail}")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,319 @@
+"""Changes of source at one node of a file: a statement, a call, an expression, a name."""
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from synthesis.repair.in_source import (
+    Function,
+    Module,
+    Region,
+    Rewrite,
+    SourceFile,
+    Splice,
+    applied,
+    base_name,
+    call_name,
+    groups_at,
+)
+
+REDUCING = {"all_reduce", "reduce_scatter", "reduce_scatter_tensor", "reduce_scatter_single"}
+GATHERING = {"all_gather", "all_gather_into_tensor", "all_gather_tensor", "all_to_all_single"}
+FOLDS = ("SUM", "AVG", "MAX")
+OPPOSITE: dict[type[ast.cmpop], tuple[str, ...]] = {
+    ast.Lt: ("<=", ">", ">="),
+    ast.LtE: ("<", ">=", ">"),
+    ast.Gt: (">=", "<", "<="),
+    ast.GtE: (">", "<=", "<"),
+    ast.Eq: ("!=",),
+    ast.NotEq: ("==",),
+}
+
+
+@dataclass(frozen=True)
+class At:
+    """Changes of one file."""
+
+    module: Module
+    known: Mapping[str, Region]
+    attributes: set[str]
+    file: SourceFile
+    near: set[int]
+    """Lines near a fault."""
+
+    def changes(self, node: ast.expr | ast.stmt) -> Iterator[Rewrite]:
+        if isinstance(node, ast.stmt):
+            yield from self.statements(node)
+        elif isinstance(node, ast.Call):
+            yield from self.calls(node)
+        if isinstance(node, ast.expr) and node.lineno in self.near:
+            yield from self.expressions(node)
+        yield from self.names(node)
+
+    def made(self, node: ast.AST, tactic: str, *splices: Splice | None) -> Iterator[Rewrite]:
+        whole = [s for s in splices if s is not None]
+        text = self.file.spliced(*whole) if len(whole) == len(splices) else None
+        if text is not None:
+            yield Rewrite(self.file.name, getattr(node, "lineno", 0), tactic, text)
+
+    def groups(self, node: ast.AST) -> list[str]:
+        function = self.file.function(node)
+        return groups_at(self.file, function, self.attributes, self.module.files)
+
+    def statements(self, node: ast.stmt) -> Iterator[Rewrite]:
+        file = self.file
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            name = call_name(node.value)
+            talks = name in REDUCING | GATHERING or _is_dist(node.value)
+            if talks or node.lineno in self.near or name.endswith("_factor"):
+                yield from self.made(node, "drop" if talks else "scale", file.without(node))
+        if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Mult | ast.Div):
+            yield from self.made(node, "scale", file.without(node))
+        if isinstance(node, ast.For) and any(map(_is_dist, ast.walk(node))):
+            yield from self.made(node, "drop", file.without(node))
+        if node.lineno not in self.near:
+            return
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)]):
+                yield from self.inserted(node, name, before=False)
+            case ast.Return(value=value) if value is not None:
+                first = value.elts[0] if isinstance(value, ast.Tuple) and value.elts else value
+                if isinstance(first, ast.Name):
+                    yield from self.inserted(node, first.id, before=True)
+            case _:
+                pass
+
+    def inserted(self, node: ast.stmt, name: str, *, before: bool) -> Iterator[Rewrite]:
+        """A reduction of what a statement makes or gives back."""
+        function = self.file.function(node)
+        forward = function is not None and function.name == "forward"
+        if not self.file.has("dist") or (forward and self.module.only_gradients):
+            return
+        for group in self.groups(node):
+            lines = [f"dist.all_reduce({name}, group={group})"]
+            if before:
+                lines = [f"{name} = {name}.clone()", *lines]
+            yield from self.made(node, "insert", self.file.beside(node, lines, before=before))
+            mean = [*lines[:-1], lines[-1][:-1] + ", op=dist.ReduceOp.AVG)"]
+            yield from self.made(node, "insert", self.file.beside(node, mean, before=before))
+
+    def calls(self, node: ast.Call) -> Iterator[Rewrite]:
+        file, name = self.file, call_name(node)
+        region = applied(node)
+        if region and node.args:
+            yield from self.made(node, "drop", file.put(node, file.code(node.args[0])))
+            takes = self.known[region].takes if region in self.known else len(node.args)
+            assert isinstance(node.func, ast.Attribute)
+            for other in self.known.values():
+                if other.name != region and other.takes == takes and file.has(other.name):
+                    yield from self.made(node, "swap", file.put(node.func.value, other.name))
+        elif name in REDUCING | GATHERING and node.args and not self.alone(node):
+            yield from self.made(node, "drop", file.put(node, file.code(node.args[0])))
+        if name in REDUCING:
+            yield from self.folds(node)
+        yield from self.grouped(node, bool(region))
+        for at, keyword in enumerate(node.keywords):
+            plain = isinstance(keyword.value, ast.Constant)
+            if plain and (node.lineno in self.near or keyword.arg in ("scale_grads", "async_op")):
+                items = [*node.args, *node.keywords]
+                dropped = file.dropped(items, len(node.args) + at)
+                yield from self.made(node, "scale", dropped)
+        if region in self.known or name in REDUCING:
+            yield from self.after(node)
+
+    def alone(self, node: ast.Call) -> bool:
+        """Whether nothing reads the result."""
+        return isinstance(self.file.parents[node], ast.Expr)
+
+    def folds(self, node: ast.Call) -> Iterator[Rewrite]:
+        """Another reduction."""
+        given = [k for k in node.keywords if k.arg == "op"]
+        for fold in FOLDS:
+            if given:
+                value = given[0].value
+                if isinstance(value, ast.Attribute) and value.attr != fold:
+                    new = f"{self.file.code(value.value)}.{fold}"
+                    yield from self.made(node, "reduce", self.file.put(value, new))
+            elif fold != "SUM" and _is_dist(node):
+                end = self.file.span(node)[1] - 1
+                new = f", op=dist.ReduceOp.{fold}"
+                yield from self.made(node, "reduce", Splice(end, end, new))
+        for word in (a for a in node.args if isinstance(a, ast.Constant)):
+            for other in ("sum", "avg", "mean") if word.value in ("sum", "avg", "mean") else ():
+                yield from self.made(node, "reduce", self.file.put(word, f'"{other}"'))
+
+    def grouped(self, node: ast.Call, region: bool) -> Iterator[Rewrite]:
+        """Another group."""
+        file = self.file
+        given = [k.value for k in node.keywords if k.arg == "group"]
+        if not given and region:
+            given = [a for a in node.args[1:] if "group" in file.code(a) or base_name(a) == "self"]
+        for group in self.groups(node):
+            for now in given:
+                yield from self.made(node, "group", file.put(now, group))
+            if not given and call_name(node) in REDUCING | GATHERING and _is_dist(node):
+                end = file.span(node)[1] - 1
+                yield from self.made(node, "group", Splice(end, end, f", group={group}"))
+
+    def after(self, node: ast.Call) -> Iterator[Rewrite]:
+        """What is added before a sum over ranks is added after it."""
+        file = self.file
+        if not node.args:
+            return
+        inner, whole = node.args[0], file.function(node)
+        stmt = next((n for n in file.up(node) if isinstance(n, ast.stmt)), None)
+        if whole is None or stmt is None:
+            return
+        if isinstance(inner, ast.Name):
+            makers = [
+                n
+                for n in ast.walk(whole)
+                if isinstance(n, ast.Assign)
+                and ast.unparse(n.targets[0]) == inner.id
+                and n.lineno < node.lineno
+            ]
+            if not makers:
+                return
+            made = max(makers, key=lambda n: n.lineno).value
+        else:
+            made = inner
+        for splice, addend in _addends(file, made):
+            if isinstance(stmt, ast.Expr) and isinstance(inner, ast.Name):
+                later = file.beside(stmt, [f"{inner.id} = {inner.id} + {addend}"])
+                yield from self.made(node, "order", splice, later)
+                continue
+            start, end = file.span(node)
+            if made is inner:  # the splice lies inside of the call
+                text = file.raw[start : splice.start].decode() + splice.new
+                text += file.raw[splice.end : end].decode()
+                yield from self.made(node, "order", Splice(start, end, f"({text} + {addend})"))
+            else:
+                both = Splice(end, end, f" + {addend}"), Splice(start, start, "")
+                yield from self.made(node, "order", splice, *both)
+
+    def expressions(self, node: ast.expr) -> Iterator[Rewrite]:
+        """Changes that only make sense close to the fault."""
+        file = self.file
+        if isinstance(node, ast.Constant):
+            yield from self.numbers(node)
+        if isinstance(node, ast.BinOp):
+            if isinstance(node.op, ast.Mult | ast.Div):
+                yield from self.made(node, "scale", file.put(node, file.code(node.left)))
+            if isinstance(node.op, ast.Mult):
+                yield from self.made(node, "scale", file.put(node, file.code(node.right)))
+            if isinstance(node.op, ast.Add | ast.Sub):
+                yield from self.made(node, "number", file.put(node, file.code(node.left)))
+        if isinstance(node, ast.Compare) and len(node.ops) == 1:
+            left, right = file.code(node.left), file.code(node.comparators[0])
+            for word in OPPOSITE.get(type(node.ops[0]), ()):
+                yield from self.made(node, "compare", file.put(node, f"{left} {word} {right}"))
+        if self.is_value(node):
+            yield from self.wrapped(node)
+
+    def is_value(self, node: ast.expr) -> bool:
+        """Whether a node is a tensor that something reads: an argument, a result, an operand."""
+        parent = self.file.parents[node]
+        if isinstance(node, ast.Constant | ast.Starred | ast.Tuple | ast.List):
+            return False
+        if isinstance(parent, ast.Call):
+            method = isinstance(parent.func, ast.Attribute) and call_name(parent) != "apply"
+            return node in parent.args[: 1 if applied(parent) or method else None]
+        if isinstance(parent, ast.Tuple):
+            return isinstance(self.file.parents[parent], ast.Return) and parent.elts[0] is node
+        return (
+            isinstance(parent, ast.Return | ast.Assign | ast.BinOp)
+            and node is not getattr(parent, "op", None)
+            and node not in getattr(parent, "targets", ())
+        )
+
+    def wrapped(self, node: ast.expr) -> Iterator[Rewrite]:
+        """A region around a value, or a factor."""
+        file, code = self.file, self.file.code(node)
+        if applied(node) or self.file.function(node) is None:
+            return
+        function = self.file.function(node)
+        if function is None or function.name == "__init__":
+            return
+        backward = self.module.only_gradients
+        for group in self.groups(node):
+            for region in self.known.values():
+                if region.takes != 2 or not file.has(region.name):
+                    continue
+                likely = region.backward if backward else region.forward
+                if likely & (REDUCING | GATHERING):
+                    new = f"{region.name}.apply({code}, {group})"
+                    yield from self.made(node, "insert", file.put(node, new))
+            if file.has("dist"):
+                inner = (
+                    code if isinstance(node, ast.Name | ast.Call | ast.Attribute) else f"({code})"
+                )
+                for sign in "/*":
+                    new = f"{inner} {sign} dist.get_world_size({group})"
+                    new = f"({new})" if isinstance(file.parents[node], ast.BinOp) else new
+                    yield from self.made(node, "scale", file.put(node, new))
+
+    def numbers(self, node: ast.Constant) -> Iterator[Rewrite]:
+        """Another constant."""
+        value = node.value
+        if isinstance(value, bool):
+            yield from self.made(node, "number", self.file.put(node, str(not value)))
+        elif isinstance(value, int):
+            for other in dict.fromkeys((1 - value, value + 1, value - 1, -1, -value)):
+                yield from self.made(node, "number", self.file.put(node, str(other)))
+        elif isinstance(value, float):
+            for size in (2, *self.module.mesh.values()):
+                for other in (value * size, value / size):
+                    yield from self.made(node, "scale", self.file.put(node, repr(other)))
+
+    def names(self, node: ast.expr | ast.stmt) -> Iterator[Rewrite]:
+        """Another mesh dim, by its name or by the arguments that are called after it."""
+        file, mesh = self.file, self.module.mesh
+        if isinstance(node, ast.Constant) and node.value in mesh:
+            for other in mesh:
+                if other != node.value:
+                    yield from self.made(node, "group", file.put(node, f'"{other}"'))
+        if not isinstance(node, Function):
+            return
+        for arg in (*node.args.args, *node.args.kwonlyargs):
+            dim, _, what = arg.arg.partition("_")
+            for other in mesh if dim in mesh and what in ("group", "rank", "size") else ():
+                if other != dim:
+                    yield from self.made(
+                        node, "group", *_renamed(file, node, arg.arg, f"{other}_{what}")
+                    )
+
+
+def _renamed(file: SourceFile, function: Function, old: str, new: str) -> Iterator[Splice]:
+    for node in ast.walk(function):
+        if isinstance(node, ast.arg) and node.arg == old:
+            start = file.span(node)[0]
+            yield Splice(start, start + len(old.encode()), new)
+        elif isinstance(node, ast.Name) and node.id == old:
+            yield file.put(node, new)
+
+
+def _is_dist(node: ast.AST) -> bool:
+    """Whether a call is one of torch.distributed that moves data."""
+    return isinstance(node, ast.Call) and (
+        (base_name(node.func) == "dist" and call_name(node) not in ("get_rank", "get_world_size"))
+        or call_name(node) in REDUCING
+    )
+
+
+def _addends(file: SourceFile, node: ast.expr) -> Iterator[tuple[Splice, str]]:
+    """Ways to take something away that is added to a value, and what it is."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        left, right = file.code(node.left), file.code(node.right)
+        yield file.put(node, left), right
+        yield file.put(node, right), left
+    if call_name(node) == "linear" and isinstance(node, ast.Call):
+        more = [*node.args, *node.keywords]
+        if len(more) == 3:
+            last = more[2]
+            code = file.code(last.value if isinstance(last, ast.keyword) else last)
+            yield file.dropped(more, 2), code
+    if isinstance(node, ast.Call) and len(node.args) == 1 and file.has("F"):
+        layer = file.code(node.func)
+        if base_name(node.func) == "self" and "." in layer:
+            plain = f"F.linear({file.code(node.args[0])}, {layer}.weight)"
+            yield file.put(node, plain), f"{layer}.bias"
