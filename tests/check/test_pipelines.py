@@ -134,3 +134,17 @@ def test_micro_batches_are_parts_of_the_batch(made: Callable[..., object]) -> No
     assert "extents of the captured program" in "; ".join(proof.scope)
     found.target = "pipelines.py:mixed_words"
     found.refuted()
+
+
+def test_integers_that_a_stage_is_given_are_refused_where_it_is_run_for_its_shapes(case) -> None:
+    """On gloo PyTorch fails: it runs the stage on memory that nothing was written to."""
+    inputs = ["x=i64[4,3]<5", "target=i64[4,3]<5"]
+    asked = case(
+        Mesh.of(pp=2),
+        target="pipelines.py:words_passed_on",
+        against="pipelines.py:Words",
+        inputs=inputs,
+    )
+    shutil.copy(FILE, asked.folder)
+    with pytest.raises(CaptureError, match="stage 1 is given integers"):
+        asked.check()

@@ -215,10 +215,25 @@ class Pipeline(nn.Module):
         with _disable_current_modes(), self.mode:
             done = SCHEDULE._initialize_pp_stages(self.schedule, stages, *args, **kwargs)
         for stage in stages:
+            self._refuse_drawn(stage)
             for info in chain(*stage.args_recv_info.values(), *stage.grad_recv_info.values()):
                 if info.buffer is not None:
                     info.buffer = _make_tensor_from_meta(info.tensor_meta, stage.device)
         return done
+
+    def _refuse_drawn(self, stage: Any) -> None:
+        """Refuse integers that a stage is given where PyTorch first runs it to learn shapes: on
+        memory that nothing was written to, so that a lookup leaves its table."""
+        if stage.is_first or stage._inference_mode != InferenceMode.DYNAMIC:
+            return
+        given = chain(*stage.args_recv_info.values())
+        metas = [m for m in (getattr(info, "tensor_meta", None) for info in given) if m is not None]
+        if any(not m.dtype.is_floating_point and not m.dtype.is_complex for m in metas):
+            raise self._problem(
+                f"stage {stage.stage_index} is given integers by another stage; PyTorch runs it "
+                "before the first step on memory that nothing was written to",
+                "give every stage its input_args and output_args, so that shapes are known",
+            )
 
     def _agree(self, stages: Any, has_backward: bool, p2p_done: bool) -> None:
         """Stages pass shapes on while they run, unless each of them knows its own."""
