@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from verifier.kernel.placements import from_placements
 from verifier.refute.scatter import piece
 
 if TYPE_CHECKING:
@@ -229,6 +230,8 @@ def _rank(base: Base, folder: Path, out: Path, placed: Sequence[Placed], rank: i
         layout = (
             layout_of(p, mesh, rank, name) if isinstance(p, DTensor) else layouts["parameter", name]
         )
+        if not base.layouts and tuple(_local(p).shape) == layout.global_shape:
+            layout = from_placements(layout.global_shape, [])  # as shapes say: every rank has all
         own[name] = layout
         state[name] = torch.from_numpy(_values(name, layout.global_shape))
         if not base.load:
