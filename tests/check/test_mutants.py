@@ -16,7 +16,6 @@ from benchmarks.check_mutants import (
     copy_of,
     mutants,
     row_of,
-    traced,
 )
 from benchmarks.gloo_truth import draws_of, truth
 
@@ -47,9 +46,10 @@ def test_a_fault_is_refuted_as_gloo_says_and_repaired(tmp_path: Path, kind: str)
     row = row_of(MLP, mutant, right.placed, 0)
     assert (row.truth, row.verdict) == ("wrong", "refuted")
     (tmp_path / mutant.file).write_text(mutant.text)
-    found = checked(MLP, tmp_path)
-    assert not isinstance(found, str)
-    asking = in_source.Asking(MLP.request(tmp_path), MLP.stated(), Compared(), traced)
+    request, kept = MLP.request(tmp_path), tmp_path / "kept"
+    kept.mkdir()
+    asking = in_source.Asking(request, MLP.stated(), Compared(), in_source.captured)
+    found = judging.check_modes(in_source.captured(request, kept), MLP.stated(), lambda _: None)[-1]
     tried = list(islice(in_source.repaired(asking, found, judging.edits_for(found, HOUR)), TRIES))
     assert tried[-1] is not None
 
