@@ -237,11 +237,17 @@ class ChannelParallel(ParallelStyle):
         return module
 
 
-class Replicated(ChannelParallel):
+class Replicated(ParallelStyle):
     """The whole module on every rank, its parameters DTensors like all the others."""
 
-    def __init__(self):
-        super().__init__({})
+    def _apply(self, module, device_mesh):
+        def to_dtensor(module, inputs, mesh):
+            return DTensor.from_local(inputs[0], mesh, [Replicate()], run_check=False)
+
+        def to_local(module, output, mesh):
+            return output.to_local()
+
+        return distribute_module(module, device_mesh, None, to_dtensor, to_local)
 
 
 def gathered(x, mesh):

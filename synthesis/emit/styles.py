@@ -118,6 +118,10 @@ def _replicated(m: ModulePlan) -> Style:
     return Style("Replicated", ())
 
 
+_CHANNELS = ("BatchNorm", "Conv", "GroupNorm", "InstanceNorm")
+"""Beginnings of the classes that work on channels: DTensors do not have all of their ops."""
+
+
 _LINEAR_COLUMN = _column("ColwiseParallel")
 _TABLE: dict[tuple[str, str], Callable[[ModulePlan], Style]] = {
     ("column", "Linear"): _LINEAR_COLUMN,
@@ -161,6 +165,8 @@ def style_of(m: ModulePlan, base: str) -> Style:
     Raises:
         EmitError: no style covers it.
     """
+    if m.style == "replicate" and base != "Conv1D" and base.startswith(_CHANNELS):
+        return _channels(m)
     base = "Conv" if m.splits and m.style != "experts" else base
     build = _TABLE.get((m.style, base)) or _TABLE.get((m.style, "*"))
     if build is None:
