@@ -87,9 +87,9 @@ def test_wishes_are_kept_or_named(talk: Callable[..., Talk]) -> None:
     assert chat("/pin up row").outcome.exit is Exit.INPUT
     assert "pinned to replicate already" in chat.heard.problem.message
     chat("/pin --drop up")
-    chat("/ban down row")
+    chat("/pin up row")
     assert chat("/plan").outcome.exit is Exit.INPUT
-    assert chat.heard.problem.where == "ban down=row"
+    assert chat.heard.problem.where == "pin up=row"
     assert chat("/pin nothing row").outcome.exit is Exit.INPUT
     assert "no such module" in chat.heard.problem.message
 
