@@ -96,6 +96,11 @@ RESULTS = {
         TABLE,
         "torch.zeros_like(h).scatter_reduce(1, ids, h, 'mean', include_self=False)",
     ),
+    "a number by a short index": (TABLE, "(x * h).scatter(1, ids[:1, :2], 3.0)"),
+    "values by a short index": (TABLE, "(x * 2).scatter(1, ids[1:3, :1], h[:2, 1:2])"),
+    "sums by a short index": (TABLE, "(x * h).scatter_add(1, ids[:2, :2], h[:2, :2])"),
+    "means by a short index": (TABLE, "(x * h).scatter_reduce(1, ids[:2, :2], h[1:3, :2], 'mean')"),
+    "read by a short index": (TABLE, "h.gather(1, ids[:2, :1])"),
     "loss of images": (
         "4, 5, 3, 2",
         "F.cross_entropy(h, ids[:, 0].clamp(max=4), label_smoothing=0.1)",

@@ -127,12 +127,31 @@ class _Entries:
         moved = e.add("put_along", e.reshape(value, e.shape(ids)), ids, dim=1, size=size)
         if accumulate:
             return moved if e.is_zero(x) else e.add("add", x, moved)
-        return e.add("where", hit(e, ids, 1, size), moved, x)
+        return e.add("where", hit(e, ids, 1, e.shape(x)), moved, x)
 
 
-def hit(e: Emit, ids: str, dim: int, size: int) -> str:
-    """Which places along `dim` an index of each line names."""
-    ones = e.add("put_along", e.full(1, e.shape(ids), "i64"), ids, dim=dim, size=size)
+def put(e: Emit, source: str, ids: str, dim: int, shape: tuple[int, ...]) -> str:
+    """A tensor of `shape` with what an index sends along `dim`, summed where it meets, zeros
+    elsewhere. The index may be shorter along other dims: it reaches the first lines there, from
+    the first of the source."""
+    source = _first(e, source, e.shape(ids))
+    moved = e.add("put_along", source, ids, dim=dim, size=shape[dim])
+    for d, extent in enumerate(e.shape(moved)):
+        moved = e.pad(moved, d, 0, shape[d] - extent)
+    return moved
+
+
+def _first(e: Emit, x: str, shape: Sequence[int]) -> str:
+    """The first so many entries along each dim."""
+    for d, (held, extent) in enumerate(zip(e.shape(x), shape, strict=True)):
+        if held > extent:
+            x = e.add("slice", x, dim=d, start=0, stop=extent, step=1)
+    return x
+
+
+def hit(e: Emit, ids: str, dim: int, shape: tuple[int, ...]) -> str:
+    """Which places of a tensor of `shape` an index along `dim` names."""
+    ones = put(e, e.full(1, e.shape(ids), "i64"), ids, dim, shape)
     return e.add("gt", ones, e.full(0, (), "i64"))
 
 
@@ -267,34 +286,29 @@ def scatter(e: Emit, x: str, dim: int, ids: str, source: str) -> str:
     found = made is not None and made.op == "topk_index" and made.attrs["dim"] == dim
     if not (found or e.shape(ids)[dim] == 1):
         raise NotImplementedError("values scattered where two may meet")
-    if e.shape(source) != e.shape(ids):
-        raise NotImplementedError("a scatter of a part of the values")
-    moved = e.add("put_along", source, ids, dim=dim, size=e.shape(x)[dim])
-    return moved if e.is_zero(x) else e.add("where", _hit(e, ids, dim, e.shape(x)[dim]), moved, x)
-
-
-def _hit(e: Emit, ids: str, dim: int, size: int) -> str:
-    """Where an index points."""
-    hits = e.add("put_along", e.full(1, e.shape(ids), "i64"), ids, dim=dim, size=size)
-    return e.add("gt", hits, e.full(0, (), "i64"))
+    moved = put(e, source, ids, dim, e.shape(x))
+    return moved if e.is_zero(x) else e.add("where", hit(e, ids, dim, e.shape(x)), moved, x)
 
 
 @aten("scatter.value")
 def scatter_value(e: Emit, x: str, dim: int, ids: str, value: Any) -> str:
     """One number, wherever an index points: how often it does makes no difference."""
     dim, dtype = e.dim(x, dim), e.type(x).dtype
-    return e.add("where", hit(e, ids, dim, e.shape(x)[dim]), e.full(value, (), dtype), x)
+    return e.add("where", hit(e, ids, dim, e.shape(x)), e.full(value, (), dtype), x)
 
 
 @aten("gather.default")
 def gather(e: Emit, x: str, dim: int, ids: str, **_: Any) -> str:
-    return e.add("take_along", x, ids, dim=e.dim(x, dim))
+    """An index may be shorter along other dims: it is of the first lines there."""
+    dim = e.dim(x, dim)
+    held = [e.shape(x)[d] if d == dim else n for d, n in enumerate(e.shape(ids))]
+    return e.add("take_along", _first(e, x, held), ids, dim=dim)
 
 
 @aten("scatter_add.default")
 def scatter_add(e: Emit, x: str, dim: int, ids: str, source: str) -> str:
     dim = e.dim(x, dim)
-    moved = e.add("put_along", source, ids, dim=dim, size=e.shape(x)[dim])
+    moved = put(e, source, ids, dim, e.shape(x))
     return moved if e.is_zero(x) else e.add("add", x, moved)
 
 
@@ -372,18 +386,18 @@ def scatter_reduce(
     e: Emit, x: str, dim: int, ids: str, source: str, reduce: str, *, include_self: bool = True
 ) -> str:
     """Sums and means of what meets at a place."""
-    if reduce not in ("sum", "mean") or e.shape(source) != e.shape(ids):
+    if reduce not in ("sum", "mean"):
         raise NotImplementedError(f"a scatter that takes the {reduce} of what meets")
     dim = e.dim(x, dim)
-    size, dtype = e.shape(x)[dim], e.type(x).dtype
-    total = e.add("put_along", source, ids, dim=dim, size=size)
+    shape, dtype = e.shape(x), e.type(x).dtype
+    total = put(e, source, ids, dim, shape)
     if include_self:
         total = e.add("add", x, total)
     if reduce == "sum":
-        return total if include_self else e.add("where", hit(e, ids, dim, size), total, x)
+        return total if include_self else e.add("where", hit(e, ids, dim, shape), total, x)
     ones = e.full(1, e.shape(ids), dtype)
-    count = e.add("put_along", ones, ids, dim=dim, size=size)
+    count = put(e, ones, ids, dim, shape)
     if include_self:
         return e.add("div", total, e.shift(count, 1))
     least = e.add("maximum", count, e.full(1, (), dtype))
-    return e.add("where", hit(e, ids, dim, size), e.add("div", total, least), x)
+    return e.add("where", hit(e, ids, dim, shape), e.add("div", total, least), x)
