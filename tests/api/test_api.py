@@ -143,6 +143,8 @@ else:
 made = plan.apply(model, None)
 assert made is model
 torch.testing.assert_close(made(**inputs), want)
+dist.barrier()
+dist.destroy_process_group()
 """
 
 
