@@ -19,7 +19,7 @@ TYPED = RESULTS.with_name("check_mutants_typed.json")
 BEGIN = "<!-- written by python -m benchmarks.check_mutants_page -->\n"
 END = "<!-- end -->\n"
 UNLIKE = ("SplitHeads", "SplitRows", "SplitWords", "SplitStandardized", "Replica", "SplitExperts")
-"""Modules written without a look at the rules of repair."""
+"""Modules unlike those that the rules of repair were made for."""
 
 
 def text(rows: Sequence[Row], typed: dict[str, dict[str, str]]) -> str:
@@ -52,8 +52,8 @@ def text(rows: Sequence[Row], typed: dict[str, dict[str, str]]) -> str:
         f"- The blamed line is within three lines of the fault in {_share(near, len(blamed))}, one "
         f"of the lines that are shown (at most three more) in {_share(shown, len(blamed))}.",
         f"- A change of source that is proved is found for {_repaired(repairable)} of those that "
-        "are refuted, loads aside, within ten changes tried; in the modules that were written "
-        f"without a look at the rules of repair for {_repaired(unlike)}.",
+        "are refuted, loads aside, within ten changes tried; in the modules unlike those that the "
+        f"rules of repair were made for, for {_repaired(unlike)}.",
         "",
         "| fault | wrong | refuted | repaired |",
         "|---|---|---|---|",
@@ -93,7 +93,8 @@ def _beside(rows: Sequence[Row], typed: dict[str, dict[str, str]]) -> list[str]:
         out.append(f"| {mode} | {len(both)} | {found} | {ours} |")
     false = [r for r in rows if r.truth == "right" and typed.get(r.key, {}).get("strict") in KNOWN]
     wrongly = sum(typed[r.key]["strict"] == "error" for r in false)
-    return [*out, "", f"Of {len(false)} right ones its strict mode reports {wrongly}."]
+    told = f"its strict mode reports {wrongly} of {len(false)}" if false else "none was typed"
+    return [*out, "", f"Of right ones, {told}."]
 
 
 KNOWN = ("error", "nothing found")

@@ -8,8 +8,6 @@ once; the results are those of `evaluate.simulate` for itself.
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from verifier.domains.base import Array, Domain
 from verifier.kernel.program.program import Program
 from verifier.refute import evaluate
@@ -40,19 +38,6 @@ class Arrays(evaluate.Work):
 
     def held(self, array: Array) -> Array:
         return self.arrays.setdefault((array.shape, array.dtype.str, array.tobytes()), array)
-
-    def meant(
-        self,
-        call: Hashable,
-        meaning: Callable[..., Any],
-        attrs: Mapping[str, Any],
-        given: Sequence[Array],
-        ids: Hashable,
-    ) -> Array:
-        def make() -> Array:
-            return self.held(np.asarray(meaning(self.domain, *given, **attrs)))
-
-        return self.once((call, ids), make)
 
     def once(self, key: Hashable, make: Callable[[], Any], about: object = None) -> Any:
         """Raises BudgetError."""

@@ -61,7 +61,11 @@ class Work:
         ids: Hashable,
     ) -> Array:
         """What an op makes of operands, of which `ids` are the identities."""
-        return np.asarray(meaning(self.domain, *given, **attrs))
+
+        def make() -> Array:
+            return self.held(np.asarray(meaning(self.domain, *given, **attrs)))
+
+        return self.once((call, ids), make)
 
 
 Run = Callable[[Ranks, Work], None]
