@@ -167,16 +167,23 @@ def style_of(m: ModulePlan, base: str) -> Style:
     """
     if m.style == "replicate" and base != "Conv1D" and base.startswith(_CHANNELS):
         return _channels(m)
-    base = "Conv" if m.splits and m.style != "experts" else base
+    return _writer(m, "Conv" if m.splits and m.style != "experts" else base)(m)
+
+
+def _writer(m: ModulePlan, base: str) -> Callable[[ModulePlan], Style]:
     build = _TABLE.get((m.style, base)) or _TABLE.get((m.style, "*"))
     if build is None:
         known = ", ".join(sorted({b for s, b in _TABLE if s == m.style}))
         raise EmitError(f"{m.path}: no {m.style} style for {m.kind}; it exists for {known}")
-    return build(m)
+    return build
 
 
 def split_of(m: ModulePlan, base: str, name: str) -> str:
-    """How the style splits the module's parameter `name`: a placement, or `R`."""
+    """How the style splits the module's parameter `name`: a placement, or `R`.
+
+    Raises:
+        EmitError: no style covers it.
+    """
     if m.splits and m.style != "experts":
         return next((f"S({dim})" for param, dim, _ in m.splits if param == name), "R")
     if m.style in ("sequence", "replicate", "kv_column", "experts") or (
@@ -187,6 +194,7 @@ def split_of(m: ModulePlan, base: str, name: str) -> str:
         return f"S(fused {m.parts})"
     if m.style == "fused_column":
         return "R" if name == "bias" else f"S(fused {m.parts})"
+    _writer(m, base)
     rows_first = m.style in ("column", "vocab") if base == "Linear" else m.style != "column"
     if base == "Conv1D":
         rows_first = m.style == "row" or name == "bias"

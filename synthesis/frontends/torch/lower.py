@@ -274,24 +274,28 @@ class Lowering:
                 args = map_arg(node.args, lambda n: self._operand(n, broadcasts))
                 kwargs = map_arg(node.kwargs, lambda n: self._operand(n, broadcasts))
                 made = rule(self.e, *args, **kwargs)
-                self.values[node] = self._checked(made, results)
+                pointwise = torch.Tag.pointwise in target.tags
+                self.values[node] = self._checked(made, results, pointwise)
         except (IRError, NotImplementedError, TypeError) as problem:
             raise self._error(node, f"aten.{name}: {problem}", RECIPE) from problem
         if direction == "backward":
             self.backward.update(v for n in self.b.nodes[first:] for v in n.outputs)
 
-    def _checked(self, made: Any, results: list[Any]) -> Any:
+    def _checked(self, made: Any, results: list[Any], pointwise: bool) -> Any:
         """The values a rule made, cast and broadcast to what PyTorch says they are."""
         if isinstance(made, str):
-            return self._fit(made, results[0])
+            return self._fit(made, results[0], pointwise)
         return tuple(
-            None if m is None or not isinstance(r, torch.Tensor) else self._fit(m, r)
+            None if m is None or not isinstance(r, torch.Tensor) else self._fit(m, r, pointwise)
             for m, r in zip(made, results, strict=True)
         )
 
-    def _fit(self, value: str, like: Any) -> str:
-        want = type_of(like)
+    def _fit(self, value: str, like: Any, pointwise: bool) -> str:
+        """Only what is computed entry by entry, or one number everywhere, is broadcast."""
+        want, shape = type_of(like), self.e.shape(value)
         value = self.e.cast(value, want.dtype)
-        if self.e.shape(value) != want.shape:
-            value = self.e.expand(value, want.shape)
-        return value
+        if shape == want.shape:
+            return value
+        if not pointwise and self.e.constant(value) is None:
+            raise NotImplementedError(f"its rule makes {list(shape)}, not {list(want.shape)}")
+        return self.e.expand(value, want.shape)
