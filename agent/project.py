@@ -8,18 +8,20 @@ memory = "40GB"
 pin = ["wte=replicate"]
 ```
 
-An option on the command line wins over it. The table `[model]` is read by `agent.llm.endpoint`.
+An option on the command line wins over it, and so does a command that comes before `/load` in a
+session. The table `[model]` is read by `agent.llm.endpoint`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from agent.errors import InputError
 from agent.llm.endpoint import read_table
 
+Kind = Literal["pin", "ban", "constrain"]
 PLANNING = frozenset({"parallelize", "candidates", "why-not", "plan", "step"})
 """Commands that these defaults are of; `check` takes the mesh alone."""
 
@@ -38,8 +40,8 @@ class Planning(BaseModel):
     constrain: list[str] = []
 
 
-def defaults(path: Path, arguments: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Defaults by command and option; `--mesh` or `--gpus` in `arguments` replaces both.
+def planning(path: Path) -> dict[str, Any]:
+    """What the table says, by the names of the options; empty where there is no file.
 
     Raises:
         InputError: a file that cannot be read, another key, or a value of another type, located.
@@ -47,6 +49,24 @@ def defaults(path: Path, arguments: Sequence[str]) -> dict[str, dict[str, Any]]:
     found = read_table(path, Planning, "plan")
     if "mesh" in found and "gpus" in found:
         raise InputError("mesh and gpus are both given", where=str(path), expected="one of the two")
+    return found
+
+
+def wished(table: Mapping[str, Any]) -> list[tuple[Kind, str]]:
+    """The constraints of the table: of which kind, and its words."""
+    limits = [f"memory={table['memory']}"] if "memory" in table else []
+    lists = {**table, "constrain": [*limits, *table.get("constrain", [])]}
+    kinds: tuple[Kind, ...] = ("pin", "ban", "constrain")
+    return [(kind, words) for kind in kinds for words in lists.get(kind, [])]
+
+
+def defaults(path: Path, arguments: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Defaults by command and option; `--mesh` or `--gpus` in `arguments` replaces both.
+
+    Raises:
+        InputError: a file that cannot be read, another key, or a value of another type, located.
+    """
+    found = planning(path)
     if any(a.partition("=")[0] in ("--mesh", "--gpus") for a in arguments):
         found = {k: v for k, v in found.items() if k not in ("mesh", "gpus")}
     mesh = {k: v for k, v in found.items() if k == "mesh"}

@@ -229,7 +229,11 @@ class Session:
         self.state = self.state.model_copy(update=fields)
 
     def about(self, model: Model) -> None:
-        """The session is about this model from now on; wishes stay where it is the same target."""
+        """The session is about this model from now on; wishes stay where it is the same target.
+
+        Raises:
+            InputError, WishError: defaults of the project that cannot be used.
+        """
         before = self.state.model
         same = before is not None and before.target == model.target
         self.change(
@@ -242,6 +246,10 @@ class Session:
             ideas=[],
             wishes=self.state.wishes if same else [],
         )
+        if not same:
+            from agent.chat.planning import take_defaults
+
+            take_defaults(self, first=before is None)
 
     def reached(self) -> events.VerdictReached:
         """The last verdict of this step."""

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from agent import events
+from agent import events, project
+from agent.chat.registry import Words
+from agent.chat.state import Settings, Wish
 from agent.errors import InputError
+from agent.llm.endpoint import PROJECT_FILE
 from verifier.kernel.program.types import Mesh
 
 if TYPE_CHECKING:
     from agent.chat.engine import Session
-    from agent.chat.registry import Words
     from synthesis.assign import Point
     from synthesis.constraints import Wishes
     from synthesis.judging import Considered, Judge
@@ -43,6 +45,46 @@ def wishes(session: Session) -> Wishes:
     found = NO_WISHES
     for wish in session.state.wishes:
         found = found.with_wish(wish.kind, wish.words)
+    return found
+
+
+def take_defaults(session: Session, *, first: bool) -> None:
+    """Take over what the project's file says of plans, where the session does not say it: the
+    constraints, the mesh where there is none, for the first model the hardware.
+
+    Raises:
+        InputError, WishError: a file or a value that cannot be used.
+    """
+    path = session.root / PROJECT_FILE
+    table = project.planning(path)
+    if not table:
+        return
+    session.file(path.name, path.read_text(encoding="utf-8"))
+    session.change(wishes=[Wish(kind=kind, words=words) for kind, words in project.wished(table)])
+    lines = wished(session)
+    if first and "hardware" in table and session.state.settings.hardware == Settings().hardware:
+        lines.append(f"hardware: {_hardware(session, table['hardware'])}")
+    if not session.state.mesh and {"mesh", "gpus"} & set(table):
+        lines.append(f"mesh: {_mesh(session, table)}")
+    session.say("\n".join([f"from {path.name}:", *lines]))
+
+
+def _hardware(session: Session, name: str) -> str:
+    from synthesis import hardware
+
+    hardware.load(name)
+    session.change(settings=session.state.settings.model_copy(update={"hardware": name}))
+    return name
+
+
+def _mesh(session: Session, table: dict[str, Any]) -> Mesh:
+    from agent.options import read_mesh
+    from synthesis.search import axes
+
+    gpus = table.get("gpus")
+    found = chosen(session, Words(""), gpus) if gpus else read_mesh(table["mesh"])
+    axes(found)
+    session.change(mesh=dict(found.dims))
     return found
 
 

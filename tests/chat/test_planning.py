@@ -14,9 +14,12 @@ from agent import events
 from agent.chat import journal, replaying
 from agent.chat.engine import Session
 from agent.chat.models import Asker, Source
-from agent.errors import Exit
+from agent.chat.state import Settings
+from agent.errors import Exit, InputError
 from agent.llm.client import Model
 from agent.run import Run
+from synthesis.assign import PlanError
+from synthesis.hardware import HardwareError
 from tests.chat.conftest import ROOT, Heard, Talk
 from tests.llm.scripted import Scripted
 
@@ -31,11 +34,11 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tree = base / "tree"
     tree.mkdir()
     shutil.copy(ROOT / "examples" / "mlp.py", tree)
+    (tree / "shardproof.toml").write_text('[plan]\nmesh = "tp=2"\n')
     before = Path.cwd()
     os.chdir(tree)
     session = Session.new([], Asker(Source.NONE), base / "session")
     assert session.do("/load mlp.py:MLP").outcome.exit is Exit.PROVED
-    assert session.do("/mesh tp=2").outcome.exit is Exit.PROVED
     session.close()
     os.chdir(before)
     return base / "session"
@@ -65,6 +68,35 @@ def talk(
 
 def _styles(talk: Talk) -> dict[str, str]:
     return {m.path: m.style for m in talk.session.desk.made().plan.modules}
+
+
+def test_a_session_takes_over_what_the_project_says(talk: Callable[..., Talk]) -> None:
+    """For another model than before; what the session says itself stays."""
+    chat = talk()
+    here = chat.session
+    model = here.state.model
+    assert model is not None
+    assert (here.state.mesh, here.state.wishes) == ({"tp": 2}, [])
+    here.root = Path.cwd()
+    path, other = here.root / "shardproof.toml", model.model_copy(update={"target": "b.py:B"})
+    table = '[plan]\nmesh = "dp=2"\nhardware = "a100"\nmemory = "1MB"\npin = ["up=replicate"]\n'
+    path.write_text(table)
+    here.about(model)
+    assert here.state.wishes == []
+    here.about(other)
+    assert [(w.kind, w.words) for w in here.state.wishes] == [
+        ("pin", "up=replicate"), ("constrain", "memory=1MB")
+    ]  # fmt: skip
+    assert (here.state.mesh, here.state.settings.hardware) == ({"tp": 2}, "h100")
+    here.change(mesh={}, model=None)
+    here.about(other)
+    assert (here.state.mesh, here.state.settings.hardware) == ({"dp": 2}, "a100")
+    assert chat("/settings").outcome.exit is Exit.PROVED
+    for wrong in ('mesh = "pp=2"', 'pin = ["up=colum"]', "mesh = 2", 'hardware = "z9"'):
+        path.write_text(f"[plan]\n{wrong}\n")
+        here.change(mesh={}, model=None, settings=Settings())
+        with pytest.raises((InputError, PlanError, HardwareError)):
+            here.about(model)
 
 
 def test_wishes_are_kept_or_named(talk: Callable[..., Talk]) -> None:
