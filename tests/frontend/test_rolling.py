@@ -113,6 +113,48 @@ def test_a_stretched_run_computes_what_all_layers_do():
     compare(whole, rolled)
 
 
+def test_kinds_that_do_the_same_at_these_extents_are_one_block():
+    short, backward = layered((2,) * 6)
+    whole, _ = layered((2,) * 14)
+    rolled = roll(short, backward, ["net"], {"net": Stretch(0, 2, 3, 7)})
+    assert rolled.groups == (Group("net", 0, 1, 14, 14, 6),)
+    compare(whole, rolled)
+
+
+def biased(layers, swapped=False):
+    """x -> x + a + b for each layer: a and b have one gradient; or, swapped, each layer's a has
+    twice what comes from the next."""
+    b = Builder("biased")
+    x = b.input("x", X)
+    ct = b.input("ct", X, "cotangent")
+    params = [[b.param(f"net.{i}.{n}", X) for n in "ab"] for i in range(layers)]
+    for i, (left, right) in enumerate(params):
+        with b.at(Source("m.py", 1, f"net.{i}.sub")):
+            x = b.add("add", b.add("add", x, left), right)
+    b.output(x, "output", "y")
+    grads = []
+    for i in reversed(range(layers)):
+        with b.at(Source("m.py", 1, f"net.{i}.sub")):
+            ct = b.add("mul_scalar", ct, value=Fraction(2))
+        grads.insert(0, ct)
+    for i, grad in enumerate(grads):
+        b.output(grads[(i + 1) % layers] if swapped else grad, "grad", f"net.{i}.a")
+        b.output(grad, "grad", f"net.{i}.b")
+    return b.build(), frozenset(grads)
+
+
+def test_parameters_with_one_gradient_roll():
+    flat, backward = biased(4)
+    rolled = roll(flat, backward, ["net"])
+    assert [g.pattern() for g in rolled.groups] == ["net.*"]
+    compare(flat, rolled)
+
+
+def test_gradients_that_are_those_of_another_layer_do_not_roll():
+    flat, backward = biased(4, swapped=True)
+    assert not roll(flat, backward, ["net"]).groups
+
+
 def test_layers_that_differ_cannot_stand_for_others():
     flat, backward = layered((2, 3, 2))
     with pytest.raises(NotRolledError, match="not alike"):

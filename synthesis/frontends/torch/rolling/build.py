@@ -28,6 +28,8 @@ class Roll:
         self.extra: list[tuple[int, Node]] = []
         self.types: dict[str, TensorType] = {}
         self.failed = False
+        self.grads = self._own_grads()
+        self.stacked_grads: dict[tuple[int, str], str] = {}
         self.names: dict[bool, dict[int, str]] = {
             side: {n: v for v, n in self._local(self.first, side).items()} for side in (False, True)
         }
@@ -215,9 +217,8 @@ class Roll:
         count = len(self.steps)
         final_step = 0 if side else count - 1
         finals = {entry.source for entry in carried.values()}
-        grads = {o.value: o.path for o in self.program.outputs if o.role == "grad"}
         for number, uses in wanted.items():
-            owned = [v for _, v in uses if v in grads and self._is_own_grad(v, grads[v])]
+            owned = [v for _, v in uses if v in self.grads]
             others = [
                 (i, v)
                 for i, v in uses
@@ -230,23 +231,26 @@ class Roll:
                 return
             name = f"stack.{self.group.prefix}.{self.group.start}.{names[number]}"
             if owned:
-                place = self._place_of_grad(grads[owned[0]])
-                name = f"grad.{self.stacked[place]}"
+                places = self.grads[owned[0]]
+                name = f"grad.{self.stacked[places[0]]}"
+                self.stacked_grads |= dict.fromkeys(places, name)
             b.output(body_names[number], "ys", name)
             ys.append(name)
             self.types[name] = self._stack(b.types[body_names[number]])
             for i, value in others:
                 self._pick(name, i, value)
 
-    def _is_own_grad(self, value: str, path: str) -> bool:
-        return any(self.program.input(n).path == path for s in self.steps for n in s.params)
-
-    def _place_of_grad(self, path: str) -> tuple[int, str]:
+    def _own_grads(self) -> dict[str, list[tuple[int, str]]]:
+        """The places of the parameters that a value is the gradient of: several where they are
+        added to the same."""
+        values = {o.path: o.value for o in self.program.outputs if o.role == "grad"}
+        found: dict[str, list[tuple[int, str]]] = {}
         for step in self.steps:
             for name, place in step.params.items():
-                if self.program.input(name).path == path:
-                    return place
-        raise KeyError(path)
+                value = values.get(self.program.input(name).path)
+                if value in step.local_backward:
+                    found.setdefault(value, []).append(place)
+        return found
 
     def _pick(self, stacked: str, step: int, value: str) -> None:
         """Define `value` as one entry of a stack. Steps that were not traced cannot be named."""
@@ -293,8 +297,8 @@ class Roll:
                 continue
             if place not in seen:
                 seen.add(place)
-                name = f"grad.{self.stacked[place]}"
-                if name not in self.types:
+                name = self.stacked_grads.get(place)
+                if name is None:
                     return None
                 out.append(Output(name, "grad", self.stacked[place]))
         return tuple(out)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from synthesis.frontends.torch.rolling.build import Roll
-from synthesis.frontends.torch.rolling.match import Blocks
+from synthesis.frontends.torch.rolling.match import Blocks, Run
 from synthesis.frontends.torch.rolling.paths import Group
 from synthesis.frontends.torch.rolling.wiring import find_run
 from verifier.kernel.program.program import Program
@@ -61,11 +61,11 @@ def roll(
             middle = [i for i in entries if s.start <= i < stop]
             found = find_run(Blocks(program, prefix, backward), middle)
             total = max(total, s.start + s.period * s.count)
-            group = Group(prefix, s.start, s.period, s.count, total, s.traced)
             made = None
-            if found and len(found[0].steps) == s.traced and found[0].period == s.period:
+            group = _stretched(prefix, s, total, found[0]) if found else None
+            if found and group:
                 made = Roll(program, *found, group).build()
-            if made is None:
+            if made is None or group is None:
                 raise NotRolledError(f"{prefix}: entries {s.start} to {stop - 1} are not alike")
             program = made
             groups.append(group)
@@ -88,3 +88,15 @@ def roll(
             pending.append([i for i in entries if i < run.start])
             pending.append([i for i in entries if i >= run.start + count * run.period])
     return Rolled(program, tuple(groups))
+
+
+def _stretched(prefix: str, stretch: Stretch, total: int, run: Run) -> Group | None:
+    """The repeated block that a run over all traced entries stands for; None where it is not one.
+
+    Its period is shorter than that of the kinds where kinds differ in nothing that was traced.
+    """
+    traced = stretch.period * stretch.traced
+    if len(run.steps) * run.period != traced or stretch.period % run.period:
+        return None
+    count = stretch.count * (stretch.period // run.period)
+    return Group(prefix, stretch.start, run.period, count, total, len(run.steps))
