@@ -545,7 +545,7 @@ def row_of(base: Base, mutant: Mutant, placed: Sequence[Placed], seconds: float)
                 edits: list[Edit] = []
                 with within(seconds):
                     edits.extend(judging.edits_for(found, seconds))
-                verdict_of = judging.with_edits(found, edits)
+                verdict_of = in_source.to_blame(request, found, edits)
                 assert isinstance(verdict_of, Counterexample)
                 if verdict_of.location is not None:
                     place, said = verdict_of.location.source, verdict_of.location.reason

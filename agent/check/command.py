@@ -87,7 +87,7 @@ def decided(run: Run, asked: Asked) -> "tuple[Verdict, str, Looked]":
             found = _looked(run, asked, asking, checked)
     apart = [f"{said(c.captured.modes)}: {verdicts.word(c.verdict)}" for c in judged]
     run.emit(events.ContractStated(lines=[p.says(mesh) for p in checked.placed]))
-    verdict = judging.with_edits(checked, found.edits)
+    verdict = in_source.to_blame(request, checked, found.edits)
     if held is not None:
         verdict = loads.decided(verdict, held, mesh)
     if isinstance(verdict, Proof):

@@ -18,16 +18,19 @@ from agent.translate import as_ours
 from synthesis.frontends.torch.ranks.pairing import GRAD_OF_INPUT
 from synthesis.frontends.torch.ranks.request import EVAL, TRAIN, RanksRequest
 from synthesis.frontends.torch.ranks.result import RanksCaptured, Side, capture_ranks
+from synthesis.repair.culprits import Seen, culprit
 from synthesis.repair.edits import Edit
 from synthesis.repair.in_source import Module, Rewrite, read_module
 from synthesis.repair.leads import Lead, leads
+from synthesis.repair.localize import REASON, SHARE
 from synthesis.repair.plan_entries import rules
 from synthesis.repair.rewrites import Hint, rewrites, tactics_of
+from synthesis.repair.view import strays
 from verifier.kernel.contract import output_key
-from verifier.kernel.program.program import Program
+from verifier.kernel.program.program import Node, Program
 from verifier.kernel.program.types import NOWHERE, Source
 from verifier.text.parser import to_text
-from verifier.verdict import Counterexample, Proof
+from verifier.verdict import Counterexample, Proof, Verdict
 
 Capture = Callable[[RanksRequest, Path], Sequence[RanksCaptured]]
 
@@ -152,6 +155,48 @@ def read_source(request: RanksRequest, refuted: Checked) -> tuple[Module, Path, 
 def looked_at(request: RanksRequest, refuted: Checked, place: Source) -> list[Lead]:
     """Lines to look at beside the one that is blamed."""
     return leads(read_source(request, refuted)[0], place)
+
+
+def to_blame(request: RanksRequest, refuted: Checked, edits: Sequence[Edit]) -> Verdict:
+    """The verdict, with edits that mend what was traced, at the line of source that is at fault."""
+    verdict, question = judging.with_edits(refuted, edits), refuted.question
+    if not isinstance(verdict, Counterexample) or question is None or verdict.location is None:
+        return verdict
+    place, many = verdict.location, question.distributed
+    if not place.op:  # not of what is computed: of what waits, or is used too early
+        return verdict
+    changes = [(e, n) for e in edits for n in _changed(many, e)]
+    run = () if request.alone else tuple(question.sequential.walk())
+    given = [p.layout.sharded for p in refuted.placed if p.kind == "input"]
+    added = any(e.kind == "after" and e.op == "all_reduce" for e in edits)
+    seen = Seen(
+        place.source,
+        place.reason,
+        " must be " in place.reason,
+        added if edits else place.mesh_dim is not None,
+        many,
+        changes,
+        () if changes or place.reason in (REASON, SHARE) else strays(question),
+        {(n.source.file, n.source.line) for _, n in run},
+        {d for dims in given for d in dims},
+    )
+    module, _, texts = read_source(request, refuted)
+    found = culprit(module, seen)
+    if found is None or (found.file, found.line) == (place.source.file, place.source.line):
+        return verdict
+    text = texts[found.file].splitlines()[found.line - 1].strip()
+    shown = replace(place.source, file=found.file, line=found.line, text=text, calls=())
+    operands = (f"{place.source}: {place.text}: {place.reason}", *place.operands)
+    moved = replace(place, source=shown, reason=found.said, operands=operands)
+    return replace(verdict, location=moved)
+
+
+def _changed(program: Program, edit: Edit) -> list[Node]:
+    """The op that an edit is about, and all that it changes alike."""
+    node = node_of(program, edit)
+    if node is None or not edit.kind.endswith("_alike"):
+        return [] if node is None else [node]
+    return [n for n in program.nodes if (n.op, n.attrs) == (node.op, node.attrs)]
 
 
 def _wrong(refuted: Checked) -> tuple[list[str], list[str], bool]:

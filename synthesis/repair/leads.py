@@ -40,7 +40,7 @@ class Lead:
 
 def leads(module: Module, place: Source) -> list[Lead]:
     """At most three lines other than the blamed one, likeliest first."""
-    reached = _reached(module.files, [module.target, module.finish])
+    reached = reached_from(module)
     found: dict[tuple[str, int], Lead] = {}
     for said, file, node in _found(module, reached, place):
         line = node.lineno
@@ -57,27 +57,28 @@ Reached = Mapping[str, tuple[SourceFile, Definition]]
 def _found(module: Module, reached: Reached, place: Source) -> Found:
     file = module.files.get(place.file)
     here = _at(file, place.line) if file is not None else []
-    yield from _plan(module, reached, place)
+    yield from in_plans(module, reached, place)
     if file is not None:
         yield from _callers(reached, here, file)
         yield from _inside(module, reached, here)
-        yield from _methods(reached, here)
-    yield from _afterwards(module, reached)
+        yield from methods(module, reached, place)
+    if module.wrong and module.only_gradients:
+        yield from afterwards(module, reached)
     if file is not None:
         yield from _set_at(reached, here, file)
 
 
-def _reached(files: Mapping[str, SourceFile], first: Sequence[str]) -> Reached:
-    """The classes, functions and values of modules that a target names, and those that they do."""
+def reached_from(module: Module) -> Reached:
+    """The classes, functions and values of files that a target names, and those that they do."""
     made: dict[str, tuple[SourceFile, Definition]] = {}
-    for file in reversed(list(files.values())):
+    for file in reversed(list(module.files.values())):
         for node in file.tree.body:
             if isinstance(node, ast.ClassDef | Function):
                 made[node.name] = file, node
             elif isinstance(node, ast.Assign):
                 made |= {t.id: (file, node) for t in node.targets if isinstance(t, ast.Name)}
     out: dict[str, tuple[SourceFile, Definition]] = {}
-    ahead = list(first)
+    ahead = [module.target, module.finish]
     while ahead:
         name = ahead.pop(0)
         if name in made and name not in out:
@@ -122,8 +123,10 @@ def _inside(module: Module, reached: Reached, here: Sequence[ast.AST]) -> Found:
                 yield f"{name}.{method}", file, node.body[0]
 
 
-def _methods(reached: Reached, here: Sequence[ast.AST]) -> Found:
+def methods(module: Module, reached: Reached, place: Source) -> Found:
     """Methods of the module that a line calls."""
+    file = module.files.get(place.file)
+    here = _at(file, place.line) if file is not None else []
     called = {
         n.func.attr
         for n in here
@@ -155,7 +158,7 @@ def _set_at(reached: Reached, here: Sequence[ast.AST], file: SourceFile) -> Foun
                 read.add(node.attr)
             elif isinstance(node, ast.Name) and node.id not in names:
                 names.add(node.id)
-                wanted += [n for n in ast.walk(function) if _sets(n, node.id)]
+                wanted += [n for n in ast.walk(function) if sets(n, node.id)]
     for other, made in reached.values():
         for node in ast.walk(made) if isinstance(made, ast.ClassDef) else ():
             if isinstance(node, ast.Assign) and not _builds(node.value):
@@ -165,7 +168,8 @@ def _set_at(reached: Reached, here: Sequence[ast.AST], file: SourceFile) -> Foun
                     yield f"sets {' and '.join(sorted(own))}", other, node
 
 
-def _sets(node: ast.AST, name: str) -> bool:
+def sets(node: ast.AST, name: str) -> bool:
+    """Whether a statement gives a local name another value."""
     targets = node.targets if isinstance(node, ast.Assign) else ()
     return any(isinstance(n, ast.Name) and n.id == name for t in targets for n in ast.walk(t))
 
@@ -176,10 +180,8 @@ def _builds(value: ast.expr) -> bool:
     return all(call_name(p)[:1].isupper() for p in parts)
 
 
-def _afterwards(module: Module, reached: Reached) -> Found:
-    """What changes gradients after they were computed, where nothing else is wrong."""
-    if not module.wrong or not module.only_gradients:
-        return
+def afterwards(module: Module, reached: Reached) -> Found:
+    """What changes gradients after they were computed."""
     if module.finish in reached:
         file, node = reached[module.finish]
         assert isinstance(node, ast.stmt)
@@ -195,7 +197,25 @@ def _afterwards(module: Module, reached: Reached) -> Found:
                     yield "registers a hook of gradients", file, node
 
 
-def _plan(module: Module, reached: Reached, place: Source) -> Found:
+WRAPPERS = ("set_gradient_divide_factor", "DistributedDataParallel", "fully_shard")
+
+
+def wrappers(module: Module, reached: Reached) -> Found:
+    """What makes a module average its gradients; else what the function of the target returns."""
+    called = [(f, n) for f, made in reached.values() for n in ast.walk(made) if call_name(n)]
+    for name in WRAPPERS:
+        for file, node in called:
+            if isinstance(node, ast.Call) and call_name(node) == name:
+                yield "averages gradients", file, node
+    for file, node in called:
+        if isinstance(node, ast.Call) and any(k.arg == "scale_grads" for k in node.keywords):
+            yield "divides gradients", file, node
+    file, made = reached.get(module.target, (None, None))
+    if file is not None and isinstance(made, Function):
+        yield "is the module", file, made.body[-1]
+
+
+def in_plans(module: Module, reached: Reached, place: Source) -> Found:
     """The entries of plans for the modules whose numbers are wrong; else the plan."""
     modules = [p.rpartition(".")[0] for p in module.wrong] or [place.module]
     for file, made in reached.values():

@@ -22,6 +22,7 @@ from verifier.domains.floats import Floats
 from verifier.explain import place, show
 from verifier.kernel.contract import output_key
 from verifier.kernel.live import leading_to
+from verifier.kernel.ops import lookup
 from verifier.kernel.program.groups import process_groups
 from verifier.kernel.program.program import Node, Program
 from verifier.problem import Problem
@@ -39,6 +40,8 @@ NEAR = 1e-9
 REASON = (
     "its operands hold numbers that one device computes too, or shares of them; its result does not"
 )
+
+SHARE = "ranks hold shares of a number of one device, and go on without their sum"
 
 
 def blame(
@@ -85,7 +88,8 @@ def blame(
     arranged = old is None or _stated(old) or (not broken and old.op in ARRANGING)
     if old is not None and not arranged and lost.leads(old, first):
         return found
-    return named(first, REASON)
+    share = next((n for n in map(lost.share, first.inputs) if n is not None), None)
+    return named(first, REASON) if share is None else named(share, SHARE)
 
 
 def _shown(node: Node) -> str:
@@ -207,6 +211,16 @@ class _Lost:
         return all(map(self._known, held)) or any(
             all(map(self._known, sums)) for sums in self._sums(value)
         )
+
+    def share(self, value: str) -> Node | None:
+        """What makes a value whose sum over ranks one device has, and not its shares."""
+        node = self.program.producers().get(value)
+        while node is not None and lookup(node.op).kind == "view" and node.inputs:
+            value, node = node.inputs[0], self.program.producers().get(node.inputs[0])
+        held = [local[value] for local in self.ranks if value in local]
+        if node is None or not held or held[0].dtype.kind != "f" or all(map(self._known, held)):
+            return None
+        return node if any(all(map(self._known, sums)) for sums in self._sums(value)) else None
 
     def _known(self, array: Array) -> bool:
         entries = array.reshape(-1)

@@ -16,10 +16,14 @@ from verifier.kernel.contract import output_key
 from verifier.kernel.live import leading_to
 from verifier.kernel.ops import lookup
 from verifier.kernel.program.program import Node, Program
+from verifier.problem import Problem
 from verifier.refute.evaluate import simulate
+from verifier.refute.search import too_large
 
 IDLE = 6
 """Results that nothing reads which are looked at."""
+SEEDS = (11, 12, 13)
+"""Random inputs that are tried until they show a fault."""
 UNMET = 4
 """Ops of the frontier, and strays, that are looked at before others."""
 
@@ -226,6 +230,20 @@ def root(numbers: Numbers, one: Device, state: State, before: View | None = None
     return View((), one, numbers.machine, state, claims, wrong)
 
 
+def strays(problem: Problem) -> list[Node]:
+    """Where the numbers of the distributed program leave those of one device, in order; none where
+    the programs are too large to be run, or random numbers show no difference."""
+    one, many = problem.sequential, problem.distributed
+    if too_large(one, many):
+        return []
+    for seed in SEEDS:
+        numbers = Numbers(one, many, problem.contract, problem.consts, seed)
+        found = root(numbers, device(numbers), numbers.machine.run(many, numbers.empty))
+        if found.wrong:
+            return found.strays()
+    return []
+
+
 def block(outer: View, node: Node) -> View | None:
     """The view of the body of a scan in its first step, beside the block it most looks like."""
     body = node.block
@@ -264,4 +282,4 @@ def _counterpart(outer: View, node: Node) -> Node | None:
     return max(same, key=alike, default=None)
 
 
-__all__ = ["Device", "View", "block", "claims_of", "device", "root"]
+__all__ = ["Device", "View", "block", "claims_of", "device", "root", "strays"]

@@ -5,7 +5,7 @@
 
 import operator
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import numpy as np
@@ -221,7 +221,7 @@ class Lowering:
         source = self.provenance.source(node)
         layer = layer_of(source.module)
         module = layer.rpartition(".")[0] if layer else source.module
-        with self.b.at(Source(source.file, source.line, module, source.text)):
+        with self.b.at(replace(source, module=module)):
             value = emit(self.e, constant)
             if not broadcasts:
                 value = self.e.expand(value, constant.shape)

@@ -5,7 +5,7 @@
 
 import linecache
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +51,7 @@ class Provenance:
     root: str = ""
     """Folder of the user's file; paths below it are shown relative to it."""
     known: dict[fx.Node, Source] = field(default_factory=dict[fx.Node, Source])
-    parsed: dict[str, tuple[str, int, str]] = field(default_factory=dict[str, tuple[str, int, str]])
+    parsed: dict[str, Source] = field(default_factory=dict[str, Source])
 
     def source(self, node: fx.Node) -> Source:
         """Innermost frame outside of torch, innermost module; backward nodes get their forward's.
@@ -68,35 +68,30 @@ class Provenance:
             node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack") or {}
         )
         trace = node.meta.get("stack_trace") or ""
-        file, line, text = self._frame(trace) if trace else ("", 0, "")
+        found = self._frame(trace) if trace else Source()
         if stack:
             module = str(list(stack.values())[-1][0])
-            module = "" if module + "." == ROOT else module.removeprefix(ROOT)
-            return Source(file, line, module, text)
+            return replace(found, module="" if module + "." == ROOT else module.removeprefix(ROOT))
         operands = [n for n in node.all_input_nodes if n.op == "call_function"]
         if is_backward(node) and operands:
             last = self.source(max(operands))
-            return Source(
-                file or last.file, line or last.line, layer_of(last.module), text or last.text
-            )
-        return Source(file, line, "", text)
+            return replace(found if found.file else last, module=layer_of(last.module))
+        return found
 
-    def _frame(self, trace: str) -> tuple[str, int, str]:
+    def _frame(self, trace: str) -> Source:
         cached = self.parsed.get(trace)
         if cached is not None:
             return cached
         frames = [m for m in map(_FRAME.match, trace.splitlines()) if m]
-        chosen = next(
-            (m for m in reversed(frames) if not _HIDDEN.search(m["file"])),
-            frames[-1] if frames else None,
-        )
-        if chosen is None:
-            return ("", 0, "")
+        own = [m for m in frames if not _HIDDEN.search(m["file"])]
+        if not frames:
+            return Source()
+        chosen, *calls = reversed(own or frames[-1:])
         line = int(chosen["line"])
         text = linecache.getline(chosen["file"], line).strip()
-        result = (self.shown(chosen["file"]), line, text)
-        self.parsed[trace] = result
-        return result
+        called = tuple((self.shown(m["file"]), int(m["line"])) for m in calls)
+        self.parsed[trace] = Source(self.shown(chosen["file"]), line, "", text, called)
+        return self.parsed[trace]
 
     def shown(self, file: str) -> str:
         """A path relative to the user's folder or to site-packages."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 DTYPES = ("f64", "f32", "bf16", "f16", "i64", "i32", "u8", "bool")
@@ -52,6 +52,8 @@ class Source:
     """Module path, for example `model.layers.*.mlp.up_proj`."""
     text: str = ""
     """The source line itself, stripped."""
+    calls: tuple[tuple[str, int], ...] = field(default=(), compare=False)
+    """Files and lines of the owner's that called it, innermost first."""
 
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}" if self.file else ""

@@ -242,10 +242,10 @@ class Watch(TorchDispatchMode):
         line = self.lines.get(self.undone, "") if self.backward else ""
         if frame is None and not line:
             frame = self.places.home
+        for call in self.places.calls(frame):
+            code = call.f_code
+            line += f'  File "{code.co_filename}", line {call.f_lineno}, in {code.co_name}\n'
         line = line or " \n"
-        if frame is not None:
-            code = frame.f_code
-            line = f'  File "{code.co_filename}", line {frame.f_lineno}, in {code.co_name}\n'
         fx_traceback.set_stack_trace([line])
         if self.backward:
             meta["autograd_backward"] = True

@@ -37,6 +37,18 @@ class Places:
             frame = frame.f_back
         return library
 
+    def calls(self, frame: Any) -> list[Any]:
+        """The frame, and those of the user's that called it, outermost first."""
+        out: list[Any] = []
+        while frame is not None:
+            kind = _kind(self.root, frame.f_code.co_filename)
+            if kind == "ours" and frame.f_code.co_name in ("joint", "forward"):
+                break
+            if kind == "own" or not out:
+                out.insert(0, frame)
+            frame = getattr(frame, "f_back", None)
+        return out
+
     def own(self, file: str) -> bool:
         return _own(self.root, file)
 

@@ -205,6 +205,7 @@ def _gradients(
     order.watch.follow_back(roots)
     if roots:
         torch.autograd.backward(roots, given)
+    order.watch.undone = -1
     if order.after_backward is not None:
         with torch.no_grad():
             order.after_backward(order.model)

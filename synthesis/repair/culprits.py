@@ -1,0 +1,371 @@
+"""The line of source that is at fault, of those that lead to the op where numbers go wrong.
+
+What one device runs too is right, and so is the backward that autograd makes of a right forward:
+the fault lies in what called it, in what surrounds it, or in what reduces gradients afterwards. An
+op that one call of a function has wrong and another right is called wrongly. A group that all its
+collectives have wrong is made wrongly.
+"""
+
+import ast
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from synthesis.repair.edits import Edit
+from synthesis.repair.in_source import (
+    Function,
+    Module,
+    SourceFile,
+    base_name,
+    group_attributes,
+)
+from synthesis.repair.leads import (
+    Reached,
+    afterwards,
+    in_plans,
+    methods,
+    reached_from,
+    sets,
+    wrappers,
+)
+from verifier.kernel.ops import lookup
+from verifier.kernel.program.program import Node, Program
+from verifier.kernel.program.types import Source
+from verifier.kernel.program.where import contains
+
+Line = tuple[str, int]
+Change = tuple[Edit, Node]
+"""An edit of the ranks' program, and the op that it is about."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Where a parallel module goes wrong."""
+
+    place: Source
+    """Of the verdict."""
+    reason: str
+    ends: bool
+    """Whether the place makes an output that is a value of one device, though not the one asked
+    for: something lacks after it."""
+    pending: bool
+    """Whether a sum over ranks lacks."""
+    program: Program
+    """What the ranks run."""
+    changes: Sequence[Change] = ()
+    """Edits after which it is proved."""
+    strays: Sequence[Node] = ()
+    """Where its numbers leave those of one device, in order."""
+    shared: Collection[Line] = ()
+    """Lines that one device runs."""
+    rows: Collection[str] = ()
+    """Mesh dims that inputs are split over."""
+
+    @property
+    def nodes(self) -> list[Node]:
+        return [node for _, node in self.changes]
+
+    @cached_property
+    def returned(self) -> set[str]:
+        return {o.value for o in self.program.outputs}
+
+
+@dataclass(frozen=True)
+class Culprit:
+    """A line, and why it is to blame."""
+
+    file: str
+    line: int
+    said: str
+
+
+def culprit(module: Module, seen: Seen) -> Culprit | None:
+    """The line to blame; None where nothing says more than the verdict does."""
+    looked = _Looked(module, seen, reached_from(module))
+    for rule in RULES:
+        for said, file, line in rule(looked):
+            return Culprit(file, line, said)
+    return None
+
+
+Told = Iterator[tuple[str, str, int]]
+
+
+@dataclass(frozen=True)
+class _Looked:
+    module: Module
+    seen: Seen
+    reached: Reached
+
+    def own(self, source: Source) -> list[Line]:
+        """The lines of the module that lead to an op, innermost first; not what one device runs.
+        A backward is led to by the call of its function, what follows a backward by nothing."""
+        out: list[Line] = []
+        for at in [(source.file, source.line), *source.calls]:
+            if at[0] not in self.module.files or at in self.seen.shared:
+                continue
+            if any(self.owner(at, "forward") == self.owner(b, "backward") for b in out):
+                continue
+            out += [at] if at not in out else []
+            if self.named(at) & {self.module.finish, *self.hooks}:
+                break
+        return out
+
+    def owner(self, at: Line, method: str) -> object:
+        """The autograd function in whose forward or backward a line is."""
+        file, function = self.function(at)
+        if function is None or function.name != method:
+            return at, method
+        return file.owner(function)
+
+    def behind(self, source: Source) -> bool:
+        """Whether an op is of a backward, a hook or a function after it that the user wrote."""
+        after = {"backward", self.module.finish, *self.hooks}
+        return any(self.named(at) & after for at in self.own(source))
+
+    def named(self, at: Line) -> set[str]:
+        """The names of the functions that a line is in."""
+        file, function = self.function(at)
+        names = set[str]()
+        while function is not None:
+            names.add(function.name)
+            function = file.function(function)
+        return names
+
+    @cached_property
+    def hooks(self) -> set[str]:
+        found = afterwards(self.module, self.reached)
+        return {node.name for _, _, node in found if isinstance(node, Function)}
+
+    def function(self, at: Line) -> tuple[SourceFile, Function | None]:
+        """The innermost function that a line is in."""
+        file = self.module.files[at[0]]
+        inside = [
+            n
+            for n in ast.walk(file.tree)
+            if isinstance(n, Function) and n.lineno <= at[1] <= (n.end_lineno or n.lineno)
+        ]
+        return file, max(inside, key=lambda n: n.lineno, default=None)
+
+    def surfaced(self, node: Node) -> Line | None:
+        """The innermost line of an op; where edits leave another op of it as it is, what calls that
+        line, up to the one that tells them apart."""
+        lines, wrong = self.own(node.source), {n.outputs[0] for n in self.seen.nodes}
+        if not wrong or not lines or self._alike(node, lines[:1]) <= wrong:
+            return lines[0] if lines else None
+        apart = (at for d, at in enumerate(lines, 1) if self._alike(node, lines[:d]) <= wrong)
+        return next(apart, lines[min(1, len(lines) - 1)])
+
+    def _alike(self, node: Node, lines: Sequence[Line]) -> set[str]:
+        """Ops of one kind that the same lines lead to."""
+        return {
+            n.outputs[0]
+            for n in self.seen.program.nodes
+            if n.op == node.op and self.own(n.source)[: len(lines)] == list(lines)
+        }
+
+
+def _group(looked: _Looked) -> Told:
+    """A collective over another mesh dim: where its group comes from."""
+    for edit, node in looked.seen.changes:
+        if lookup(node.op).kind != "collective" or "mesh_dim" not in dict(edit.attrs):
+            continue
+        held = group_attributes(looked.module.files)
+        for file, line in looked.own(node.source):
+            named = {
+                n.attr
+                for n in _on(looked.module.files[file], line)
+                if isinstance(n, ast.Attribute) and n.attr in held and base_name(n) == "self"
+            }
+            if named:
+                yield from _made(looked, named)
+                yield "gives the group", file, line
+
+
+def _on(file: SourceFile, line: int) -> Iterator[ast.AST]:
+    """What stands on a line."""
+    for node in ast.walk(file.tree):
+        if isinstance(node, ast.expr) and node.lineno <= line <= (node.end_lineno or line):
+            yield node
+
+
+def _made(looked: _Looked, attributes: Collection[str]) -> Told:
+    """Where attributes of modules are set."""
+    for file, made in looked.reached.values():
+        for node in ast.walk(made):
+            if not isinstance(node, ast.Assign):
+                continue
+            parts = [n for t in node.targets for n in ast.walk(t)]
+            own = {n.attr for n in parts if isinstance(n, ast.Attribute)} & set(attributes)
+            if own and base_name(node.targets[0]) != "ctx":
+                yield f"sets {' and '.join(sorted(own))}", file.name, node.lineno
+
+
+def _numbers(looked: _Looked) -> Told:
+    """Rows that a rank looks up in a table of which it has some: where they are counted."""
+    seen, sources = looked.seen, list[Source]()
+    window = "index window" in seen.reason or any(f" {o}=" in seen.reason for o in OFFSETS)
+    sources += [seen.place] if window else []
+    sources += [n.source for e, n in seen.changes if OFFSETS & dict(e.attrs).keys()]
+    for file, line in (at for source in sources for at in looked.own(source)[:1]):
+        counted, read = _counted(looked, (file, line))
+        if window and not ("window" in seen.reason and _bounded(looked, counted)):
+            yield from _made(looked, read)
+        for at in sorted(counted)[:1]:
+            yield "counts the rows", file, at
+
+
+OFFSETS = {"offset", "q_offset", "k_offset"}
+
+
+def _counted(looked: _Looked, at: Line) -> tuple[set[int], set[str]]:
+    """Lines of a function that make the integers that a line reads, and the attributes of the
+    module that they read."""
+    file, function = looked.function(at)
+    floats = {
+        n.source.line
+        for n in looked.seen.program.nodes
+        if n.source.file == at[0] and looked.seen.program.types[n.outputs[0]].is_float
+    }
+    lines, read, names, wanted = set[int](), set[str](), set[str](), list(_on(file, at[1]))
+    while wanted and function is not None:
+        for node in ast.walk(wanted.pop()):
+            if isinstance(node, ast.Name) and node.id not in names:
+                names.add(node.id)
+                made = [n for n in ast.walk(function) if sets(n, node.id)]
+                lines |= {n.lineno for n in made if isinstance(n, ast.stmt)} - floats
+                wanted += made
+            elif isinstance(node, ast.Attribute) and base_name(node) == "self":
+                read.add(node.attr)
+    return lines, read - group_attributes(looked.module.files)
+
+
+def _bounded(looked: _Looked, lines: Collection[int]) -> bool:
+    """Whether the first rank compares with its last row; else another number is set wrongly."""
+    program, place = looked.seen.program, looked.seen.place
+    first = program.mesh.coords()[0]
+    sizes = {
+        program.types[n.inputs[0]].shape[0]
+        for n in program.nodes
+        if n.source == place and n.op == "take"
+    }
+    held = {
+        n.attrs["value"]
+        for n in program.nodes
+        if n.op == "full" and (n.source.file, contains(n.where, first)) == (place.file, True)
+        if n.source.line in lines
+    }
+    return not sizes or bool(sizes & held)
+
+
+def _ahead(looked: _Looked) -> Told:
+    """What computes outputs."""
+    seen = looked.seen
+    if looked.module.only_gradients:
+        return
+    yield from _silent(looked, "forward")
+    if seen.ends and not seen.changes:
+        for file, line in looked.own(seen.place)[-1:]:
+            yield "what lacks is missing behind this", file, line
+    for node in (*seen.nodes, *seen.strays[:1]):
+        at = looked.surfaced(node)
+        if at is not None:
+            yield "is where numbers go wrong", *at
+    for file, line in looked.own(seen.place)[:1]:
+        yield "is where numbers go wrong", file, line
+
+
+def _silent(looked: _Looked, method: str) -> Told:
+    """A function that is given a group and does nothing with it, where a sum lacks."""
+    if not looked.seen.pending:
+        return
+    for file, made in looked.reached.values():
+        for function in (n for n in ast.walk(made) if isinstance(n, Function)):
+            names = {a.arg for a in function.args.args if "group" in a.arg}
+            unread = sorted(n for n in names if not _read(function, n))
+            owner = file.owner(function)
+            if function.name == "backward" and owner is not None:
+                unread = [n for n in _kept(owner) if not _read(owner, n)]
+            other = {"forward": "backward", "backward": "forward"}[method]
+            if unread and function.name not in ("__init__", other):
+                yield f"does nothing with {unread[0]}", file.name, function.body[-1].lineno
+
+
+def _kept(owner: ast.ClassDef) -> list[str]:
+    """Groups that a forward hands to its backward."""
+    return [
+        n.attr
+        for n in ast.walk(owner)
+        if isinstance(n, ast.Attribute)
+        and isinstance(n.ctx, ast.Store)
+        and base_name(n) == "ctx"
+        and "group" in n.attr
+    ]
+
+
+def _read(node: ast.AST, name: str) -> bool:
+    return any(
+        name == (n.id if isinstance(n, ast.Name) else n.attr) and isinstance(n.ctx, ast.Load)
+        for n in ast.walk(node)
+        if isinstance(n, ast.Name | ast.Attribute)
+    )
+
+
+def _back(looked: _Looked) -> Told:
+    """What computes gradients, where outputs are right."""
+    seen = looked.seen
+    if not looked.module.only_gradients:
+        return
+    if looked.behind(seen.place) and not seen.changes:
+        yield "is where gradients go wrong", *looked.own(seen.place)[0]
+    for node in (*seen.nodes, *seen.strays):
+        at = looked.surfaced(node) if looked.behind(node.source) else None
+        if at is not None:
+            yield "is where gradients go wrong", *at
+    yield from _silent(looked, "backward")
+    lacking = [n for e, n in seen.changes if e.kind == "after"]
+    if not seen.changes and seen.pending:
+        lacking = list(seen.strays[:1])
+    for node in lacking:
+        at = looked.surfaced(node)
+        if node.outputs[0] not in seen.returned and at is not None:
+            yield "its gradient is not summed", *at
+    for node in seen.program.nodes:
+        if lookup(node.op).kind == "collective" and looked.behind(node.source) and not lacking:
+            yield "reduces gradients", *looked.own(node.source)[0]
+    found = [*afterwards(looked.module, looked.reached)]
+    yield from _lines([f for f in found if not isinstance(f[2], Function)])
+    for _, file, node in found:
+        assert isinstance(node, Function)
+        yield "reduces gradients", file.name, _body(node)
+
+
+def _body(function: Function) -> int:
+    """The first line of a function that is no text."""
+    texts = (s for s in function.body if isinstance(s, ast.Expr) and _is_text(s.value))
+    return (function.body[1:] or function.body)[0].lineno if any(texts) else function.body[0].lineno
+
+
+def _is_text(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+
+
+def _within(looked: _Looked) -> Told:
+    """What the module has in the place of a method that a line of the model calls."""
+    for node in (*looked.seen.nodes, *looked.seen.strays[:1]):
+        yield from _lines(methods(looked.module, looked.reached, node.source))
+
+
+def _around(looked: _Looked) -> Told:
+    """What makes a module parallel from outside: the plan, or what wraps it."""
+    plans = _lines(in_plans(looked.module, looked.reached, looked.seen.place))
+    around = _lines(wrappers(looked.module, looked.reached))
+    yield from (*around, *plans) if looked.module.only_gradients else (*plans, *around)
+
+
+def _lines(found: Iterable[tuple[str, SourceFile, ast.expr | ast.stmt]]) -> Told:
+    for said, file, node in found:
+        yield said, file.name, node.lineno
+
+
+RULES: tuple[Callable[[_Looked], Told], ...] = (_group, _numbers, _ahead, _back, _within, _around)
