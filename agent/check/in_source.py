@@ -92,7 +92,8 @@ def repaired(asking: Asking, refuted: Checked, edits: Sequence[Edit]) -> Iterato
         yield from in_plan(asking, refuted)
         return
     module, root, sources = read_source(asking.request, refuted)
-    for rewrite in rewrites(module, _hints(refuted, edits)):
+    blamed = to_blame(asking.request, refuted, edits)
+    for rewrite in rewrites(module, hints(replace(refuted, verdict=blamed), edits)):
         with TemporaryDirectory(prefix="shardproof-", ignore_cleanup_errors=True) as scratch:
             request = _in_copy(asking.request, root, Path(scratch) / "copy", rewrite)
             proof = _proved(asking, refuted, request)
@@ -165,7 +166,8 @@ def to_blame(request: RanksRequest, refuted: Checked, edits: Sequence[Edit]) -> 
     place, many = verdict.location, question.distributed
     if not place.op:  # not of what is computed: of what waits, or is used too early
         return verdict
-    changes = [(e, n) for e in edits for n in _changed(many, e)]
+    told = all(e.kind in (*judging.CHANGES, "after") for e in edits)
+    changes = [(e, n) for e in edits for n in _changed(many, e)] if told else []
     run = () if request.alone else tuple(question.sequential.walk())
     given = [p.layout.sharded for p in refuted.placed if p.kind == "input"]
     added = any(e.kind == "after" and e.op == "all_reduce" for e in edits)
@@ -173,7 +175,7 @@ def to_blame(request: RanksRequest, refuted: Checked, edits: Sequence[Edit]) -> 
         place.source,
         place.reason,
         " must be " in place.reason,
-        added if edits else place.mesh_dim is not None,
+        added if changes else place.mesh_dim is not None,
         many,
         changes,
         () if changes or place.reason in (REASON, SHARE) else strays(question),
@@ -211,19 +213,17 @@ def _wrong(refuted: Checked) -> tuple[list[str], list[str], bool]:
     return params, [renamed.get(p, p) for p in paths], only
 
 
-def _hints(refuted: Checked, edits: Sequence[Edit]) -> list[Hint]:
-    """Where the fault may lie: where edits mend what was traced, and where the verdict points."""
+def hints(refuted: Checked, edits: Sequence[Edit]) -> list[Hint]:
+    """Where the fault may lie: where the verdict points, and where edits mend what was traced."""
     out: list[Hint] = []
-    for edit in edits:
-        node = node_of(refuted.question.distributed, edit) if refuted.question else None
-        if node is not None:
-            out.append(Hint(node.source.file, node.source.line, tactics_of(edit)))
-        else:
-            out.append(Hint("", 0, tactics_of(edit)))
     place = refuted.verdict.location if isinstance(refuted.verdict, Counterexample) else None
     if place is not None:
-        more = tuple(t for edit in edits for t in tactics_of(edit))
+        more = tuple(dict.fromkeys(t for edit in edits for t in tactics_of(edit)))
         out.append(Hint(place.source.file, place.source.line, more))
+    for edit in edits:
+        node = node_of(refuted.question.distributed, edit) if refuted.question else None
+        at = node.source if node is not None else NOWHERE
+        out.append(Hint(at.file, at.line, tactics_of(edit)))
     return out
 
 
