@@ -302,8 +302,7 @@ Fault = tuple[str, tuple[Splice | None, ...]]
 def _faults(base: Base, file: SourceFile, node: ast.AST) -> Iterator[Fault]:
     """What people get wrong, at one place."""
     name = call_name(node)
-    stmt = isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
-    if isinstance(node, ast.Expr) and stmt:
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
         inner = call_name(node.value)
         if inner in TALKS:
             yield "missing collective", (file.without(node),)
@@ -312,8 +311,9 @@ def _faults(base: Base, file: SourceFile, node: ast.AST) -> Iterator[Fault]:
             yield "stale async result", (file.without(node),)
         if inner in ("fully_shard", "set_gradient_divide_factor"):
             yield "missing call", (file.without(node),)
-        if inner == "fully_shard" and isinstance(node.value.args[0], ast.Name):
-            more = f"{node.value.args[0].id}.set_gradient_divide_factor(1.0)"
+        first = node.value.args[0] if node.value.args else None
+        if inner == "fully_shard" and isinstance(first, ast.Name):
+            more = f"{first.id}.set_gradient_divide_factor(1.0)"
             yield "scale", (file.beside(node, [more]),)
     if isinstance(node, ast.Call):
         code = file.code(node)
