@@ -61,6 +61,10 @@ laws: $(OK)  ## the laws of every op and every rule, and what Z3 is remembered t
 	$(BIN)/pytest -q -n 2 tests/laws tests/checker/test_discharge.py
 	$(BIN)/python -m benchmarks.discharge --again "$${XDG_CACHE_HOME:-$$HOME/.cache}/shardproof/steps.json"
 
+.PHONY: op-samples
+op-samples: $(OK)  ## the samples that PyTorch tests its ops with, captured and run on numbers, against PyTorch
+	$(BIN)/python -m benchmarks.op_samples --count 400
+
 .PHONY: mutants
 mutants: $(OK)  ## more than 10,000 variants of programs and training steps, against float64 runs
 	$(BIN)/python -m benchmarks.mutation_testing --count 9000

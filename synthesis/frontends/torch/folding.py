@@ -235,7 +235,8 @@ def narrow(args: Any, kwargs: Any, shape: tuple[int, ...]) -> tuple[Any, Any]:
     tree_map(lambda v: tensors.append(v) if isinstance(v, torch.Tensor) else None, (args, kwargs))
     cut: list[int] = []
     for back in range(1, len(shape) + 1):
-        if all(t.ndim < back or t.shape[-back] == 1 or t.stride(-back) == 0 for t in tensors):
+        varies = (t.ndim >= back and t.shape[-back] > 1 and t.stride(-back) != 0 for t in tensors)
+        if shape[-back] and not any(varies):
             cut.append(back)
 
     def one(value: Any) -> Any:

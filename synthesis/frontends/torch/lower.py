@@ -28,6 +28,7 @@ from synthesis.frontends.torch.folding import (
 from synthesis.frontends.torch.provenance import Provenance, is_backward, layer_of
 from synthesis.frontends.torch.target import TORCH_DTYPES
 from synthesis.frontends.torch.trace import Traced
+from synthesis.frontends.torch.uninitialized_reads import EMPTY
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.program import Program
@@ -36,7 +37,6 @@ from verifier.kernel.program.types import NO_MESH, Mesh, Source, TensorType
 DTYPES = {dtype: name for name, dtype in TORCH_DTYPES.items()}
 _SKIP = {"_assert_tensor_metadata.default", "_assert_scalar.default", "sym_constrain_range.default"}
 _SKIP |= {"_assert_async.msg", "_assert_async.default"}
-_EMPTY = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}
 RECIPE = f"add an op: see CONTRIBUTING.md{OR_TRANSLATE}"
 
 
@@ -136,7 +136,7 @@ class Lowering:
         if plain.dtype in (torch.bfloat16, torch.float16):
             plain = cast_lines(plain, torch.float32)
         try:
-            self.constants[node] = recognise(plain.numpy(), DTYPES[value.dtype])
+            self.constants[node] = recognise(plain.numpy(force=True), DTYPES[value.dtype])
         except ValueError as problem:
             raise self._error(node, f"a constant holds {problem}") from None
 
@@ -161,7 +161,10 @@ class Lowering:
         for role, path, node in self.traced.outputs:
             if role == "grad":
                 path = self.canonical.get(path, path)
-            self.b.output(self._operand(node, False), role, path)
+            value = self._operand(node, False)
+            if not isinstance(value, str):
+                raise self._error(node, f"the {role} {path} holds what no rule gives a value to")
+            self.b.output(value, role, path)
         program = self.b.build()
         folded = [n for n in self.constants if n in self.traced.buffers]
         reach = set(folded)
@@ -239,7 +242,7 @@ class Lowering:
         name = getattr(target, "__name__", str(target))
         if name in _SKIP:
             return
-        if name.partition(".")[0] in _EMPTY and all(_overwrites(user, node) for user in node.users):
+        if name.partition(".")[0] in EMPTY and all(_overwrites(user, node) for user in node.users):
             self.values[node] = None
             return
         space = getattr(target, "namespace", "?")
@@ -278,6 +281,10 @@ class Lowering:
                 self.values[node] = self._checked(made, results, pointwise)
         except (IRError, NotImplementedError, TypeError) as problem:
             raise self._error(node, f"aten.{name}: {problem}", RECIPE) from problem
+        except (LookupError, ValueError, ZeroDivisionError) as problem:
+            read = [list(v.meta["val"].shape) for v in node.all_input_nodes]
+            message = f"aten.{name} of shapes {read} is not covered"
+            raise self._error(node, message, RECIPE) from problem
         if direction == "backward":
             self.backward.update(v for n in self.b.nodes[first:] for v in n.outputs)
 

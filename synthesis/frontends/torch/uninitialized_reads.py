@@ -20,7 +20,10 @@ from torch.utils import _pytree as pytree
 from synthesis.frontends.torch.errors import CaptureError
 from synthesis.frontends.torch.provenance import Provenance
 
-_EMPTY = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}
+EMPTY = {
+    *("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"),
+}
+"""Ops that give memory as it is."""
 _SHAPES = {"zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full", "draw"}
 _SHAPES |= {"message_received"}
 """Ops that look at the shape of their operand alone."""
@@ -56,7 +59,7 @@ def unwritten_read(graph: fx.Graph, places: Provenance) -> CaptureError | None:
     """
     found = _first_read(graph, places)
     for node in list(graph.nodes):
-        if getattr(node.target, "_opname", "") in _EMPTY:
+        if getattr(node.target, "_opname", "") in EMPTY:
             _as_zeros(graph, node)
     return found
 
@@ -77,7 +80,7 @@ def _first_read(graph: fx.Graph, places: Provenance) -> CaptureError | None:
 
     for node in graph.nodes:
         name = getattr(node.target, "_opname", "")
-        if name in _EMPTY:
+        if name in EMPTY:
             masks[node] = _all(True, node.meta["val"])
             continue
         unwritten = [n for n in node.all_input_nodes if n in masks]

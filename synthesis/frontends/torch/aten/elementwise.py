@@ -257,17 +257,32 @@ def threshold_backward(e: Emit, g: str, y: str, threshold: Any) -> str:
     return e.add("where", e.add("gt", y, e.operand(threshold, y)), g, e.operand(0, g))
 
 
+ROUNDED = 15
+"""From here on log(1 + exp(x)) is x, to the bits of a float32."""
+
+
 @aten("softplus.default")
 def softplus(e: Emit, x: str, beta: Any = 1, threshold: Any = 20) -> str:
-    """The linear piece that PyTorch takes above `threshold` is rounding, and is noted."""
-    e.notes.add(f"softplus is log(1 + exp(x)) also above its threshold of {threshold}.")
+    """PyTorch takes `x` above `threshold`: a high one is rounding, and is noted."""
     b = fraction(beta)
-    return e.scale(e.add("softplus", e.scale(x, b)), Fraction(1) / b)
+    if b == 0:
+        raise NotImplementedError("softplus with beta 0")
+    scaled = e.scale(x, b)
+    y = e.scale(e.add("softplus", scaled), Fraction(1) / b)
+    return _above(e, scaled, threshold, x, y)
 
 
 @aten("softplus_backward.default")
 def softplus_backward(e: Emit, g: str, x: str, beta: Any, threshold: Any) -> str:
-    return e.add("mul", g, e.add("sigmoid", e.scale(x, beta)))
+    scaled = e.scale(x, beta)
+    return _above(e, scaled, threshold, g, e.add("mul", g, e.add("sigmoid", scaled)))
+
+
+def _above(e: Emit, scaled: str, threshold: Any, linear: str, curved: str) -> str:
+    if threshold >= ROUNDED:
+        e.notes.add(f"softplus is log(1 + exp(x)) also above its threshold of {threshold}.")
+        return curved
+    return e.add("where", e.add("gt", scaled, e.operand(threshold, scaled)), linear, curved)
 
 
 @aten("log_sigmoid_forward.default")

@@ -25,6 +25,8 @@ _WHY = {
     "what it reads depends on values between entries": (
         *("grid_sampler_2d_backward", "grid_sampler_3d", "grid_sampler_3d_backward"),
     ),
-    "its memory holds nothing before it is written": ("empty", "empty_strided", "empty_like"),
+    "its memory holds nothing before it is written": (
+        *("empty", "empty_strided", "empty_like", "empty_permuted"),
+    ),
 }
 REFUSED = {name: why for why, names in _WHY.items() for name in names}

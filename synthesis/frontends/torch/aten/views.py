@@ -2,10 +2,9 @@
 
 import math
 from collections.abc import Sequence
-from fractions import Fraction
 from typing import Any
 
-from synthesis.frontends.torch.aten.table import Emit, aten
+from synthesis.frontends.torch.aten.table import Emit, aten, fraction
 
 
 @aten("view.default", "_unsafe_view.default", "reshape.default", "_reshape_alias.default")
@@ -254,10 +253,14 @@ def prod(e: Emit, x: str, dim: int | None = None, keepdim: bool = False, dtype: 
 
 
 @aten("var.correction", "var_mean.correction")
-def var(e: Emit, x: str, dims: Any = None, correction: Any = 1, keepdim: bool = False) -> Any:
+def var(e: Emit, x: str, dims: Any = None, correction: Any = None, keepdim: bool = False) -> Any:
     over = e.dims(x, dims)
-    count = math.prod(e.shape(x)[d] for d in over)
+    count = math.prod(e.shape(x)[d] for d in over) - fraction(
+        1 if correction is None else correction
+    )
+    if count <= 0:
+        raise NotImplementedError("a variance of no more entries than its correction")
     centred = e.add("sub", x, e.mean(x, over, keepdim=True))
     total = e.sum(e.add("mul", centred, centred), over, keepdim)
-    variance = e.scale(total, Fraction(1, count - int(correction)))
+    variance = e.scale(total, 1 / count)
     return variance if len(e.result) == 1 else (variance, e.mean(x, over, keepdim))

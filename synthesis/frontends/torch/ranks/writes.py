@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch import fx
 
+from synthesis.frontends.torch.uninitialized_reads import EMPTY
+
 _aten: Any = torch.ops.aten
 _WRITES = {
     _aten.copy_.default: _aten.copy.default,
@@ -24,7 +26,6 @@ _WRITES = {
 """Ops that change `out`, or else their first operand, with those that give the new value."""
 _SAME_ENTRIES = {_aten.view.default, _aten.detach.default, _aten.alias.default}
 """Views of all entries, in their order."""
-_IDLE = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}
 
 
 @dataclass
@@ -165,5 +166,5 @@ def _leave_out_unread(graph: fx.Graph) -> None:
     for node in reversed(list(graph.nodes)):
         if node.op != "call_function" or node.users:
             continue
-        if _is_view(node) or getattr(node.target, "_opname", "") in _IDLE:
+        if _is_view(node) or getattr(node.target, "_opname", "") in EMPTY:
             graph.erase_node(node)
