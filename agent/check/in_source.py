@@ -24,7 +24,7 @@ from synthesis.repair.in_source import Module, Rewrite, read_module
 from synthesis.repair.leads import Lead, leads
 from synthesis.repair.localize import REASON, SHARE
 from synthesis.repair.plan_entries import rules
-from synthesis.repair.rewrites import Hint, rewrites, tactics_of
+from synthesis.repair.rewrites import BLAMED, Hint, rewrites, tactics_for, tactics_of
 from synthesis.repair.view import strays
 from verifier.kernel.contract import output_key
 from verifier.kernel.program.program import Node, Program
@@ -149,7 +149,10 @@ def read_source(request: RanksRequest, refuted: Checked) -> tuple[Module, Path, 
     own = {n: f for n, f in files.items() if root / n != against or n == Path(file).name}
     params, wrong, only = _wrong(refuted)
     dims = dict(request.mesh.dims)
-    module = Module(own, dims, params, wrong, only, request.after_backward, target)
+    run = [] if request.alone else [n.source for _, n in refuted.captured.one.program.walk()]
+    shared = frozenset((at.file, at.line) for at in run)
+    rows = frozenset(d for p in refuted.placed if p.kind == "input" for d in p.layout.sharded)
+    module = Module(own, dims, params, wrong, only, request.after_backward, target, shared, rows)
     return module, root, {n: f.text for n, f in files.items()}
 
 
@@ -168,8 +171,6 @@ def to_blame(request: RanksRequest, refuted: Checked, edits: Sequence[Edit]) -> 
         return verdict
     told = all(e.kind in (*judging.CHANGES, "after") for e in edits)
     changes = [(e, n) for e in edits for n in _changed(many, e)] if told else []
-    run = () if request.alone else tuple(question.sequential.walk())
-    given = [p.layout.sharded for p in refuted.placed if p.kind == "input"]
     added = any(e.kind == "after" and e.op == "all_reduce" for e in edits)
     seen = Seen(
         place.source,
@@ -179,8 +180,6 @@ def to_blame(request: RanksRequest, refuted: Checked, edits: Sequence[Edit]) -> 
         many,
         changes,
         () if changes or place.reason in (REASON, SHARE) else strays(question),
-        {(n.source.file, n.source.line) for _, n in run},
-        {d for dims in given for d in dims},
     )
     module, _, texts = read_source(request, refuted)
     found = culprit(module, seen)
@@ -218,7 +217,7 @@ def hints(refuted: Checked, edits: Sequence[Edit]) -> list[Hint]:
     out: list[Hint] = []
     place = refuted.verdict.location if isinstance(refuted.verdict, Counterexample) else None
     if place is not None:
-        more = tuple(dict.fromkeys(t for edit in edits for t in tactics_of(edit)))
+        more = tactics_for(place.reason, edits) if place.op else BLAMED[""]
         out.append(Hint(place.source.file, place.source.line, more))
     for edit in edits:
         node = node_of(refuted.question.distributed, edit) if refuted.question else None

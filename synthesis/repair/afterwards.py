@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Iterable, Iterator
 
-from synthesis.repair.in_source import Function, Module, Rewrite, SourceFile, groups_at
+from synthesis.repair.in_source import Function, Module, Rewrite, SourceFile, Splice, groups_at
 
 
 def finished(module: Module, file: SourceFile, attributes: set[str]) -> Iterator[Rewrite]:
@@ -38,6 +38,35 @@ def finished(module: Module, file: SourceFile, attributes: set[str]) -> Iterator
                 text = file.spliced(file.beside(function.body[-1], lines))
                 if text is not None:
                     yield Rewrite(file.name, function.lineno, "finish", text)
+
+
+WRAPPERS = ("DistributedDataParallel", "fully_shard")
+
+
+def wrapped(module: Module, file: SourceFile) -> Iterator[Rewrite]:
+    """What averages gradients over the dims that inputs are split over, around what a function
+    returns, or before it returns."""
+    made = [n for n in file.tree.body if isinstance(n, Function) and n.name == module.target]
+    if not made or not module.only_gradients:
+        return
+    given = [a.arg for a in made[0].args.args]
+    last = made[0].body[-1]
+    value = last.value if isinstance(last, ast.Return) else None
+    whole = "mesh" if "mesh" in given else ""
+    for dim in module.rows if whole else ():
+        part = whole if len(module.mesh) == 1 else f'{whole}["{dim}"]'
+        for name in (n for n in WRAPPERS if file.has(n)):
+            option = "device_mesh" if name == WRAPPERS[0] else "mesh"
+            splices: list[Splice] = []
+            if value is not None:
+                splices += [file.put(value, f"{name}({file.code(value)}, {option}={part})")]
+            if given[0] != whole:
+                line = f"{name}({given[0]}, {option}={part})"
+                splices += [file.beside(last, [line], before=value is not None)]
+            for splice in splices:
+                text = file.spliced(splice)
+                if text is not None:
+                    yield Rewrite(file.name, last.lineno, "wrap", text)
 
 
 def _attribute(module: str, path: str) -> str:

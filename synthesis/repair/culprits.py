@@ -20,6 +20,9 @@ from synthesis.repair.in_source import (
     group_attributes,
 )
 from synthesis.repair.leads import (
+    AVERAGES as AVERAGES,
+    REDUCES,
+    RETURNED as RETURNED,
     Reached,
     afterwards,
     in_plans,
@@ -33,6 +36,7 @@ from verifier.kernel.program.program import Node, Program
 from verifier.kernel.program.types import Source
 from verifier.kernel.program.where import contains
 
+COUNTS, SETS = "counts the rows", "sets "
 Line = tuple[str, int]
 Change = tuple[Edit, Node]
 """An edit of the ranks' program, and the op that it is about."""
@@ -56,10 +60,6 @@ class Seen:
     """Edits after which it is proved."""
     strays: Sequence[Node] = ()
     """Where its numbers leave those of one device, in order."""
-    shared: Collection[Line] = ()
-    """Lines that one device runs."""
-    rows: Collection[str] = ()
-    """Mesh dims that inputs are split over."""
 
     @property
     def nodes(self) -> list[Node]:
@@ -102,7 +102,7 @@ class _Looked:
         A backward is led to by the call of its function, what follows a backward by nothing."""
         out: list[Line] = []
         for at in [(source.file, source.line), *source.calls]:
-            if at[0] not in self.module.files or at in self.seen.shared:
+            if at[0] not in self.module.files or at in self.module.shared:
                 continue
             if any(self.owner(at, "forward") == self.owner(b, "backward") for b in out):
                 continue
@@ -198,7 +198,7 @@ def _made(looked: _Looked, attributes: Collection[str]) -> Told:
             parts = [n for t in node.targets for n in ast.walk(t)]
             own = {n.attr for n in parts if isinstance(n, ast.Attribute)} & set(attributes)
             if own and base_name(node.targets[0]) != "ctx":
-                yield f"sets {' and '.join(sorted(own))}", file.name, node.lineno
+                yield f"{SETS}{' and '.join(sorted(own))}", file.name, node.lineno
 
 
 def _numbers(looked: _Looked) -> Told:
@@ -212,7 +212,7 @@ def _numbers(looked: _Looked) -> Told:
         if window and not ("window" in seen.reason and _bounded(looked, counted)):
             yield from _made(looked, read)
         for at in sorted(counted)[:1]:
-            yield "counts the rows", file, at
+            yield COUNTS, file, at
 
 
 OFFSETS = {"offset", "q_offset", "k_offset"}
@@ -332,12 +332,12 @@ def _back(looked: _Looked) -> Told:
             yield "its gradient is not summed", *at
     for node in seen.program.nodes:
         if lookup(node.op).kind == "collective" and looked.behind(node.source) and not lacking:
-            yield "reduces gradients", *looked.own(node.source)[0]
+            yield REDUCES, *looked.own(node.source)[0]
     found = [*afterwards(looked.module, looked.reached)]
     yield from _lines([f for f in found if not isinstance(f[2], Function)])
     for _, file, node in found:
         assert isinstance(node, Function)
-        yield "reduces gradients", file.name, _body(node)
+        yield REDUCES, file.name, _body(node)
 
 
 def _body(function: Function) -> int:

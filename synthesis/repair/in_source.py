@@ -163,6 +163,10 @@ class Module:
     """The function that is called after the backward."""
     target: str = ""
     """The class or function of the module."""
+    shared: frozenset[tuple[str, int]] = frozenset()
+    """Files and lines that the model on one device runs: they are right."""
+    rows: frozenset[str] = frozenset()
+    """Mesh dims that inputs are split over."""
 
 
 def read_module(root: Path, first: str) -> dict[str, SourceFile]:
@@ -238,8 +242,14 @@ class Region:
 
 
 def regions(files: Mapping[str, SourceFile]) -> dict[str, Region]:
-    """The autograd functions of some files."""
+    """The autograd functions of some files; what they call is what their helpers do too."""
     out: dict[str, Region] = {}
+    helpers = {
+        node.name: {call_name(n) for n in ast.walk(node)}
+        for file in files.values()
+        for node in file.tree.body
+        if isinstance(node, Function)
+    }
     for file in files.values():
         for node in ast.walk(file.tree):
             if not isinstance(node, ast.ClassDef):
@@ -250,10 +260,14 @@ def regions(files: Mapping[str, SourceFile]) -> dict[str, Region]:
             ]
             if "Function" in bases and {"forward", "backward"} <= set(made):
                 takes = len(made["forward"].args.args) - 1
-                called = [
-                    frozenset(map(call_name, ast.walk(made[n]))) - {""}
-                    for n in ("forward", "backward")
-                ]
+                called: list[frozenset[str]] = []
+                for method in ("forward", "backward"):
+                    walked = list(ast.walk(made[method]))
+                    names = set(map(call_name, walked))
+                    if node.name in map(applied, walked):
+                        names |= set(map(call_name, ast.walk(made["forward"])))
+                    more = {m for n in names for m in helpers.get(n, ())}
+                    called.append(frozenset(names | more) - {""})
                 out[node.name] = Region(node.name, takes, *called)
     return out
 
@@ -263,11 +277,22 @@ def group_attributes(files: Mapping[str, SourceFile]) -> set[str]:
     out: set[str] = set()
     for file in files.values():
         for node in ast.walk(file.tree):
-            if isinstance(node, ast.Assign):
-                named = "group" in ast.unparse(node.value).lower()
-                targets = [t for t in node.targets if isinstance(t, ast.Attribute)]
-                out |= {t.attr for t in targets if named or "group" in t.attr}
+            for target in node.targets if isinstance(node, ast.Assign) else ():
+                assert isinstance(node, ast.Assign)
+                pairs = [(target, node.value)]
+                if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+                    pairs = list(zip(target.elts, node.value.elts, strict=False))
+                for one, value in pairs:
+                    if isinstance(one, ast.Attribute):
+                        out |= {one.attr} if "group" in one.attr or _is_group(value) else set()
     return out
+
+
+def _is_group(value: ast.expr) -> bool:
+    """Whether an expression is a process group, by its name."""
+    if isinstance(value, ast.Call):
+        return call_name(value) in ("get_group", "new_group")
+    return isinstance(value, ast.Name | ast.Attribute) and "group" in ast.unparse(value).lower()
 
 
 def groups_at(
@@ -280,7 +305,11 @@ def groups_at(
     if function is None:
         return []
     names = [a.arg for a in (*function.args.args, *function.args.kwonlyargs)]
+    around = [f for f in file.up(function) if isinstance(f, Function)]
     out = [n for n in names if "group" in n]
+    out += [a.arg for f in around for a in f.args.args if "group" in a.arg]
+    if around:
+        names = []
     first = names[0] if names else ""
     if first and first not in ("ctx", "mesh") and function.name not in ("__init__",):
         held = _held(first, file, function, attributes, files)

@@ -22,6 +22,7 @@ from synthesis.repair.in_source import (
 from synthesis.repair.plan_entries import RULES, STYLES
 from verifier.kernel.program.types import Source
 
+REDUCES, AVERAGES, RETURNED = "reduces gradients", "averages gradients", "is the module"
 MOST = 3
 """Lines that are shown."""
 HOOKS = {"register_post_accumulate_grad_hook", "register_hook"}
@@ -206,13 +207,13 @@ def wrappers(module: Module, reached: Reached) -> Found:
     for name in WRAPPERS:
         for file, node in called:
             if isinstance(node, ast.Call) and call_name(node) == name:
-                yield "averages gradients", file, node
+                yield AVERAGES, file, node
     for file, node in called:
         if isinstance(node, ast.Call) and any(k.arg == "scale_grads" for k in node.keywords):
-            yield "divides gradients", file, node
+            yield AVERAGES, file, node
     file, made = reached.get(module.target, (None, None))
     if file is not None and isinstance(made, Function):
-        yield "is the module", file, made.body[-1]
+        yield RETURNED, file, made.body[-1]
 
 
 def in_plans(module: Module, reached: Reached, place: Source) -> Found:

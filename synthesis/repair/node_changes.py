@@ -3,6 +3,7 @@
 import ast
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from synthesis.repair.in_source import (
     Function,
@@ -73,9 +74,13 @@ class At:
             yield from self.made(node, "drop", file.without(node))
         if node.lineno not in self.near:
             return
+        if isinstance(node, ast.Return):
+            yield from self.addends(node)
         match node:
             case ast.Assign(targets=[ast.Name(id=name)]):
                 yield from self.inserted(node, name, before=False)
+            case ast.AugAssign(target=ast.Attribute(attr="grad") as target):
+                yield from self.inserted(node, self.file.code(target), before=True)
             case ast.Return(value=value) if value is not None:
                 first = value.elts[0] if isinstance(value, ast.Tuple) and value.elts else value
                 if isinstance(first, ast.Name):
@@ -91,7 +96,7 @@ class At:
             return
         for group in self.groups(node):
             lines = [f"dist.all_reduce({name}, group={group})"]
-            if before:
+            if before and name.isidentifier():
                 lines = [f"{name} = {name}.clone()", *lines]
             yield from self.made(node, "insert", self.file.beside(node, lines, before=before))
             mean = [*lines[:-1], lines[-1][:-1] + ", op=dist.ReduceOp.AVG)"]
@@ -117,7 +122,8 @@ class At:
             if plain and (node.lineno in self.near or keyword.arg in ("scale_grads", "async_op")):
                 items = [*node.args, *node.keywords]
                 dropped = file.dropped(items, len(node.args) + at)
-                yield from self.made(node, "scale", dropped)
+                tactic = "wait" if keyword.arg == "async_op" else "scale"
+                yield from self.made(node, tactic, dropped)
         if region in self.known or name in REDUCING:
             yield from self.after(node)
 
@@ -196,6 +202,7 @@ class At:
         file = self.file
         if isinstance(node, ast.Constant):
             yield from self.numbers(node)
+        yield from self.rows(node)
         if isinstance(node, ast.BinOp):
             if isinstance(node.op, ast.Mult | ast.Div):
                 yield from self.made(node, "scale", file.put(node, file.code(node.left)))
@@ -209,6 +216,61 @@ class At:
                 yield from self.made(node, "compare", file.put(node, f"{left} {word} {right}"))
         if self.is_value(node):
             yield from self.wrapped(node)
+
+    def rows(self, node: ast.expr) -> Iterator[Rewrite]:
+        """Another count of rows: of the next rank, of one rank, from the first of this rank on."""
+        file, parent, function = self.file, self.file.parents[node], self.file.function(node)
+        if function is None or not isinstance(node, ast.Name | ast.Constant):
+            return
+        code, args = file.code(node), [a.arg for a in function.args.args]
+        if isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.Mult):
+            if "rank" in code:
+                for more in ("+ 1", "- 1"):
+                    yield from self.made(node, "rows", file.put(node, f"({code} {more})"))
+            for group in self.groups(node) if code == "0" else ():
+                yield from self.made(node, "rows", file.put(node, f"dist.get_rank({group})"))
+        if not isinstance(parent, ast.Assign) or not isinstance(node, ast.Name):
+            return
+        for size in (a for a in args if a.endswith("_size")):
+            yield from self.made(node, "rows", file.put(node, f"{code} // {size}"))
+        for group in self.groups(node) if function.name == "forward" else ():
+            for held in self.counts:
+                new = f"{code} - dist.get_rank({group}) * self.{held}"
+                yield from self.made(node, "rows", file.put(node, new))
+
+    @cached_property
+    def counts(self) -> list[str]:
+        """Attributes of modules that are numbers: quotients of sizes."""
+        out: list[str] = []
+        for node in ast.walk(self.file.tree):
+            if isinstance(node, ast.Assign):
+                pairs = [(node.targets[0], node.value)]
+                if isinstance(node.targets[0], ast.Tuple) and isinstance(node.value, ast.Tuple):
+                    pairs = list(zip(node.targets[0].elts, node.value.elts, strict=False))
+                out += [
+                    target.attr
+                    for target, value in pairs
+                    if isinstance(target, ast.Attribute)
+                    and isinstance(value, ast.BinOp)
+                    and isinstance(value.op, ast.FloorDiv)
+                ]
+        return list(dict.fromkeys(out))
+
+    def addends(self, node: ast.Return) -> Iterator[Rewrite]:
+        """A parameter that is nowhere read joins what is returned."""
+        file, function = self.file, self.file.function(node)
+        if node.value is None or function is None or function.name != "forward":
+            return
+        owner = file.owner(function)
+        read = {ast.unparse(n) for n in ast.walk(owner or function) if isinstance(n, ast.Attribute)}
+        called = {
+            ast.unparse(n.func) for n in ast.walk(owner or function) if isinstance(n, ast.Call)
+        }
+        for name in self.module.params:
+            path = f"self.{name}"
+            if path not in read and path.rpartition(".")[0] not in called:
+                new = f"{file.code(node.value)} + {path}"
+                yield from self.made(node, "addend", file.put(node.value, new))
 
     def is_value(self, node: ast.expr) -> bool:
         """Whether a node is a tensor that something reads: an argument, a result, an operand."""
@@ -239,8 +301,11 @@ class At:
             for region in self.known.values():
                 if region.takes != 2 or not file.has(region.name):
                     continue
-                likely = region.backward if backward else region.forward
-                if likely & (REDUCING | GATHERING):
+                likely, other = region.forward, region.backward
+                if backward:
+                    likely, other = other, likely
+                talks = REDUCING | GATHERING
+                if likely & talks and not (backward and other & talks):
                     new = f"{region.name}.apply({code}, {group})"
                     yield from self.made(node, "insert", file.put(node, new))
             if file.has("dist"):

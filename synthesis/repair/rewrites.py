@@ -10,10 +10,11 @@ import ast
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from synthesis.repair.afterwards import finished
+from synthesis.repair.afterwards import finished, wrapped
+from synthesis.repair.culprits import AVERAGES, COUNTS, REDUCES, RETURNED, SETS
 from synthesis.repair.edits import Edit
 from synthesis.repair.in_source import Module, Region, Rewrite, group_attributes, regions
-from synthesis.repair.leads import leads
+from synthesis.repair.leads import leads, reached_from
 from synthesis.repair.node_changes import At
 from synthesis.repair.plan_entries import plan_entries
 from verifier.kernel.ops import lookup
@@ -21,6 +22,8 @@ from verifier.kernel.program.types import Source
 
 FAR = 12
 """Lines from the fault beyond which all are equally far."""
+UNUSED = 10
+"""What a change costs more where nothing leads from the target."""
 NEAR = 3
 """Lines from the fault within which expressions are wrapped and numbers changed."""
 TACTICS = {
@@ -32,6 +35,15 @@ TACTICS = {
     "on": ("insert", "compare", "drop"),
 }
 """Changes of source by the kind of the edit of the traced program."""
+BLAMED = {
+    REDUCES: ("finish", "reduce", "drop", "insert"),
+    AVERAGES: ("drop", "wrap", "scale"),
+    RETURNED: ("wrap",),
+    COUNTS: ("compare", "rows", "number"),
+    SETS: ("rows", "number", "scale", "group"),
+    "": ("wait",),
+}
+"""Changes of source by why a line is to blame; first of what waits, or is used too early."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +53,14 @@ class Hint:
     file: str
     line: int
     tactics: tuple[str, ...] = ()
+
+
+def tactics_for(said: str, edits: Sequence[Edit]) -> tuple[str, ...]:
+    """Which changes of source are likely at the line that is to blame, and why it is."""
+    why = next((k for k in BLAMED if k and said.startswith(k)), None)
+    more = [t for edit in edits for t in tactics_of(edit)]
+    exchanged = ["swap"] if {"after", "drop"} <= {e.kind for e in edits} else []
+    return tuple(dict.fromkeys([*exchanged, *(BLAMED[why] if why is not None else ()), *more]))
 
 
 def tactics_of(edit: Edit) -> tuple[str, ...]:
@@ -53,6 +73,8 @@ def tactics_of(edit: Edit) -> tuple[str, ...]:
             return ("compare", "order", "number")
         words = {"reduce": "reduce", "mesh_dim": "group", "value": "scale", "scale": "scale"}
         named = [words.get(a, "number") for a in sorted(attrs)]
+        if named == ["scale"]:
+            return ("reduce", "drop", "scale", "swap")
         return (*named, "reduce", "scale", "swap")
     if edit.kind == "after":
         kind = lookup(edit.op).kind
@@ -66,9 +88,15 @@ def rewrites(module: Module, hints: Sequence[Hint]) -> list[Rewrite]:
     """All changes, likeliest first: those of the kind that a hint names, near its place."""
     known = regions(module.files)
     hints = [*hints, *_led_to(module, hints)]
+    used: dict[str, list[range]] = {name: [] for name in module.files}
+    for file, made in reached_from(module).values():
+        used[file.name].append(range(made.lineno, (made.end_lineno or made.lineno) + 1))
     found: dict[tuple[str, str], tuple[float, Rewrite]] = {}
     for rewrite in _all(module, known, hints):
+        if (rewrite.file, rewrite.line) in module.shared:
+            continue
         cost = min((_cost(rewrite, h, i) for i, h in enumerate(hints)), default=0.0)
+        cost += 0 if any(rewrite.line in lines for lines in used[rewrite.file]) else UNUSED
         key = rewrite.file, rewrite.text
         if key not in found or cost < found[key][0]:
             found[key] = cost, rewrite
@@ -95,7 +123,7 @@ def _in_turn(found: Sequence[tuple[float, Rewrite]]) -> list[Rewrite]:
 
 def _cost(rewrite: Rewrite, hint: Hint, index: int) -> float:
     far = abs(rewrite.line - hint.line) if rewrite.file == hint.file else FAR
-    if rewrite.tactic in ("finish", "plan"):
+    if rewrite.tactic in ("finish", "plan", "wrap"):
         far = 0
     if rewrite.tactic == "group":
         far = min(far, 2)
@@ -119,4 +147,5 @@ def _all(module: Module, known: Mapping[str, Region], hints: Sequence[Hint]) -> 
     own = next(iter(module.files.values()), None)
     if own is not None:
         yield from finished(module, own, attributes)
+        yield from wrapped(module, own)
     yield from plan_entries(module.files, module.params, module.wrong)
