@@ -39,14 +39,30 @@ SMALL = {
     "max_position_embeddings": 16,
     "pad_token_id": 0,
 }
+LATENT = {
+    **SMALL,
+    "num_key_value_heads": 4,
+    "first_k_dense_replace": 1,
+    "q_lora_rank": 8,
+    "kv_lora_rank": 8,
+    "qk_nope_head_dim": 8,
+    "qk_rope_head_dim": 4,
+    "v_head_dim": 8,
+}
 Check = Callable[..., Checked]
 
 
 @pytest.fixture
 def check(tmp_path: Path) -> Check:
-    def run(plan: str | dict[str, str], mesh: Mesh = TP) -> Checked:
+    def run(
+        plan: str | dict[str, str],
+        mesh: Mesh = TP,
+        name: str = QWEN,
+        config: dict[str, int] = SMALL,
+        seq: int = 4,
+    ) -> Checked:
         request = RanksRequest(
-            QWEN, QWEN, mesh, SMALL, batch=2, seq=4, tp_plan=plan, modes=("train",)
+            name, name, mesh, config, batch=2, seq=seq, tp_plan=plan, modes=("train",)
         )
         save_ranks(request.to_json(), tmp_path, lambda _: None)
         (found,) = judging.check_modes(load(tmp_path, mesh.size), Statements(), lambda _: None)
@@ -62,6 +78,11 @@ def test_a_published_plan_is_proved_with_every_gradient(check: Check) -> None:
     assert placement(held["mlp.down_proj.weight"].layout, TP) == "S(1)@tp"
     assert held["mlp.down_proj.weight"].how == "from its placements"
     assert placement(held["self_attn.q_norm.weight"].layout, TP) == "R"
+
+
+def test_keys_that_are_written_in_pieces_are_related(check: Check) -> None:
+    found = check("auto", name="hf:DeepseekV3ForCausalLM", config=LATENT, seq=8)
+    assert isinstance(found.verdict, Proof), found.verdict
 
 
 def test_a_plan_without_the_sum_of_a_gradient_is_refuted_at_that_parameter(check: Check) -> None:

@@ -39,6 +39,7 @@ from synthesis.frontends.torch.ranks.dtensors import layout_of, local, real_mesh
 from synthesis.frontends.torch.ranks.loading import load_one, load_rank
 from synthesis.frontends.torch.ranks.lowering import TALKING, joined_form, lower_rank
 from synthesis.frontends.torch.ranks.meanings import Meaning
+from synthesis.frontends.torch.ranks.pads import as_pads
 from synthesis.frontends.torch.ranks.pairing import (
     argument_names,
     by_position,
@@ -58,6 +59,7 @@ from synthesis.frontends.torch.ranks.tracing import Order, cotangents, known_gro
 from synthesis.frontends.torch.request import CaptureRequest, InputSpec, Progress
 from synthesis.frontends.torch.torch_api import plain_kernels
 from synthesis.frontends.torch.uninitialized_reads import unwritten_read
+from verifier.kernel.live import live
 from verifier.kernel.ops import lookup
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import NO_MESH, Mesh, TensorType
@@ -468,6 +470,7 @@ def _lowered(
     )
     program, placed = lowered.program, {}
     if whole is None:
+        program = live(as_pads(program))
         program = in_declared_range(program, {s.name: s.below for s in side.specs})
     else:
         program, placed = pieces(program, lowered.consts, whole, side.mesh, side.rank)
