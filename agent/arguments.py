@@ -47,14 +47,14 @@ Inputs = Annotated[
     typer.Option(
         "--input",
         metavar="ITEM",
-        help="name=dtype[extents], e.g. idx=i64[4,32] or idx=i64[4,32]<65 (values below 65).",
+        help="name=dtype[sizes], e.g. idx=i64[4,32] or idx=i64[4,32]<65 (values below 65).",
     ),
 ]
 Batch = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="Batch extent of generated inputs.")
+    int | None, typer.Option(min=1, metavar="N", help="Batch size of generated inputs.")
 ]
 Seq = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="Sequence extent of generated inputs.")
+    int | None, typer.Option(min=1, metavar="N", help="Sequence length of generated inputs.")
 ]
 FullDepth = Annotated[
     bool, typer.Option("--full-depth", help="Capture every layer instead of what is distinct.")
@@ -117,9 +117,7 @@ AnswerCache = Annotated[
         help="Answer a question to the model from what it answered to an equal one before.",
     ),
 ]
-Cache = Annotated[
-    bool, typer.Option("--cache/--no-cache", help="Believe what Z3 was asked before.")
-]
+Cache = Annotated[bool, typer.Option("--cache/--no-cache", help="Use earlier answers of Z3.")]
 
 EXITS = (
     "Exit codes: 0 done and proved (a certificate: accepted), 1 refuted, unknown or rejected, "

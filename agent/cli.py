@@ -1,6 +1,7 @@
 """The command line: what the commands are called, what they take, and what they exit with."""
 
 import gc
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -100,9 +101,9 @@ def guard(
     ],
     asked: Guarded,
 ) -> "Outcome":
-    """Run a training script and check what its ranks exchange.
+    """Run a training script and check its collectives.
 
-    The script is not changed.
+    What its ranks exchange is compared as they run. The script is not changed.
 
     The exit code is the script's own, or 6 where an exchange went wrong.
 
@@ -188,11 +189,21 @@ def _run() -> int:
     return result if isinstance(result, int) else 0
 
 
+def _example(context: typer.Context | None) -> str:
+    """The first example of the command that was asked for, and what lists the others."""
+    help = (context.command.help or "") if context else ""
+    found = re.search(r"Examples?:\n +((?:.*\\\n)*.*)", help)
+    if context is None or found is None:
+        return "shardproof --help"
+    first = re.sub(r" \\\n +", " ", found[1])
+    return f"{first}; shardproof {context.info_name} --help has more"
+
+
 def _usage(error: typer.TyperException) -> int:
     """A command line that typer refused: same form and same last event as any other error."""
     from agent.errors import InputError
     from agent.run import refused
 
     command = next((a for a in sys.argv[1:] if not a.startswith("-")), "")
-    said = InputError(error.format_message(), hint="shardproof --help, or COMMAND --help")
+    said = InputError(error.format_message(), hint=_example(getattr(error, "ctx", None)))
     return refused(command, said, json="--json" in sys.argv[1:])

@@ -40,7 +40,9 @@ def compare(
     old: Annotated[Path, typer.Argument(metavar="OLD", help="Folder of the earlier batch.")],
     new: Annotated[Path, typer.Argument(metavar="NEW", help="Folder of the later one.")],
 ) -> "Outcome":
-    """What got better and what broke between two batches (also: batch compare OLD NEW).
+    """Compare two batches: what got better, and what broke.
+
+    Also: `shardproof batch compare OLD NEW`.
 
     Exit code 1: a job came out worse, or its plan is useful no more.
     """

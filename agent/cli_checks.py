@@ -28,7 +28,9 @@ def verify(run: "Run", asked: Verify) -> "Outcome":
     Examples:
       shardproof verify out/
       shardproof verify out/ --recapture
-      shardproof verify --sequential s.txt --distributed d.txt --contract c.txt --relations
+      shardproof verify --sequential examples/verify/one.txt --relations \\
+        --distributed examples/verify/right.txt \\
+        --contract examples/verify/contract.txt
     """
     from agent import reverify as recheck
 
@@ -42,7 +44,9 @@ def explain(
     value: Annotated[str, typer.Argument(help="A value of distributed.json: %57.")],
     depth: Annotated[int, typer.Option(min=0, help="How many ops back.")] = 3,
 ) -> "Outcome":
-    """Say what a proof found a value of the ranks to be, and what that follows from.
+    """Say what a value of the ranks is, by a proof.
+
+    And from which values that follows, a few ops back.
 
     The certificate is checked first. A value inside a repeated block is named as it is there.
 
@@ -105,7 +109,8 @@ def check(run: "Run", asked: Asked) -> "Outcome":
 
     \b
     Examples:
-      shardproof check parallel.py:ParallelMLP --against model.py:MLP --mesh tp=2
+      shardproof check examples/check/parallel.py:ParallelMLP \\
+        --against examples/check/model.py:MLP --mesh tp=2
       shardproof check p.py:Block --against m.py:Block --mesh dp=2,tp=2 --input-layout "x=S(0)@dp"
       shardproof check hf:LlamaForCausalLM --config examples/llama-small.json --mesh tp=2
     """
@@ -148,13 +153,15 @@ def verify_ranks(
 
 @command(app, formats=True)
 def repair(run: "Run", asked: Repair) -> "Outcome":
-    """Repair a wrong program by the fewest edits that are proved.
+    """Repair a wrong program by the fewest edits, proved.
 
     The diff is of the file as it is written, comments and all. Nothing is written.
 
     \b
     Examples:
-      shardproof repair --sequential s.txt --distributed d.txt --contract c.txt
+      shardproof repair --sequential examples/repair/one.txt \\
+        --distributed examples/repair/many.txt \\
+        --contract examples/repair/contract.txt
       shardproof repair --sequential s.txt --distributed d.txt --contract c.txt --llm auto
     """
     from agent import repairing

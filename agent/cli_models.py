@@ -86,8 +86,8 @@ def parallelize(
     \b
     Examples:
       shardproof parallelize examples/nanogpt.py:GPT --mesh dp=2,tp=2 --out out/
-      shardproof parallelize hf:LlamaForCausalLM --config llama3-8b.json --gpus 64 --out out/
-      shardproof parallelize hf:LlamaForCausalLM --config llama3-8b.json --mesh tp=8 --out out/
+      shardproof parallelize hf:LlamaForCausalLM --config examples/llama3-8b.json --gpus 64
+      shardproof parallelize hf:LlamaForCausalLM --config examples/llama3-8b.json --mesh tp=8
       shardproof parallelize hf:GPT2LMHeadModel --config n_layer=2 --mesh tp=2 --out out/ --run
       shardproof parallelize examples/nanogpt.py:GPT --mesh tp=2 --pin wte=replicate --out out/
     """

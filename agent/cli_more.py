@@ -33,7 +33,7 @@ def lift(
         list[str], typer.Option(help="After a buffer is made: C:all_reduce(tp). Repeatable.")
     ] = [],
     extent: Annotated[
-        list[str], typer.Option(help="Value of a symbolic extent: M=128. Repeatable.")
+        list[str], typer.Option(help="Value of a symbolic size: M=128. Repeatable.")
     ] = [],
     func: Annotated[
         str | None, typer.Option(help="Which function, where there are several.")
@@ -148,10 +148,10 @@ def _told(run: "Run", faults: Sequence[tuple[str, str]], drawn: str) -> "Outcome
 
 @app.command(epilog=EXITS)
 def mcp() -> int:
-    """Serve the commands of a session to other agents, over MCP on stdin and stdout.
+    """Serve the commands of a session to agents, over MCP.
 
-    What writes files needs `confirm` from the client. Needs the package mcp: pip install
-    'shardproof[mcp]'.
+    On stdin and stdout. What writes files needs `confirm` from the client. Needs the package mcp:
+    pip install 'shardproof[mcp]'.
 
     \b
     Examples:
@@ -182,7 +182,7 @@ def bench(
         str, typer.Option(metavar="scripted", help="Ask a script on this machine, no model.")
     ] = "",
 ) -> "Outcome":
-    """Ask the model of a chat 40 things, and check what came of each.
+    """Ask the model of a chat 40 things, and check each.
 
     The checks look at the session and the files, never at the model's words alone. It needs a
     checkout of the project: tasks and models are not installed.

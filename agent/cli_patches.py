@@ -41,7 +41,9 @@ def apply(
     root: Root = Path(),
     unsafe: Annotated[
         bool,
-        typer.Option("--unsafe", help="Also where a program was bound to the code by trials only."),
+        typer.Option(
+            "--unsafe", help="Also a program that was compared with the code on samples only."
+        ),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     recapture: Recapture = False,

@@ -94,17 +94,22 @@ def plan(
         Path | None, typer.Option(metavar="FILE", help="Write a step in time, for Perfetto.")
     ] = None,
 ) -> "Outcome":
-    """Choose a training configuration for a cluster, by price alone.
+    """Choose a training configuration for a cluster by price.
 
-    Degrees of tp, cp, ep, pp and dp, micro-batch, ZeRO stage, schedule and recomputation. A model
-    of transformers is not captured where its config has its shape. Nothing is proved or patched.
+    Chosen are the degrees of tp, cp, ep, pp and dp, micro-batch, ZeRO stage, schedule and
+    recomputation. A model of transformers is not captured where its config has its shape. Nothing
+    is proved or patched.
 
     \b
     Examples:
-      shardproof plan hf:LlamaForCausalLM --config llama3-405b.json --gpus 16384
-      shardproof plan hf:LlamaForCausalLM --config llama3-8b.json --gpus 64 --out strategy.json
-      shardproof plan hf:LlamaForCausalLM --config llama3-8b.json --gpus 64 --fix tp=8,zero=1
-      shardproof plan hf:LlamaForCausalLM --config llama3-70b.json --gpus 512 --timeline step.json
+      shardproof plan hf:LlamaForCausalLM --config examples/llama3-405b.json \\
+        --gpus 16384
+      shardproof plan hf:LlamaForCausalLM --config examples/llama3-8b.json \\
+        --gpus 64 --out strategy.json
+      shardproof plan hf:LlamaForCausalLM --config examples/llama3-8b.json \\
+        --gpus 64 --fix tp=8,zero=1
+      shardproof plan hf:LlamaForCausalLM --config examples/llama3-70b.json \\
+        --gpus 512 --timeline step.json
     """
     from agent import choosing
     from agent.options import Wanted, read_fixed
@@ -122,7 +127,7 @@ def price(
         Path | None, typer.Option(help="JSON file with models and hardware by name.")
     ] = None,
 ) -> "Outcome":
-    """Price training configurations: seconds of a step, bytes of the fullest rank.
+    """Price training configurations: time and memory.
 
     A row has id, model, hardware and plan. One JSON line is printed for each: id, step_s,
     memory_bytes, mfu, bubble and exposed_comm_s, or id and error. Nothing is captured or run.

@@ -1,6 +1,7 @@
 """`@command`: a function of a run and of options becomes a command of the command line."""
 
 import inspect
+import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, fields, is_dataclass
@@ -13,6 +14,9 @@ from agent.arguments import EXITS, Format, Json, Timeout
 
 if TYPE_CHECKING:
     from agent.run import Outcome, Run
+
+WIDEST = 75
+"""Characters of a line of an example, without its indent and what continues it."""
 
 
 def command(
@@ -56,10 +60,26 @@ def command(
         required_first = sorted(known.values(), key=lambda p: p.default is not p.empty)
         called.__dict__["__signature__"] = inspect.Signature(required_first)
         called.__annotations__ = {}
-        app.command(name or None, epilog=epilog)(called)
+        app.command(name or None, epilog=epilog, help=folded(work.__doc__ or ""))(called)
         return work
 
     return register
+
+
+def folded(doc: str) -> str:
+    """A docstring with its examples on lines that fit a screen of 80, as a shell continues them."""
+    return re.sub(r"^  shardproof .{67,}$", _fold, inspect.cleandoc(doc), flags=re.MULTILINE)
+
+
+def _fold(example: re.Match[str]) -> str:
+    first, *options = re.split(r" (?=-)", example[0])
+    lines = [first]
+    for option in options:
+        if len(lines[-1]) + len(option) < WIDEST:
+            lines[-1] += f" {option}"
+        else:
+            lines.append(f"    {option}")
+    return " \\\n".join(lines)
 
 
 def _options(taken: inspect.Parameter) -> Iterator[inspect.Parameter]:

@@ -55,7 +55,7 @@ def shape_of(captured: Captured) -> Shape:
         raise InputError(
             "the shape of the model is not known, so no configuration can be chosen",
             got=str(error),
-            hint="give --mesh",
+            hint="parallelize it with --mesh tp=2",
         ) from None
     # Sequences of generated inputs say nothing of those that the model is for.
     return replace(found, model=replace(found.model, seq=0)) if library else found

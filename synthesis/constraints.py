@@ -289,7 +289,8 @@ def read_bytes(text: str) -> int:
     except (ValueError, KeyError):
         count = 0
     if not 1 <= count < 1e18:
-        raise WishError("cannot be read", f"memory {text}", expected="for example 80GB or 512MiB")
+        wish, expected = f"memory {text}", "for example 80GB or 512MiB"
+        raise WishError("the size cannot be read", wish, expected=expected)
     return int(count)
 
 

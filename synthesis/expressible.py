@@ -153,7 +153,7 @@ def _entry(holder: Program, moves: list[Node], style: str, stream: str, tp: str)
     if style == "row" or stream == "R":
         return f"needs {moves[0].op} over {tp} before it" if moves else None
     if len(moves) != 1 or moves[0].op != "all_gather":
-        return f"takes an activation that is not split as the stream, {stream}"
+        return f"takes an activation that is not split as the residual stream is, {stream}"
     if moves[0].attrs["dim"] == len(holder.types[moves[0].outputs[0]].shape) - 1:
         return f"needs its input gathered over {tp} along the last dim"
     return None

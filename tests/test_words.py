@@ -55,8 +55,17 @@ def test_pages_use_the_field_s_words(page: Path) -> None:
 @pytest.mark.parametrize("name", sorted(cast(Any, COMMANDS).commands))
 def test_help_uses_the_field_s_words(name: str) -> None:
     command = cast(Any, COMMANDS).commands[name]
-    with command.make_context(name, [], resilient_parsing=True) as context:
-        assert found(command.get_help(context)) == []
+    narrow: dict[str, Any] = {"resilient_parsing": True, "terminal_width": 80}
+    with command.make_context(name, [], **narrow) as context:
+        text = command.get_help(context)
+    assert found(text) == []
+    assert [line for line in text.splitlines() if len(line) > 80] == []
+
+
+def test_the_list_of_commands_has_whole_sentences() -> None:
+    with COMMANDS.make_context("", [], resilient_parsing=True, terminal_width=80) as context:
+        lines = COMMANDS.get_help(context).splitlines()
+    assert [line for line in lines[1:] if line.endswith("...")] == []
 
 
 def test_help_of_sessions_uses_the_field_s_words() -> None:

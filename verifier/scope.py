@@ -13,6 +13,6 @@ def scope_of(sequential: Program, distributed: Program) -> tuple[str, ...]:
     more = [f"and {len(sizes) - NAMED} more"] if len(sizes) > NAMED else []
     return (
         f"mesh {distributed.mesh or 'of one device'}",
-        f"the extents of the captured program: {', '.join([*sizes[:NAMED], *more])}",
+        f"at these input shapes: {', '.join([*sizes[:NAMED], *more])}",
         SCOPE,
     )

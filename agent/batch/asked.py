@@ -37,10 +37,10 @@ class Asked:
         list[str], typer.Option(metavar="ITEM", help="key=value, or one file; repeatable.")
     ] = field(default_factory=list[str])
     batch: Annotated[
-        int | None, typer.Option("--batch", min=1, metavar="N", help="Batch extent of inputs.")
+        int | None, typer.Option("--batch", min=1, metavar="N", help="Batch size of inputs.")
     ] = None
     seq: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Sequence extent of inputs.")
+        int | None, typer.Option(min=1, metavar="N", help="Sequence length of inputs.")
     ] = None
     run: Annotated[
         bool | None,

@@ -80,7 +80,7 @@ def chat(prompts: Prompts = [], answer_cache: AnswerCache = True, json: Json = F
     \b
     Examples:
       shardproof chat
-      shardproof chat -p "/load examples/mlp.py:MLP" -p "/mesh tp=2" -p "/plan" -p "/verify"
+      shardproof chat -p "/load examples/mlp.py:MLP" -p "/mesh tp=2" -p "/plan"
     """
     return bare(prompts, json, "Usage: shardproof chat [-p INPUT]...")
 
@@ -96,7 +96,7 @@ def resume(
     ),
     json: Json = False,
 ) -> int:
-    """Go on with a session: the one named, or the newest here.
+    """Go on with a session, by default the newest here.
 
     One in which nothing was loaded comes last. A step that was cut off, by a crash or a kill, is
     named; everything before it is as it was.

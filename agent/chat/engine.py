@@ -229,7 +229,7 @@ class Session:
         self.state = self.state.model_copy(update=fields)
 
     def about(self, model: Model) -> None:
-        """The session is about this model from now on; wishes stay where it is the same target.
+        """The session is about this model from now on; wishes stay where the target does.
 
         Raises:
             InputError, WishError: defaults of the project that cannot be used.
@@ -244,7 +244,7 @@ class Session:
             judged=None,
             at=0,
             ideas=[],
-            wishes=self.state.wishes if same else [],
+            wishes=self.state.wishes if same or before is None else [],
         )
         if not same:
             from agent.chat.planning import take_defaults

@@ -60,7 +60,8 @@ def take_defaults(session: Session, *, first: bool) -> None:
     if not table:
         return
     session.file(path.name, path.read_text(encoding="utf-8"))
-    session.change(wishes=[Wish(kind=kind, words=words) for kind, words in project.wished(table)])
+    given = [Wish(kind=kind, words=words) for kind, words in project.wished(table)]
+    session.change(wishes=session.state.wishes or given)
     lines = wished(session)
     if first and "hardware" in table and session.state.settings.hardware == Settings().hardware:
         lines.append(f"hardware: {_hardware(session, table['hardware'])}")

@@ -153,10 +153,13 @@ def find(name: str) -> Command:
     if name in known:
         return known[name]
     near = difflib.get_close_matches(name, known, 3, 0.5)
+    undone = known.get(name.removeprefix("un"))
     raise InputError(
         f"no command /{name}",
         expected=", ".join(f"/{n}" for n in near) if near else "",
-        hint="/help lists them; words without a slash go to the model",
+        hint=f"/{undone.name} --drop WORDS"
+        if undone and "drop" in undone.options
+        else "/help lists them; words without a slash go to the model",
     )
 
 

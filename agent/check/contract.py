@@ -176,7 +176,7 @@ def _local(captured: RanksCaptured, path: str) -> tuple[int, ...]:
             f"ranks hold pieces of {path} of different shapes, which no layout says",
             expected=f"{list(first)}, as on rank {where}",
             got=f"{other} on rank {rank}",
-            hint="pad the parameter to an extent that divides",
+            hint="pad the parameter to a size that divides",
         )
     return shapes.pop()
 

@@ -164,7 +164,8 @@ class _Check:
                         yield from ((tp, cp, ep, pp, dp, size) for size in sizes)
 
     def _zeros(self, cell: Cell) -> list[tuple[int, int]]:
-        return [z for z in self._all_zeros(cell) if self._is("zero", z[0])]
+        every = self._all_zeros(cell)
+        return [z for z in every if self._is("zero", z[0]) and self._is("shard", z[1])]
 
     def _all_zeros(self, cell: Cell) -> list[tuple[int, int]]:
         _, cp, _, pp, dp, _ = cell

@@ -14,11 +14,12 @@ from synthesis.price.plan import Plan
 
 RECOMPUTE = ("none", "selective", "full")
 FIXED = {
-    **dict.fromkeys(("tp", "cp", "ep", "pp", "dp", "micro_batch", "zero", "vp"), ()),
+    **dict.fromkeys(("tp", "cp", "ep", "pp", "dp", "micro_batch", "zero", "shard", "vp"), ()),
     "recompute": RECOMPUTE,
     "schedule": ("1f1b", "zb-1p", "zb-2p", "dualpipe"),
 }
-"""What of a plan can be fixed: a number, or one of these words."""
+"""What of a plan can be fixed: a number, or one of these words. `shard`: over how many ranks of dp
+ZeRO splits the states; each such group holds one copy."""
 
 
 class Region(NamedTuple):
@@ -103,7 +104,7 @@ class Space:
 
     def zeros(self, r: Region) -> tuple[tuple[int, int], ...]:
         """ZeRO stages, each with the number of ranks that share one copy."""
-        return tuple(z for z in self._zeros(r) if self.allows(zero=z[0]))
+        return tuple(z for z in self._zeros(r) if self.allows(zero=z[0], shard=z[1]))
 
     def _zeros(self, r: Region) -> tuple[tuple[int, int], ...]:
         if r.dp * r.cp == 1:

@@ -82,6 +82,7 @@ def test_a_file_in_a_session_is_the_file_as_it_was_read(begin: Begin, home: Path
     [
         ("/frob", "no command /frob"),
         ("/verfy", "/verify"),
+        ("/unpin up", "try /pin --drop"),
         ("/translate", "nothing was refused"),
         ("/translate nothing.py:X", "cannot be read"),
         ("/plan now", "words that mean nothing here"),
@@ -132,8 +133,8 @@ def test_what_cannot_be_done_is_one_located_error(line: str, said: str, begin: B
     problem = talk.heard.problem
     assert done.outcome.exit is Exit.INPUT, problem
     assert problem.kind == "input"
-    everything = " ".join((problem.message, problem.where, problem.expected, problem.got))
-    assert said in everything
+    everything = (problem.message, problem.where, problem.expected, problem.got)
+    assert said in " ".join((*everything, f"try {problem.hint}"))
     last = talk.heard.seen[-1]
     assert isinstance(last, events.StepCompleted)
     assert (last.changes, last.exit_code) == ({}, 2)

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 from rich.console import Console
@@ -69,6 +69,7 @@ def test_layers_of_a_repeated_block_are_offered_as_one(
 TEXT = st.text(st.characters(exclude_categories=("Cs", "Cc")), max_size=30)
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(TEXT, TEXT, st.lists(st.integers(1, 9), max_size=30), st.booleans())
 def test_words_come_out_of_a_reply_however_it_is_cut(
     answer: str, reason: str, cuts: list[int], escaped: bool

@@ -14,7 +14,7 @@ from agent import events
 from agent.chat import journal, replaying
 from agent.chat.engine import Session
 from agent.chat.models import Asker, Source
-from agent.chat.state import Settings
+from agent.chat.state import Settings, Wish
 from agent.errors import Exit, InputError
 from agent.llm.client import Model
 from agent.run import Run
@@ -90,11 +90,15 @@ def test_a_session_takes_over_what_the_project_says(talk: Callable[..., Talk]) -
     assert (here.state.mesh, here.state.settings.hardware) == ({"tp": 2}, "h100")
     here.change(mesh={}, model=None)
     here.about(other)
+    assert [w.words for w in here.state.wishes] == ["up=replicate", "memory=1MB"]
+    here.change(wishes=[Wish(kind="ban", words="up=row")], mesh={}, model=None)
+    here.about(other)
+    assert [w.words for w in here.state.wishes] == ["up=row"]
     assert (here.state.mesh, here.state.settings.hardware) == ({"dp": 2}, "a100")
     assert chat("/settings").outcome.exit is Exit.PROVED
     for wrong in ('mesh = "pp=2"', 'pin = ["up=colum"]', "mesh = 2", 'hardware = "z9"'):
         path.write_text(f"[plan]\n{wrong}\n")
-        here.change(mesh={}, model=None, settings=Settings())
+        here.change(mesh={}, model=None, settings=Settings(), wishes=[])
         with pytest.raises((InputError, PlanError, HardwareError)):
             here.about(model)
 

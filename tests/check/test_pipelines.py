@@ -131,7 +131,7 @@ def test_micro_batches_are_parts_of_the_batch(made: Callable[..., object]) -> No
     found = made("words", "Words")
     found.inputs = ["x=i64[4,3]<5", "target=i64[4,3]<5"]
     proof = found.proved().verdict
-    assert "extents of the captured program" in "; ".join(proof.scope)
+    assert "input shapes" in "; ".join(proof.scope)
     found.target = "pipelines.py:mixed_words"
     found.refuted()
 

@@ -33,6 +33,14 @@ def test_a_person_sees_one_error_on_stderr(here: Command) -> None:
     assert "mesh dim 'tp' has size 0" in lines[0]
 
 
+def test_what_the_command_line_lacks_is_shown_by_an_example(here: Command) -> None:
+    done = here("check", "x.py:M")
+    assert done.code == 2
+    assert "Missing option '--mesh'" in done.err
+    assert "try       shardproof check examples/check/parallel.py:ParallelMLP --against" in done.err
+    assert "shardproof --help" in here("--nope").err
+
+
 @pytest.mark.parametrize(
     ("mesh", "says"),
     [

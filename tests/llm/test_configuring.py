@@ -39,10 +39,10 @@ def reply(*fixes: str) -> str:
 def test_the_question_holds_prices_links_and_what_can_be_chosen(
     server: Server, client: Client
 ) -> None:
-    server.answers(says(reply("tp=4,dp=16,recompute=full")))
+    server.answers(says(reply("tp=4,dp=16,shard=8,recompute=full")))
     found = configure(client, *chosen())
     assert isinstance(found, Read)
-    assert found.value[0].fixed == (("tp", 4), ("dp", 16), ("recompute", "full"))
+    assert found.value[0].fixed == (("tp", 4), ("dp", 16), ("shard", 8), ("recompute", "full"))
     system, user = (m["content"] for m in server.bodies[0]["messages"])
     assert "recompute: none|selective|full" in system
     assert "GB/s each between nodes" in user

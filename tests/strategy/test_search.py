@@ -31,6 +31,7 @@ SPACES = {
     "the rest fixed": replace(
         space(EXPERTS, 8, 16, memory=9e9), fixed=(("recompute", "full"), ("vp", 3))
     ),
+    "groups fixed": replace(space(DENSE, 8, 16), fixed=(("zero", 3), ("shard", 2))),
     "a schedule fixed": replace(space(DENSE, 8, 16), fixed=(("schedule", "zb-1p"), ("cp", 1))),
 }
 
