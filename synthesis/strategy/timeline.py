@@ -4,7 +4,7 @@ Slots run in the order of the plan's schedule, each as early as what it needs al
 takes what the price gives it (`synthesis/price/step.py`), whose step is a closed form of the same.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,8 @@ GENERATED = {"1f1b": "1f1b", "gpipe": "gpipe", "zb-1p": "zero_bubble",
 """What the schedules of plans are called where they are generated. DualPipe has no generator."""
 ROUNDS = 4
 """Micro-batches that are drawn, for each stage: after these a schedule repeats itself."""
+ONCE = (("exchange", "gradients"), ("update", "optimizer"), ("waiting", "waiting"))
+"""Kind and name of what comes once a step; waiting is of the micro-batches that are drawn."""
 KINDS = {"F": "forward", "B": "backward", "W": "weight gradients"}
 
 
@@ -28,7 +30,7 @@ class Span:
 
     stage: int
     kind: str
-    """forward, backward, weight gradients, exchange, update."""
+    """forward, backward, weight gradients, exchange, update, waiting."""
     name: str
     start_s: float
     seconds: float
@@ -75,7 +77,9 @@ def step_in_time(machine: Machine, model: Model, plan: Plan) -> Step | None:
         for position, slot in enumerate(slots):
             start, end = times.start[stage, position] / 1e9, times.end[stage, position] / 1e9
             if slot.kind == "R":
-                spans += _after(stage, times.length / 1e9, spent.gradients, spent.update)
+                waits = spent.other * schedule.micro_batches / plan.micro_batches
+                once_a_step = zip(ONCE, (spent.gradients, spent.update, waits), strict=True)
+                spans += _after(stage, times.length / 1e9, once_a_step)
                 continue
             spans.append(Span(stage, KINDS[slot.kind], str(slot), start, end - start))
             if slot.kind in ("F", last):
@@ -97,12 +101,14 @@ def _schedule(plan: Plan) -> Schedule | None:
     return generate(kind, plan.pp, drawn, plan.chunks)
 
 
-def _after(stage: int, start: float, gradients: float, update: float) -> Iterator[Span]:
-    """What comes once a step."""
-    if gradients:
-        yield Span(stage, "exchange", "gradients", start, gradients)
-    if update:
-        yield Span(stage, "update", "optimizer", start + gradients, update)
+def _after(
+    stage: int, start: float, parts: Iterable[tuple[tuple[str, str], float]]
+) -> Iterator[Span]:
+    """What comes once a step, one after the other."""
+    for (kind, name), seconds in parts:
+        if seconds:
+            yield Span(stage, kind, name, start, seconds)
+        start += seconds
 
 
 def trace_events(steps: dict[str, Step]) -> dict[str, Any]:

@@ -181,6 +181,23 @@ def test_a_step_has_a_row_for_each_stage_and_a_mark_for_each_span() -> None:
     assert draw_step({}, 520, "s") is None
 
 
+def test_plans_are_drawn_on_one_scale_where_steps_are_whole() -> None:
+    def step(seconds: float, held: float, drawn: int = 1) -> StepInTime:
+        spans = ((0, "forward", "F0", 0.0, seconds),)
+        return StepInTime(
+            stages=1, drawn=drawn, micro_batches=1, spans=spans, held=((0, 0.0, held),)
+        )
+
+    def widths(*steps: StepInTime) -> list[float]:
+        svg = draw_step({str(i): each for i, each in enumerate(steps)}, 520, "s")
+        return [float(w) for w in re.findall(r'<rect [^>]*width="([\d.]+)" height="18"', svg or "")]
+
+    half, full = widths(step(1.0, 4.0), step(2.0, 8.0))
+    assert half == pytest.approx(full / 2, abs=0.5)
+    half, full = widths(step(1.0, 4.0), step(2.0, 8.0, drawn=2))
+    assert half == full
+
+
 def test_front_has_a_point_for_each_plan_and_its_ends_in_figures() -> None:
     front = [priced("a", 10.0, 80 << 30), priced("b", 11.0, 60 << 30), priced("c", 12.0, 40 << 30)]
     svg = draw_front(front, 312, "f")

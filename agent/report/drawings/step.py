@@ -10,32 +10,46 @@ from agent.report.svg import Canvas, box, element, label, line, picture
 from agent.report.text import duration, size
 
 KINDS = {"forward": "t0", "backward": "t1", "weight gradients": "t2", "exchange": "t3",
-         "update": "t4"}  # fmt: skip
+         "update": "t4", "waiting": "t5"}  # fmt: skip
 ROW, LEFT = 26.0, 52.0
 NARROW = 400.0
 """Where the name of a plan and what it takes have no room in one line."""
 
 
 def draw_step(steps: Mapping[str, StepInTime], width: float, key: str) -> Markup | None:
-    """A row for each stage, one plan below the other, each on a scale of its own."""
+    """A row for each stage, one plan below the other. Memory is on one scale, and so is time where
+    whole steps are drawn."""
     if not steps:
         return None
     drawn, y = Canvas(width), 0.0
+    lengths = {name: _length(step) for name, step in steps.items()}
+    peak = max(held for step in steps.values() for *_, held in step.held)
+    whole = all(step.drawn == step.micro_batches for step in steps.values())
     for name, step in steps.items():
-        length = max(start + seconds for *_, start, seconds in step.spans)
+        length = lengths[name]
         part = f", {step.drawn} of {step.micro_batches} micro-batches"
         part = part if step.drawn < step.micro_batches else ""
         drawn.add(label(0, y + 12, name, "strong"))
         if width < NARROW:
             y += 14
         drawn.add(label(width, y + 12, f"{duration(length)}{part}", "mono", "end", size=11.5))
-        y = _rows(drawn, step, length, width, y + 20) + 8
+        longest = max(lengths.values()) if whole else length
+        scale = (width - LEFT) / longest, (ROW - 8) / peak
+        y = _rows(drawn, step, length, scale, y + 20) + 8
     x = 0.0
     for kind, cls in KINDS.items():
         if any(s[1] == kind for step in steps.values() for s in step.spans):
             drawn.add(box(x, y, 10, 10, cls, 1), label(x + 14, y + 9, kind, "muted", size=10.5))
             x += 26 + 6.4 * len(kind)
-    drawn.add(label(0, y + 26, "line: memory of the stage, from 0 to its peak", "muted", size=10.5))
+    drawn.add(
+        label(
+            0,
+            y + 26,
+            f"line: memory of the stage, its row is {size(peak)} high",
+            "muted",
+            size=10.5,
+        )
+    )
     told = "; ".join(
         f"{name}: {step.stages} stages, {step.micro_batches} micro-batches"
         for name, step in steps.items()
@@ -43,21 +57,28 @@ def draw_step(steps: Mapping[str, StepInTime], width: float, key: str) -> Markup
     return picture(drawn, y + 32, key, "One optimizer step in time", told)
 
 
-def _rows(drawn: Canvas, step: StepInTime, length: float, width: float, y: float) -> float:
-    """The stages of a plan; returns where the next thing goes."""
-    scale, peak = (width - LEFT) / length, max(h for *_, h in step.held)
+def _length(step: StepInTime) -> float:
+    return max(start + seconds for *_, start, seconds in step.spans)
+
+
+def _rows(
+    drawn: Canvas, step: StepInTime, length: float, scale: tuple[float, float], y: float
+) -> float:
+    """The stages of a plan, at so many pixels a second and a byte; returns where the next thing
+    goes."""
+    wide, tall = scale
     for stage in sorted({s[0] for s in step.spans}):
         drawn.add(label(0, y + 14, f"stage {stage}", "muted", size=10.5))
         for kind, name, start, seconds in (s[1:] for s in step.spans if s[0] == stage):
             tip = f"{name}: {kind}, {duration(seconds)}"
-            x, wide = LEFT + start * scale, max(seconds * scale - 0.4, 0.4)
-            drawn.add(box(x, y, wide, ROW - 8, KINDS[kind], 0.5, tip))
+            x = LEFT + start * wide
+            drawn.add(box(x, y, max(seconds * wide - 0.4, 0.4), ROW - 8, KINDS[kind], 0.5, tip))
         level = [(at, held) for other, at, held in sorted(step.held) if other == stage]
         path, ends = "", [*(at for at, _ in level[1:]), length]
         for (at, held), end in zip(level, ends, strict=True):
-            high = y + (ROW - 8) * (1 - held / peak)
-            path += f"{'L' if path else 'M'} {LEFT + at * scale:.1f} {high:.1f} "
-            path += f"L {LEFT + end * scale:.1f} {high:.1f} "
+            high = y + ROW - 8 - held * tall
+            path += f"{'L' if path else 'M'} {LEFT + at * wide:.1f} {high:.1f} "
+            path += f"L {LEFT + end * wide:.1f} {high:.1f} "
         drawn.add(element("path", d=path.rstrip(), cls="level"))
         y += ROW
     return y
