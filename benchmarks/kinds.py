@@ -1,24 +1,20 @@
-"""`python -m benchmarks.kinds`: what becomes of models of 48 kinds, as people write them.
+"""`python -m benchmarks.kinds [NAME ...]`: what becomes of models of 48 kinds, as people write
+them.
 
-Runs the manifest `tests/kinds/kinds.toml` as a batch, each model on two ranks of tp and of dp, and
-keeps a line a job in `benchmarks/results/kinds.json`; docs/kinds.md is written from that. A plan is
-useful where it splits at least half of what the mesh could split.
+Each model of `tests/kinds/kinds.toml` on two ranks of tp and of dp; a run that was stopped goes on.
+Rows are in `benchmarks/results/kinds.jsonl`, and docs/kinds.md is written from them.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import subprocess
-import sys
-import tempfile
-from collections import Counter
+import tomllib
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
+from benchmarks.kept import RESULTS, Kept, counts, go_on, lines, options
+from benchmarks.parallelize import ROOT, Job
+
 MANIFEST = ROOT / "tests" / "kinds" / "kinds.toml"
-RESULTS = Path(__file__).parent / "results" / "kinds.json"
 PAGE = ROOT / "docs" / "kinds.md"
 HEAD = """# Models as people write them
 
@@ -30,62 +26,35 @@ splits at least half of what the mesh could split.
 """
 
 
-def split_share(folder: Path, mesh: str) -> float:
-    """The share of what the mesh could split of which each rank has its own piece; over dp that of
-    all parameters."""
-    estimates = json.loads((folder / "plan.json").read_text())["estimates"]
-    if mesh.startswith("tp"):
-        return round(estimates.get("split_share", 0.0), 3)
-    return round(2 * (1 - estimates["after_parameters"] / estimates["before_parameters"]), 3)
+def jobs(meshes: Sequence[str] = ()) -> list[tuple[str, Job]]:
+    """(mesh, job), mesh by mesh."""
+    manifest = tomllib.loads(MANIFEST.read_text())
+    defaults = manifest["defaults"]
+    out: list[tuple[str, Job]] = []
+    for mesh in meshes or defaults["mesh"]:
+        for entry in manifest["job"]:
+            name = entry["target"].removeprefix("models/")
+            given = [x for item in entry.get("input", ()) for x in ("--input", item)]
+            wall = ("--timeout", str(defaults["timeout"]))
+            target = str((MANIFEST.parent / entry["target"]).relative_to(ROOT))
+            out.append((mesh, Job(name, target, (), ("--mesh", mesh, "--run", *wall, *given))))
+    return out
 
 
-def row(out: Path, job: dict[str, Any]) -> dict[str, Any]:
-    """A job of a batch in few words."""
-    cause = job["cause"] or {}
-    done = job["status"] == "proved"
-    return {
-        "target": job["target"].removeprefix(f"{MANIFEST.parent}/"),
-        "mesh": job["mesh"],
-        "proved": done,
-        "run": bool(job["agrees"]),
-        "split": split_share(out / job["directory"], job["mesh"]) if done else 0.0,
-        "plan": job["strategy"] if done else "",
-        "cause": "" if done else cause.get("message", job["status"]).split("\n")[0],
-    }
-
-
-def page(rows: list[dict[str, Any]]) -> str:
+def page(rows: Sequence[Kept]) -> str:
     """Markdown: how many of each mesh, then a line a job."""
-    lines = ["| mesh | models | proved | run | useful |", "|---|---|---|---|---|"]
-    for mesh in dict.fromkeys(r["mesh"] for r in rows):
-        mine = [r for r in rows if r["mesh"] == mesh]
-        count = Counter[str]()
-        for r in mine:
-            count.update(proved=r["proved"], run=r["run"], useful=r["run"] and r["split"] >= 0.5)
-        numbers = (len(mine), count["proved"], count["run"], count["useful"])
-        lines.append(f"| {mesh} | " + " | ".join(map(str, numbers)) + " |")
-    lines += ["", "| model | mesh | split | plan, or why there is none |", "|---|---|---|---|"]
-    for r in rows:
-        share = f"{r['split']:.0%}" if r["run"] else "no"
-        said = (r["plan"] or r["cause"]).replace("|", "\\|")
-        lines.append(f"| {r['target']} | {r['mesh']} | {share} | {said} |")
-    return HEAD + "\n".join(lines) + "\n"
+    out = ["| mesh | models | proved | run | useful |", "|---|---|---|---|---|"]
+    for mesh in dict.fromkeys(r.mesh for r in rows):
+        numbers = counts([r for r in rows if r.mesh == mesh])
+        out.append(f"| {mesh} | " + " | ".join(map(str, numbers)) + " |")
+    return HEAD + "\n".join([*out, "", *lines(rows)]) + "\n"
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="benchmarks.kinds")
-    parser.add_argument("--read", type=Path, help="the folder of a batch that ran before")
-    parser.add_argument("--jobs", default="1")
-    given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as scratch:
-        out = given.read or Path(scratch) / "runs"
-        if given.read is None:
-            order = ["batch", str(MANIFEST), "--jobs", given.jobs, "--out", str(out)]
-            subprocess.run([sys.executable, "-m", "agent", *order], cwd=ROOT, check=False)
-        jobs = json.loads((out / "summary.json").read_text())["jobs"]
-        rows = [row(out, job) for job in jobs]
-    RESULTS.write_text(json.dumps(rows, indent=1) + "\n")
-    PAGE.write_text(page(rows))
+    given = options("benchmarks.kinds").parse_args()
+    rows = go_on(given, RESULTS / "kinds.jsonl", jobs(given.mesh or ()))
+    if not given.mesh:
+        Path(PAGE).write_text(page(rows))
     return 0
 
 

@@ -110,7 +110,7 @@ def measure(job: Job) -> Row:
     ran = next((e for e in events if e["event"] == "executed"), None)
     clock, processor = time.monotonic() - started, usage.ru_utime + usage.ru_stime
     plans = [e for e in events if e["event"] == "plan"]
-    said = [e["message"] for e in events if e["event"] in ("error", "verdict")]
+    said = [_said(e) for e in events if e["event"] in ("error", "verdict")]
     if not events or "verdict" not in events[-1]:
         return Row(job.name, process.returncode or 1, "crash", {}, clock, 0, None, "no verdict")
     return Row(
@@ -121,13 +121,19 @@ def measure(job: Job) -> Row:
         events[-1]["seconds"],
         usage.ru_maxrss * 1024,
         ran["largest_relative_difference"] if ran else None,
-        "" if process.returncode == 0 else said[-1].split("\n")[0],
+        "" if process.returncode == 0 else said[-1],
         plans[-1]["strategy"] if plans else "",
         bool(plans) and plans[-1]["useful"],
         plans[-1]["estimates"] if plans else {},
         processor,
         clock,
     )
+
+
+def _said(event: dict[str, Any]) -> str:
+    """The first line of a verdict or an error, its place and the way on."""
+    parts = [event["message"].split("\n")[0], event.get("where", ""), event.get("hint", "")]
+    return "; ".join(filter(None, parts))
 
 
 def table(rows: list[Row]) -> str:

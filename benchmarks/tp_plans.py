@@ -24,49 +24,11 @@ from typing import Any, cast
 
 from agent.events import Event, Problem, Repaired, VerdictReached
 from agent.run import Run, failed, interruptible
-from benchmarks.zoo import MODELS, SIZES
+from benchmarks import zoo
 
 SECONDS = 900
 """For one check, of the clock."""
 REPAIR_SECONDS = 300.0
-OWN: dict[str, dict[str, Any]] = {
-    "CohereCompassForCausalLM": {
-        "layer_types": ["full_attention", "full_attention"],
-        "rope_parameters": {
-            "full_attention": {
-                "rope_type": "default",
-                "rope_theta": 10000.0,
-                "mrope_section": [2, 1, 1],
-            }
-        },
-    },
-    "DbrxForCausalLM": {
-        "attn_config": {"rope_theta": 10000.0, "kv_n_heads": 2, "clip_qkv": 8.0},
-        "ffn_config": {"ffn_hidden_size": 32, "moe_num_experts": 4, "moe_top_k": 2},
-    },
-    "Gemma3nForCausalLM": {
-        "num_kv_shared_layers": 0,
-        "hidden_size_per_layer_input": 8,
-        "vocab_size_per_layer_input": 96,
-        "laurel_rank": 8,
-        "layer_types": ["sliding_attention", "full_attention"],
-        "activation_sparsity_pattern": [0.0, 0.0],
-    },
-    "Gemma4ForCausalLM": {
-        "hidden_size_per_layer_input": 8,
-        "vocab_size_per_layer_input": 96,
-        "global_head_dim": 8,
-    },
-    "GraniteMoeHybridForCausalLM": {
-        "mamba_n_heads": 8,
-        "mamba_d_head": 8,
-        "mamba_d_state": 8,
-        "layer_types": ["mamba", "attention"],
-    },
-    "Lfm2MoeForCausalLM": {"layer_types": ["conv", "full_attention"], "num_dense_layers": 1},
-    "Mistral4ForCausalLM": {"head_dim": 12, "num_key_value_heads": 4},
-}
-"""What some configs need besides."""
 
 
 @dataclass(frozen=True)
@@ -114,10 +76,7 @@ def planned() -> list[str]:
         if not name.endswith("ForCausalLM"):
             continue
         kind: Any = getattr(transformers, name)
-        config = getattr(kind, "config_class", None)
-        if config is None:
-            continue
-        if getattr(config, "base_model_tp_plan", None) or getattr(kind, "_tp_plan", None):
+        if getattr(kind, "config_class", None) is not None and zoo.has_plan(name):
             out.append(name)
     return out
 
@@ -131,17 +90,8 @@ WIDER = re.compile(
 
 def fields(name: str, size: int) -> dict[str, Any]:
     """A small config of a class that `size` ranks can split: two heads of queries and one of keys
-    for each, two experts for each. Where attention is latent, there are as many keys as queries."""
-    import transformers
-
-    kind: Any = getattr(transformers, name).config_class
-    known = {*vars(kind), *getattr(kind, "__dataclass_fields__", ()), *kind.attribute_map}
-    out = {k: v for k, v in SIZES.items() if k in known}
-    if "qk_rope_head_dim" in known:
-        out |= {"num_key_value_heads": 4}
-        out |= {"head_dim": SIZES["qk_rope_head_dim"]} if "head_dim" in known else {}
-    more = next((group[name] for group in (OWN, *MODELS.values()) if name in group), {})
-    return _wider({**out, **more}, size // 2)
+    for each, two experts for each."""
+    return _wider(zoo.fields(name), size // 2)
 
 
 def _wider(sizes: dict[str, Any], times: int) -> dict[str, Any]:
@@ -257,7 +207,7 @@ def processor() -> float:
     from synthesis.frontends.torch import process
 
     ticks = 0
-    for server in process._servers.values():
+    for server in process._servers.values():  # pyright: ignore[reportPrivateUsage]
         stat = Path(f"/proc/{server.process.pid}/stat").read_text().rpartition(")")[2].split()
         ticks += sum(map(int, stat[11:15]))
     own = os.times()
@@ -316,8 +266,9 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--confirm", action="store_true", help="run what was found on processes")
     given = parser.parse_args()
-    given.results.parent.mkdir(parents=True, exist_ok=True)
-    held = given.results.read_text().splitlines() if given.results.exists() else []
+    results: Path = given.results
+    results.parent.mkdir(parents=True, exist_ok=True)
+    held = results.read_text().splitlines() if results.exists() else []
     rows = {(r.name, r.mesh): r for r in (Row(**json.loads(line)) for line in held)}
     if given.confirm:
         run_confirmed(rows, given.results)

@@ -1,20 +1,38 @@
-"""`python -m benchmarks.zoo [NAME ...]`: how far small transformers models of every kind come.
+"""`python -m benchmarks.zoo [CLASS ...]`: how far the models of the installed transformers come.
 
-Each class is built with the sizes below, planned for two ranks, proved, patched, and run on two
-processes against one. A row says how it ended, and where it ended early, why.
+Every class for causal and masked language models, translation, images and audio that can be built
+with the sizes below, and runs on one device, is planned for two ranks, proved, patched, and run on
+two processes against one. Rows are in `benchmarks/results/zoo.jsonl`, and a run that was stopped
+goes on; docs/models.md is written from them. `--sample 30` takes so many, the same each time, from
+every group as many as its share.
 """
 
 from __future__ import annotations
 
-import argparse
+import inspect
 import json
-import sys
-from collections import Counter
-from pathlib import Path
+import random
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from benchmarks.parallelize import Job, Row, measure
+from benchmarks.kept import NOT_TRIED, RESULTS, Kept, counts, go_on, lines, options
+from benchmarks.parallelize import ROOT, Job
 
+PAGE = ROOT / "docs" / "models.md"
+CAUSAL = "causal language models"
+GROUPS = {
+    "ForCausalLM": CAUSAL,
+    "LMHeadModel": CAUSAL,
+    "ForMaskedLM": "masked language models",
+    "ForConditionalGeneration": "encoders and decoders",
+    "MTModel": "encoders and decoders",
+    "ForImageClassification": "images",
+    "ForCTC": "audio",
+    "ForAudioClassification": "audio",
+}
+"""By what a class's name ends in."""
+SOUND = 400
+"""Samples of a sound."""
 SIZES: dict[str, Any] = {
     "vocab_size": 96,
     "pad_token_id": 0,
@@ -78,131 +96,63 @@ SIZES: dict[str, Any] = {
 }
 """Given to every model whose config has the field."""
 
-MODELS: dict[str, dict[str, dict[str, Any]]] = {
-    "decoders": {
-        "GPT2LMHeadModel": {},
-        "GPTNeoForCausalLM": {"attention_types": [[["global", "local"], 1]]},
-        "GPTNeoXForCausalLM": {},
-        "GPTJForCausalLM": {},
-        "GPTBigCodeForCausalLM": {},
-        "CodeGenForCausalLM": {},
-        "OPTForCausalLM": {},
-        "BloomForCausalLM": {},
-        "MptForCausalLM": {},
-        "FalconForCausalLM": {"multi_query": False},
-        "XGLMForCausalLM": {"attention_heads": 4},
-        "BioGptForCausalLM": {},
-        "PhiForCausalLM": {},
-        "Phi3ForCausalLM": {},
-        "LlamaForCausalLM": {},
-        "MistralForCausalLM": {},
-        "MinistralForCausalLM": {},
-        "Qwen2ForCausalLM": {},
-        "Qwen3ForCausalLM": {},
-        "GemmaForCausalLM": {},
-        "Gemma2ForCausalLM": {},
-        "Gemma3ForCausalLM": {},
-        "CohereForCausalLM": {},
-        "Cohere2ForCausalLM": {},
-        "OlmoForCausalLM": {},
-        "Olmo2ForCausalLM": {},
-        "Olmo3ForCausalLM": {},
-        "StableLmForCausalLM": {},
-        "Starcoder2ForCausalLM": {},
-        "GraniteForCausalLM": {},
-        "GlmForCausalLM": {},
-        "Glm4ForCausalLM": {},
-        "HeliumForCausalLM": {},
-        "SmolLM3ForCausalLM": {},
-        "Exaone4ForCausalLM": {},
-        "Ernie4_5ForCausalLM": {},
-        "SeedOssForCausalLM": {},
-        "ArceeForCausalLM": {},
-        "NemotronForCausalLM": {},
-        "PersimmonForCausalLM": {},
-        "ApertusForCausalLM": {},
-        "DiffLlamaForCausalLM": {},
-        "HunYuanDenseV1ForCausalLM": {},
+
+OWN: dict[str, dict[str, Any]] = {
+    "GPTNeoForCausalLM": {"attention_types": [[["global", "local"], 1]]},
+    "FalconForCausalLM": {"multi_query": False},
+    "XGLMForCausalLM": {"attention_heads": 4},
+    "Dots1ForCausalLM": {"n_shared_experts": 1},
+    "Mamba2ForCausalLM": {"head_dim": 16, "num_heads": 4, "n_groups": 1},
+    "BambaForCausalLM": {"mamba_n_heads": 8, "mamba_d_head": 8},
+    "T5ForConditionalGeneration": {"decoder_start_token_id": 0},
+    "UMT5ForConditionalGeneration": {"decoder_start_token_id": 0},
+    "SwinForImageClassification": {
+        "depths": [2],
+        "num_heads": [4],
+        "num_attention_heads": [4],
+        "num_hidden_layers": 1,
+        "num_layers": 1,
+        "embed_dim": 32,
+        "window_size": 2,
     },
-    "mixtures of experts": {
-        "MixtralForCausalLM": {},
-        "Qwen2MoeForCausalLM": {},
-        "Qwen3MoeForCausalLM": {},
-        "OlmoeForCausalLM": {},
-        "PhimoeForCausalLM": {},
-        "GraniteMoeForCausalLM": {},
-        "GptOssForCausalLM": {},
-        "DeepseekV2ForCausalLM": {"head_dim": 4, "num_key_value_heads": 4},
-        "DeepseekV3ForCausalLM": {"head_dim": 4, "num_key_value_heads": 4},
-        "Glm4MoeForCausalLM": {},
-        "Dots1ForCausalLM": {"n_shared_experts": 1},
-        "Ernie4_5_MoeForCausalLM": {},
-        "FlexOlmoForCausalLM": {},
-        "MiniMaxM2ForCausalLM": {},
-    },
-    "state spaces and recurrences": {
-        "MambaForCausalLM": {},
-        "Mamba2ForCausalLM": {"head_dim": 16, "num_heads": 4, "n_groups": 1},
-        "FalconMambaForCausalLM": {},
-        "JambaForCausalLM": {},
-        "BambaForCausalLM": {"mamba_n_heads": 8, "mamba_d_head": 8},
-        "RecurrentGemmaForCausalLM": {},
-        "RwkvForCausalLM": {},
-        "Lfm2ForCausalLM": {},
-        "Qwen3NextForCausalLM": {},
-    },
-    "encoders": {
-        "BertForMaskedLM": {},
-        "BertForSequenceClassification": {},
-        "RobertaForMaskedLM": {},
-        "AlbertForMaskedLM": {},
-        "DistilBertForMaskedLM": {},
-        "ElectraForMaskedLM": {},
-        "MPNetForMaskedLM": {},
-        "DebertaV2ForMaskedLM": {},
-        "ModernBertForMaskedLM": {},
-        "RoFormerForMaskedLM": {},
-        "ConvBertForMaskedLM": {},
-        "EsmForMaskedLM": {},
-    },
-    "encoders and decoders": {
-        "T5ForConditionalGeneration": {"decoder_start_token_id": 0},
-        "UMT5ForConditionalGeneration": {"decoder_start_token_id": 0},
-        "BartForConditionalGeneration": {},
-        "MBartForConditionalGeneration": {},
-        "PegasusForConditionalGeneration": {},
-        "MarianMTModel": {},
-        "M2M100ForConditionalGeneration": {},
-        "BlenderbotForConditionalGeneration": {},
-    },
-    "vision": {
-        "ViTForImageClassification": {},
-        "DeiTForImageClassification": {},
-        "Dinov2ForImageClassification": {},
-        "BeitForImageClassification": {},
-        "SwinForImageClassification": {
-            "depths": [2],
-            "num_heads": [4],
-            "num_attention_heads": [4],
-            "num_hidden_layers": 1,
-            "num_layers": 1,
-            "embed_dim": 32,
-            "window_size": 2,
+    "ConvNextForImageClassification": {"depths": [1, 1], "hidden_sizes": [32, 64]},
+    "CohereCompassForCausalLM": {
+        "layer_types": ["full_attention", "full_attention"],
+        "rope_parameters": {
+            "full_attention": {
+                "rope_type": "default",
+                "rope_theta": 10000.0,
+                "mrope_section": [2, 1, 1],
+            }
         },
-        "ConvNextForImageClassification": {"depths": [1, 1], "hidden_sizes": [32, 64]},
     },
+    "DbrxForCausalLM": {
+        "attn_config": {"rope_theta": 10000.0, "kv_n_heads": 2, "clip_qkv": 8.0},
+        "ffn_config": {"ffn_hidden_size": 32, "moe_num_experts": 4, "moe_top_k": 2},
+    },
+    "Gemma3nForCausalLM": {
+        "num_kv_shared_layers": 0,
+        "hidden_size_per_layer_input": 8,
+        "vocab_size_per_layer_input": 96,
+        "laurel_rank": 8,
+        "layer_types": ["sliding_attention", "full_attention"],
+        "activation_sparsity_pattern": [0.0, 0.0],
+    },
+    "Gemma4ForCausalLM": {
+        "hidden_size_per_layer_input": 8,
+        "vocab_size_per_layer_input": 96,
+        "global_head_dim": 8,
+    },
+    "GraniteMoeHybridForCausalLM": {
+        "mamba_n_heads": 8,
+        "mamba_d_head": 8,
+        "mamba_d_state": 8,
+        "layer_types": ["mamba", "attention"],
+    },
+    "Lfm2MoeForCausalLM": {"layer_types": ["conv", "full_attention"], "num_dense_layers": 1},
+    "Mistral4ForCausalLM": {"head_dim": 12, "num_key_value_heads": 4},
 }
-
-
-def fields(name: str) -> dict[str, Any]:
-    """The config of a class: the sizes that it has fields for, then its own."""
-    import transformers
-
-    kind: Any = getattr(transformers, name).config_class
-    known = {*kind().to_dict(), *kind.attribute_map}
-    more = next(group[name] for group in MODELS.values() if name in group)
-    return {**{k: v for k, v in SIZES.items() if k in known}, **more}
-
+"""What some configs need besides."""
 
 DEPTH = (
     "num_hidden_layers",
@@ -216,57 +166,157 @@ DEPTH = (
 """Fields of configs that say how many blocks a model has."""
 
 
-def job(name: str, mesh: str, run: bool, layers: int = 2) -> Job:
+def fields(name: str) -> dict[str, Any]:
+    """The config of a class: the sizes that it has fields for, then its own. Where attention is
+    latent, there are as many keys as queries."""
+    import transformers
+
+    kind: Any = getattr(transformers, name).config_class
+    known: set[str] = {*vars(kind), *kind.attribute_map}
+    known |= set(getattr(kind, "__dataclass_fields__", ()))
+    out = {k: v for k, v in SIZES.items() if k in known}
+    if "qk_rope_head_dim" in known:
+        out |= {"num_key_value_heads": 4}
+        out |= {"head_dim": SIZES["qk_rope_head_dim"]} if "head_dim" in known else {}
+    return {**out, **OWN.get(name, {})}
+
+
+def classes() -> Iterator[tuple[str, str]]:
+    """(group, class) of those that take token ids, or pixels, or a sound alone."""
+    import transformers
+
+    for name in sorted(dir(transformers)):
+        group = next((g for end, g in GROUPS.items() if name.endswith(end)), None)
+        kind: Any = getattr(transformers, name) if group and not name.startswith("Auto") else None
+        if group is None or getattr(kind, "config_class", None) is None:
+            continue
+        taken = set(inspect.signature(kind.forward).parameters)
+        first = "pixel_values" if group == "images" else "input_ids"
+        first = "input_values" if group == "audio" else first
+        mixed = {"input_ids", "pixel_values", "input_features"} & taken - {first}
+        if first in taken and not mixed:
+            yield group, name
+
+
+def has_plan(name: str) -> bool:
+    """Whether transformers publishes a tensor-parallel plan for a class."""
+    import transformers
+
+    kind: Any = getattr(transformers, name)
+    plan = getattr(kind.config_class, "base_model_tp_plan", None)
+    return bool(plan or getattr(kind, "_tp_plan", None))
+
+
+def inputs(name: str) -> tuple[str, ...]:
+    """What is given to a class whose inputs do not follow from its config."""
+    group = next(g for end, g in GROUPS.items() if name.endswith(end))
+    return (f"input_values=f32[4,{SOUND}]",) if group == "audio" else ()
+
+
+LARGE = 4_000_000
+"""Parameters of a model that is not small."""
+
+
+def unfit(name: str) -> str:
+    """Why a class is not built with these sizes, or does not run so on one device; '' if it is."""
+    import torch
+
+    from synthesis.frontends.torch.inputs import find_inputs, torch_types
+    from synthesis.frontends.torch.request import CaptureRequest, InputSpec
+    from synthesis.frontends.torch.target import library
+
+    specs = tuple(map(InputSpec.parse, inputs(name)))
+    try:
+        target = library(name, fields(name), {})
+        with torch.device("meta"):
+            count = sum(p.numel() for p in target.build().parameters())
+        if count > LARGE:
+            return f"{count:,} parameters: its sizes have other names"
+        model = target.build().eval()
+        asked = CaptureRequest(f"hf:{name}", batch=4, seq=8, inputs=specs)
+        found = find_inputs(asked, target, model)
+        types = torch_types(found).values()
+        given = [torch.ones(shape, dtype=dtype) for shape, _, dtype in types]
+        with torch.no_grad():
+            model(**dict(zip((s.name for s in found), given, strict=True)))
+    except Exception as problem:  # noqa: BLE001  (the library's code)
+        return f"{type(problem).__name__}: {problem}".split("\n")[0][:160]
+    return ""
+
+
+def job(name: str, mesh: str, layers: int = 2) -> Job:
     sizes = fields(name)
     deep = {k: layers for k in DEPTH if k in sizes}
     items = tuple(f"{k}={json.dumps(v)}" for k, v in {**sizes, **deep}.items())
-    options = ("--mesh", mesh, "--batch", "4", "--seq", "8", "--run" if run else "--no-run")
-    return Job(name, f"hf:{name}", items, options)
+    given = [x for item in inputs(name) for x in ("--input", item)]
+    size = ("--batch", "4", "--seq", "8", "--run", "--timeout", "300")
+    return Job(name, f"hf:{name}", items, ("--mesh", mesh, *size, *given))
 
 
-def table(rows: dict[str, list[Row]]) -> str:
-    """Markdown: one table a group, then how many came how far."""
-    lines: list[str] = []
-    for group, members in rows.items():
-        passed = sum(r.code == 0 for r in members)
-        lines += ["", f"### {group}: {passed} of {len(members)}", ""]
-        lines += ["| model | verdict | what is split, or why not |", "|---|---|---|"]
-        for row in members:
-            why = (row.error or row.plan).replace("|", "\\|")
-            lines.append(f"| {row.name} | {row.verdict} | {why} |")
-    everything = [r for members in rows.values() for r in members]
-    counts = Counter("proved and run" if r.code == 0 else r.verdict for r in everything)
-    total = ", ".join(f"{n} {word}" for word, n in counts.most_common())
-    return "\n".join([*lines, "", f"{len(everything)} models: {total}."])
+def sample(found: Sequence[tuple[str, str]], count: int) -> list[tuple[str, str]]:
+    """So many classes, from every group as many as its share."""
+    draw = random.Random(0)
+    out: list[tuple[str, str]] = []
+    for group in dict.fromkeys(g for g, _ in found):
+        members = [pair for pair in found if pair[0] == group]
+        out += draw.sample(members, max(1, round(count * len(members) / len(found))))
+    return out
+
+
+def page(rows: Sequence[Kept], groups: Mapping[str, str]) -> str:
+    """Markdown: how many of each group, then a line a class."""
+    import transformers
+
+    tried = [r for r in rows if r.verdict != NOT_TRIED]
+    causal = [r for r in tried if groups[r.name] == CAUSAL]
+    sums = {
+        "with a tensor-parallel plan of transformers": [r for r in tried if has_plan(r.name)],
+        CAUSAL: causal,
+        "all others": [r for r in tried if r not in causal],
+    }
+    out = [HEAD.format(version=transformers.__version__, all=len(groups))]
+    out += [
+        "| classes | tried | proved | run | useful | of those tried |",
+        "|---|---|---|---|---|---|",
+    ]
+    for title, some in sums.items():
+        numbers = counts(some)
+        cells = [title, *map(str, numbers), f"{numbers[-1] / max(1, len(some)):.0%}"]
+        out.append(f"| {' | '.join(cells)} |")
+    for group in dict.fromkeys(groups.values()):
+        some = [r for r in tried if groups[r.name] == group]
+        out += ["", f"## {group.capitalize()}: {counts(some)[-1]} of {len(some)}", "", *lines(some)]
+    out += ["", "## Not tried", "", "With these sizes they are not built, or not run.", ""]
+    out += [f"- {r.name}: {r.said}" for r in rows if r.verdict == NOT_TRIED]
+    return "\n".join(out) + "\n"
+
+
+HEAD = """# Models of transformers
+
+Written by `make zoo`; do not edit. Of the {all} classes of transformers {version} for causal and
+masked language models, encoders with decoders, images and audio, those below were built small,
+with two layers, for `tp=2`.
+
+*Proved* is said of the patch, *run* of two processes against one; a plan is *useful* where it
+splits at least half of what the mesh could split.
+"""
 
 
 def main() -> int:
-    """0 if no job ended refuted or with a crash: a refusal is an answer."""
-    parser = argparse.ArgumentParser(prog="benchmarks.zoo")
-    parser.add_argument("names", nargs="*", help="classes; all of them if none are named")
-    parser.add_argument("--mesh", default="tp=2")
-    parser.add_argument("--no-run", action="store_true", help="plan, prove and write, not run")
-    parser.add_argument("--json", type=Path, help="write the rows to a file")
+    parser = options("benchmarks.zoo")
+    parser.add_argument("--sample", type=int, help="so many, of all groups")
     parser.add_argument("--layers", type=int, default=2, help="from 3 on, blocks are rolled")
     given = parser.parse_args()
-    rows: dict[str, list[Row]] = {}
-    for group, members in MODELS.items():
-        for name in members:
-            if given.names and name not in given.names:
-                continue
-            row = measure(job(name, given.mesh, not given.no_run, given.layers))
-            rows.setdefault(group, []).append(row)
-            print(f"{name}: {row.verdict} in {row.total:.1f} s {row.error}", file=sys.stderr)
-    print(table(rows))
-    if given.json:
-        data = {g: [vars_of(r) for r in members] for g, members in rows.items()}
-        given.json.write_text(json.dumps(data, indent=1))
+    found = list(classes())
+    groups = {name: group for group, name in found}
+    if given.sample:
+        given.names = [name for _, name in sample(found, given.sample)]
+    meshes = given.mesh or ["tp=2"]
+    jobs = [(mesh, job(name, mesh, given.layers)) for mesh in meshes for name in groups]
+    rows = go_on(given, RESULTS / "zoo.jsonl", jobs, unfit)
+    PAGE.write_text(page([r for r in rows if r.mesh == "tp=2"], groups))
     return 0
 
 
-def vars_of(row: Row) -> dict[str, Any]:
-    return {"name": row.name, "verdict": row.verdict, "plan": row.plan, "why": row.error}
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

@@ -93,7 +93,8 @@ def _ways() -> list[str]:
     """Where else own code is imported from: folders that an editable installation names."""
     libraries = {Path(p).resolve() for p in (sys.prefix, sys.base_prefix, *site.getsitepackages())}
     ways = [Path(p).resolve() for p in sys.path if p]
-    return [str(p) for p in ways if p.is_dir() and not any(map(p.is_relative_to, libraries))]
+    own = [p for p in ways if p.is_dir() and p.name not in ("site-packages", "dist-packages")]
+    return [str(p) for p in own if not any(map(p.is_relative_to, libraries))]
 
 
 @functools.cache

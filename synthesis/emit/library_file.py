@@ -1,6 +1,5 @@
 """Writes the file that builds and parallelizes a transformers model whose source stays as it is."""
 
-import importlib.util
 from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
@@ -11,6 +10,7 @@ from synthesis.emit.attributes import attribute_changes, group_changes
 from synthesis.emit.facts import ModelFacts
 from synthesis.emit.form import PLAIN, Form
 from synthesis.emit.imports import import_lines
+from synthesis.emit.libraries import read
 from synthesis.emit.loss import library_loss
 from synthesis.emit.obligations import obligations
 from synthesis.emit.parallelize import Code, parallelize_code
@@ -81,15 +81,6 @@ def _text(facts: ModelFacts, plan: Plan, code: Code, stem: str, width: int) -> s
     )
 
 
-def _read(path: str) -> str:
-    """Text of a library's file; `transformers/models/...` is found where the library lies."""
-    place = Path(path)
-    spec = None if place.is_absolute() else importlib.util.find_spec(place.parts[0])
-    if spec is not None and spec.submodule_search_locations:
-        place = Path(spec.submodule_search_locations[0]).parent / place
-    return place.read_text(encoding="utf-8")
-
-
 def library_patch(
     facts: ModelFacts,
     plan: Plan,
@@ -102,8 +93,8 @@ def library_patch(
         EmitError: a style, an extent or a loss that cannot be written.
     """
     stem = file_stem(facts.class_name)
-    changes = attribute_changes(facts, plan.local_extents, plan.tp_size, _read)
-    changes += group_changes(facts, plan.modules, plan.tp_size, _read)
+    changes = attribute_changes(facts, plan.local_extents, plan.tp_size, read)
+    changes += group_changes(facts, plan.modules, plan.tp_size, read)
     loss = library_loss(facts) if plan.loss_parallel else None
     code = parallelize_code(plan, facts, changes, loss, layouts=layouts, form=form)
     text = _text(facts, plan, code, stem, form.width)

@@ -9,6 +9,7 @@ from synthesis.emit.extents import edit_extents
 from synthesis.emit.facts import ModelFacts
 from synthesis.emit.form import PLAIN, Form
 from synthesis.emit.imports import import_lines
+from synthesis.emit.libraries import in_library, read
 from synthesis.emit.loss import user_loss
 from synthesis.emit.obligations import obligations
 from synthesis.emit.parallelize import parallelize_code, placed_modules
@@ -40,10 +41,10 @@ def _same_file(name: str, path: Path) -> bool:
 
 
 def _local_extents(
-    source: SourceText, facts: ModelFacts, plan: Plan
+    source: SourceText, path: Path, facts: ModelFacts, plan: Plan
 ) -> tuple[list[Edit], list[AttributeChange]]:
-    """Edits that make extents local; where a line leaves no room for one, the attribute that it
-    reads is changed instead.
+    """Edits that make extents local; where a line leaves no room for one, or is a library's, the
+    attribute that it reads is changed instead.
 
     Raises:
         EmitError: an extent that can be made local in neither way.
@@ -51,6 +52,9 @@ def _local_extents(
     edits: list[Edit] = []
     changes: list[AttributeChange] = []
     for extent in plan.local_extents:
+        if not _same_file(extent.file, path):
+            changes += attribute_changes(facts, [extent], plan.tp_size, read)
+            continue
         try:
             edits += edit_extents(source, [extent])
         except EmitError:
@@ -78,12 +82,12 @@ def user_patch(
     source = SourceText(shown, text)
     edits: list[Edit] = []
     for extent in plan.local_extents:
-        if not _same_file(extent.file, path):
+        if not _same_file(extent.file, path) and not in_library(extent.file):
             raise EmitError(
                 f"{extent.file}:{extent.line}: {extent.op} needs local extents, and only {shown} "
                 "is patched; move the module into it"
             )
-    local, changes = _local_extents(source, facts, plan)
+    local, changes = _local_extents(source, path, facts, plan)
     edits += local
     for m in plan.modules:
         if m.style == "kv_column":

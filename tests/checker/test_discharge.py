@@ -43,6 +43,13 @@ def test_a_fault_of_a_rule_is_found(fault: Fault) -> None:
         assert said(fault.step).extent == "refuted"
 
 
+def test_what_is_chosen_of_a_line_is_never_more_than_the_line() -> None:
+    found = said(instance("topk_index", ["8@tp 4, 16, 8"], "8@tp 4, 16, 2", dim=2, k=2))
+    assert found.extent == "all sizes"
+    wrong = said(instance("topk_index", ["8, 16, 8@tp 4"], "8, 16, 2", dim=2, k=2))
+    assert wrong.extent != "all sizes"
+
+
 def twice(given: Instance, refs: Sequence[Ref], terms: Terms) -> Ref:
     ref = conclude(given, refs, terms)
     return Ref(2 * ref.coef, ref.id)

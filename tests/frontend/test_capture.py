@@ -187,3 +187,40 @@ def test_llama_405b_is_captured_with_little_memory_and_few_layers():
 def test_the_front_end_is_imported_without_torch():
     code = "import sys, verifier, synthesis.frontends.torch; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+@hf
+def test_a_backward_that_the_library_wrote_by_hand_is_captured_as_it_runs():
+    config = {"hidden_size": 16, "n_layer": 1, "n_head": 2, "vocab_size": 32}
+    found = agrees(CaptureRequest("hf:BloomForCausalLM", config, batch=2, seq=4))
+    assert any(o.role == "grad" and "dense_h_to_4h" in o.path for o in found.program.outputs)
+
+
+def test_a_parameter_that_no_gradient_reaches_is_named(user_model):
+    forward = "g = self.w(x).detach() * 2\nreturn x * self.w.bias.square() + g"
+    found = capture(CaptureRequest(user_model(forward)))
+    assert found.facts.untrained == ("w.weight",)
+    assert any("Read, but reached by no gradient: w.weight" in a for a in found.assumptions)
+
+
+def test_code_that_asks_whether_it_is_exported_is_captured_as_it_runs(user_model):
+    target = user_model(
+        "h = self.w(x)\n"
+        "return h.exp() if torch.compiler.is_exporting() or torch.compiler.is_compiling() else h"
+    )
+    found = agrees(CaptureRequest(target))
+    assert "exp" not in {n.op for n in found.program.nodes}
+
+
+def test_joining_with_an_empty_line_leaves_it_out(user_model):
+    agrees(CaptureRequest(user_model("return torch.cat([torch.tensor([]), self.w(x)], -2)")))
+
+
+def test_heads_that_share_keys_and_values(user_model):
+    forward = (
+        "q = self.w(x).view(2, 4, 1, 1).expand(2, 4, 3, 2)\n"
+        "k = self.w(x).view(2, 2, 1, 2).expand(2, 2, 3, 2)\n"
+        "attend = nn.functional.scaled_dot_product_attention\n"
+        "return attend(q, k, k, is_causal=True, enable_gqa=True)"
+    )
+    agrees(CaptureRequest(user_model(forward)))

@@ -24,6 +24,7 @@ PROVED = (
     ("tagger.py:Tagger", "dp=2"),
     ("unet.py:UNet", "dp=2"),
     ("unet.py:UNet", "tp=2"),
+    ("wrapped.py:Valued", "tp=2"),
 )
 LEFT = (
     ("running.py:EMA", "dp=2", 1, "waits for a sum over dp", "running.py"),

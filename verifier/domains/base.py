@@ -43,8 +43,14 @@ def objects(value: Any) -> Array:
 
 
 def largest(order: Array, k: int, axis: int) -> Array:
-    """Indices of the k largest entries of each line, the largest first, ties by lower index."""
+    """Indices of the k largest entries of each line, the largest first, ties by lower index.
+
+    Raises:
+        ValueError: a line has fewer than k entries.
+    """
     lines = np.moveaxis(order, axis, -1)
+    if k > lines.shape[-1]:
+        raise ValueError(f"the {k} largest of {lines.shape[-1]}")
     backward = np.argsort(lines[..., ::-1], axis=-1, kind="stable")[..., ::-1]
     return np.moveaxis(lines.shape[-1] - 1 - backward[..., :k], -1, axis)
 

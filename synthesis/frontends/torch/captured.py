@@ -85,6 +85,8 @@ class ModelFacts:
     inputs: tuple[InputSpec, ...] = ()
     train: bool = False
     """Whether it is train mode, dropout left out, that was captured."""
+    untrained: tuple[str, ...] = ()
+    """Trainable parameters that are read, and that no gradient reaches."""
 
     @property
     def param_bytes(self) -> int:

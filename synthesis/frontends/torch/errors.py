@@ -1,6 +1,7 @@
 """Errors of the front end.
 
-CaptureError    the model could not be captured: bad request, user code that fails, unknown op
+CaptureError         the model could not be captured: bad request, user code that fails, unknown op
+└── HandwrittenError   a backward that is written by hand, which `torch.export` would drop
 """
 
 from dataclasses import KW_ONLY, dataclass
@@ -32,3 +33,7 @@ class CaptureError(Exception):
             f"  try: {self.hint}" if self.hint else "",
         ]
         return "\n".join(line for line in lines if line)
+
+
+class HandwrittenError(CaptureError):
+    """A backward that is written by hand."""

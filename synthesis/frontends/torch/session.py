@@ -15,7 +15,7 @@ from torch import nn
 
 from synthesis.frontends.torch import depth as depths
 from synthesis.frontends.torch.captured import Captured, ModelFacts
-from synthesis.frontends.torch.errors import CaptureError
+from synthesis.frontends.torch.errors import CaptureError, HandwrittenError
 from synthesis.frontends.torch.facts import read_facts
 from synthesis.frontends.torch.inputs import find_inputs, torch_types
 from synthesis.frontends.torch.lower import Lowered, Lowering
@@ -35,7 +35,7 @@ from synthesis.frontends.torch.rolling.recompute import recompute_views
 from synthesis.frontends.torch.rolling.roll import NotRolledError, Rolled, roll
 from synthesis.frontends.torch.target import EXPERTS, TORCH_DTYPES, Target, find
 from synthesis.frontends.torch.torch_api import no_gradient_hooks, plain_kernels
-from synthesis.frontends.torch.trace import trace
+from synthesis.frontends.torch.trace import Traced, trace
 from synthesis.frontends.torch.uninitialized_reads import refuse_unwritten
 from verifier.kernel.program.program import Program
 
@@ -126,11 +126,12 @@ class Session:
         lowered, facts, model, modes = self._flat()
         with self.clock.phase("lower"):
             flat = prune(lowered.program)
-            unused = check_gradients(flat, facts, self.request.gradients)
+            unused, untrained = unreached(flat, facts)
         with self.clock.phase("roll"):
             rolled = roll_program(flat, lowered.backward, block_lists(model), self.depth)
         used = {i.name for i in rolled.program.inputs}
-        facts = replace(facts, groups=rolled.groups, unused=unused)
+        untrained = untrained if self.request.gradients else ()
+        facts = replace(facts, groups=rolled.groups, unused=unused, untrained=untrained)
         return Captured(
             rolled.program,
             {k: v for k, v in lowered.consts.items() if k in used},
@@ -162,7 +163,7 @@ class Session:
             modes = compare_modes(model, kwargs, request.gradients, target.module, target.root)
             facts = replace(facts, train=bool(modes.state))
             with mode_of(model, facts.train, self.places.root):
-                traced = trace(model, kwargs, target.result_names)
+                traced = self._traced(model, kwargs)
             if modes.state:
                 modes = replace(modes, state=tuple(sorted(traced.state)))
             if modes.unread:
@@ -173,6 +174,18 @@ class Session:
         with clock.phase("lower"):
             lowered = Lowering(traced, buffers, self.places, canonical, facts.class_name).run()
         return lowered, facts, model, modes
+
+    def _traced(self, model: nn.Module, kwargs: dict[str, Any]) -> Traced:
+        """The joint graph; of a library's model in which a backward is written by hand, as it runs.
+        What users write by hand is translated."""
+        try:
+            return trace(model, kwargs, self.target.result_names)
+        except HandwrittenError:
+            if not self.request.gradients or self.target.root:
+                raise
+        from synthesis.frontends.torch.ranks.tracing import follow_one
+
+        return follow_one(model, kwargs, self.target.result_names, self.places.root)
 
     def _assumptions(self, facts: ModelFacts, lowered: Lowered, modes: Modes) -> Iterator[str]:
         target, request = self.target, self.request
@@ -200,6 +213,11 @@ class Session:
             yield self.depth.sentence()
         if facts.unused:
             yield f"No output depends on {', '.join(facts.unused)}: no gradient is claimed for it."
+        if facts.untrained:
+            yield (
+                f"Read, but reached by no gradient: {', '.join(facts.untrained)}; none is claimed "
+                "for it."
+            )
         if facts.frozen:
             yield f"Frozen, so without a gradient: {', '.join(facts.frozen)}."
         if len(facts.tied):
@@ -237,20 +255,11 @@ def roll_program(
     return replace(rolled, program=prune(rolled.program))
 
 
-def check_gradients(program: Program, facts: ModelFacts, gradients: bool) -> tuple[str, ...]:
-    """Parameters that nothing reads. Raises CaptureError where one is read but got no gradient."""
+def unreached(program: Program, facts: ModelFacts) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Parameters that nothing reads, and trainable ones that are read and get no gradient."""
     read = {v for n in program.nodes for v in n.inputs} | {o.value for o in program.outputs}
     with_gradient = {o.path for o in program.outputs if o.role == "grad"}
-    unused: list[str] = []
-    for item in program.inputs:
-        if item.role != "param":
-            continue
-        if item.name not in read:
-            unused.append(item.path)
-        elif gradients and item.path not in with_gradient and item.path not in facts.frozen:
-            raise CaptureError(
-                f"parameter {item.path} is read but gets no gradient",
-                hint="does forward use it under torch.no_grad() or detach()? "
-                "then mark it with requires_grad_(False)",
-            )
-    return tuple(unused)
+    params = [i for i in program.inputs if i.role == "param"]
+    unused = tuple(i.path for i in params if i.name not in read)
+    given = {*unused, *with_gradient, *facts.frozen}
+    return unused, tuple(i.path for i in params if i.path not in given)

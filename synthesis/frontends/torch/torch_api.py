@@ -4,6 +4,7 @@
 # (PyTorch has no types for what is used here.)
 
 import os
+import sys
 import traceback
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
@@ -14,7 +15,7 @@ import torch
 from torch._subclasses import FakeTensorMode
 
 from synthesis.frontends.torch.decompose import decompositions
-from synthesis.frontends.torch.errors import OR_TRANSLATE, CaptureError
+from synthesis.frontends.torch.errors import OR_TRANSLATE, CaptureError, HandwrittenError
 
 TRIED = ((2, 9), (2, 14))
 """Versions of PyTorch, from (included) and up to (excluded), that offer these functions."""
@@ -84,7 +85,7 @@ def no_custom_backward() -> Generator[None]:
                 line=line,
                 text=text,
             )
-        raise CaptureError(
+        raise HandwrittenError(
             f"{cls.__name__} has a hand-written backward, which torch.export would drop",
             hint="write its forward with tensor operations, and let autograd derive the backward"
             + OR_TRANSLATE,
@@ -126,9 +127,33 @@ def no_gradient_hooks() -> Generator[None]:
             setattr(tensor, name, original)
 
 
+@contextmanager
+def as_it_runs() -> Generator[None]:
+    """Code that asks whether it is compiled or exported is told that it is not, PyTorch's own
+    aside: what is traced is what runs."""
+    compiler: Any = torch.compiler
+    names = ("is_compiling", "is_exporting")
+    originals = {name: getattr(compiler, name) for name in names}
+
+    def told(original: Any) -> Any:
+        def answer() -> bool:
+            caller = sys._getframe(1).f_globals.get("__name__", "")
+            return caller.partition(".")[0] == "torch" and original()
+
+        return answer
+
+    for name, original in originals.items():
+        setattr(compiler, name, told(original))
+    try:
+        yield
+    finally:
+        for name, original in originals.items():
+            setattr(compiler, name, original)
+
+
 def export(module: Any, kwargs: dict[str, Any]) -> Any:
     """`torch.export` without guards, as a module that is called with `kwargs`."""
-    with no_custom_backward(), no_gradient_hooks():
+    with no_custom_backward(), no_gradient_hooks(), as_it_runs():
         program = torch.export.export(module, (), kwargs=kwargs)
     return program.module(check_guards=False)
 

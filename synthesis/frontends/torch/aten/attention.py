@@ -16,6 +16,25 @@ def _rows(e: Emit, x: str) -> str:
     return e.reshape(x, (n * h, i, d))
 
 
+def _shared(e: Emit, x: str, q: str) -> str:
+    """Keys or values of which several heads in a row take the same, once for each head."""
+    (n, kept, j, d), heads = e.shape(x), e.shape(q)[1]
+    if kept == heads:
+        return x
+    wide = e.expand(e.reshape(x, (n, kept, 1, j, d)), (n, kept, heads // kept, j, d))
+    return e.reshape(wide, (n, heads, j, d))
+
+
+def _together(e: Emit, x: str, like: str) -> str:
+    """The sum over the heads that take the same keys or values [rows, j, d], shaped like these."""
+    n, kept, j, d = e.shape(like)
+    heads = e.shape(x)[0] // n
+    if kept == heads:
+        return e.reshape(x, (n, kept, j, d))
+    apart = e.reshape(x, (n, kept, heads // kept, j, d))
+    return e.sum(apart, (2,))
+
+
 def _weights(e: Emit, q: str, k: str, causal: bool, mask: str | None, scale: Fraction) -> str:
     """Attention weights [b, h, i, j]."""
     (n, h, i, _), j = e.shape(q), e.shape(k)[2]
@@ -45,6 +64,7 @@ def flash_attention_for_cpu(
     scale: Any = None,
 ) -> tuple[str, None]:
     """The log-sum-exp that PyTorch keeps for the backward is not needed: it is recomputed."""
+    k, v = _shared(e, k, q), _shared(e, v, q)
     if attn_mask is None:
         return e.add("sdpa", q, k, v, causal=causal, scale=_scale(e, q, scale)), None
     p = _weights(e, q, k, causal, attn_mask, _scale(e, q, scale))
@@ -72,6 +92,8 @@ def flash_attention_for_cpu_backward(
     scale: Any = None,
 ) -> tuple[str, str, str]:
     s = _scale(e, q, scale)
+    own = k, v
+    k, v = _shared(e, k, q), _shared(e, v, q)
     n, h, i, _ = e.shape(q)
     j = e.shape(k)[2]
     p = _weights(e, q, k, causal, attn_mask, s)
@@ -84,6 +106,6 @@ def flash_attention_for_cpu_backward(
     to_k = e.add("bmm", e.permute(scaled, (0, 2, 1)), _rows(e, q))
     return (
         e.reshape(to_q, e.shape(q)),
-        e.reshape(to_k, e.shape(k)),
-        e.reshape(to_v, e.shape(v)),
+        _together(e, to_k, own[0]),
+        _together(e, to_v, own[1]),
     )

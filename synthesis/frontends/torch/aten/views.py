@@ -144,6 +144,8 @@ def unbind(e: Emit, x: str, dim: int = 0) -> tuple[str, ...]:
 
 @aten("cat.default")
 def cat(e: Emit, parts: Sequence[str], dim: int = 0) -> str:
+    """Tensors of shape (0,) are left out, whatever the others are."""
+    parts = [p for p in parts if e.shape(p) != (0,)] or parts[:1]
     return e.concat(parts, e.dim(parts[0], dim))
 
 

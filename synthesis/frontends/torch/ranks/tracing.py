@@ -26,13 +26,16 @@ from synthesis.frontends.torch.digest import Digest
 from synthesis.frontends.torch.errors import CaptureError
 from synthesis.frontends.torch.provenance import Provenance
 from synthesis.frontends.torch.ranks import dtensors
-from synthesis.frontends.torch.ranks.collectives import Watch, storage
+from synthesis.frontends.torch.ranks.collectives import Seen, Watch, storage
+from synthesis.frontends.torch.ranks.draws import Draws
 from synthesis.frontends.torch.ranks.pairing import GRAD_OF_INPUT
 from synthesis.frontends.torch.ranks.pipelines import Pipeline
+from synthesis.frontends.torch.ranks.places import Places
 from synthesis.frontends.torch.ranks.recording import Recorder
 from synthesis.frontends.torch.ranks.sharded import over_inputs, reshard
 from synthesis.frontends.torch.ranks.writes import without_writes
 from synthesis.frontends.torch.trace import Traced, named_outputs
+from verifier.kernel.program.types import NO_MESH
 
 COTANGENT = "shardproof_frontend::cotangent"
 
@@ -114,6 +117,40 @@ def follow(order: Order) -> Followed:
             graph = module.graph
     found.traced = _described(graph, module, given, roles)
     return found
+
+
+def follow_one(
+    model: nn.Module, inputs: dict[str, Any], result_names: tuple[str, ...], root: str
+) -> Traced:
+    """A model on one device, as it runs: backwards that are written by hand are part of that. What
+    it changes of its buffers is an output. Call inside the fake mode.
+
+    Raises:
+        CaptureError: as `follow`; the model draws random numbers.
+        Exception: whatever the user's code raises.
+    """
+    taken = [*dict(model.named_parameters()), *inputs]
+    watch = Watch(0, NO_MESH, Places(root), Seen(), Draws(taken))
+    followed = follow(
+        Order(
+            model,
+            lambda given: model(**given),
+            inputs,
+            result_names,
+            watch,
+            no_grad=tuple(inputs),
+            state=True,
+        )
+    )
+    if watch.draws.made:
+        raise CaptureError("forward draws random numbers")
+    if watch.seen.doubts:
+        raise watch.seen.doubts[0][0]
+    traced = followed.traced
+    lost = {("grad", name) for name in followed.unreached}
+    traced.outputs = [out for out in traced.outputs if out[:2] not in lost]
+    cotangents(followed.outputs)
+    return traced
 
 
 def run(
