@@ -22,9 +22,10 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 
 from agent.check import in_source, judging, loads
 from agent.check.contract import Placed, Statements
@@ -495,9 +496,14 @@ def copy_of(into: Path) -> None:
                 shutil.copy(path, into)
 
 
-def placed_of(base: Base) -> Sequence[Placed]:
+Truths = Mapping[str, tuple[str, str]]
+"""By the key of a mutant: `right`, `wrong` or `broken`, and what was seen on gloo."""
+NONE: Truths = MappingProxyType({})
+
+
+def placed_of(base: Base, right: bool = False) -> Sequence[Placed]:
     """How a base is laid out; nothing where it is not proved, as on a machine so busy that time
-    runs out, or not right on gloo."""
+    runs out, or not right on gloo, where that is not known."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
         folder = Path(scratch)
         copy_of(folder)
@@ -505,10 +511,9 @@ def placed_of(base: Base) -> Sequence[Placed]:
         if isinstance(found, str):
             print(f"{base.label:34} refused {found}", flush=True)
             return ()
-        word, said = truth(base, folder, found.placed)
+        word, said = ("right", "known") if right else truth(base, folder, found.placed)
         print(f"{base.label:34} {type(found.verdict).__name__} {word} {said}", flush=True)
-        right = isinstance(found.verdict, Proof) and word == "right"
-        return found.placed if right else ()
+        return found.placed if isinstance(found.verdict, Proof) and word == "right" else ()
 
 
 Ahead = tuple[Base, Mutant]
@@ -523,14 +528,16 @@ def in_turn(ahead: Sequence[Ahead]) -> list[Ahead]:
     return [item for row in rows for item in row if item is not None]
 
 
-def row_of(base: Base, mutant: Mutant, placed: Sequence[Placed], seconds: float) -> Row:
+def row_of(
+    base: Base, mutant: Mutant, placed: Sequence[Placed], seconds: float, known: Truths = NONE
+) -> Row:
     start = time.monotonic()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
         folder = Path(scratch)
         copy_of(folder)
         lines = (folder / mutant.file).read_text().splitlines()
         (folder / mutant.file).write_text(mutant.text)
-        word, said_of = truth(base, folder, placed)
+        word, said_of = known.get(mutant.key(base)) or truth(base, folder, placed)
         found, blamed, near, beside = checked(base, folder), "", -1, -1
         repaired, tried, diff = "", 0, ""
         if isinstance(found, str):
@@ -594,17 +601,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--most", type=int, default=18, help="mutants of a base at most")
     parser.add_argument("--only", default="", help="bases with this in their name")
     parser.add_argument("--ends", type=float, default=0, help="seconds after which none is begun")
+    parser.add_argument(
+        "--truths", type=Path, help="rows of before, whose mutants are run first, and not on gloo"
+    )
     parser.add_argument("--share", default="0/1", help="K/N: every N-th base from the K-th")
     given = parser.parse_args(argv)
     import torch
     import torch._dynamo
 
     torch.set_num_threads(1)
-    rows = (
-        [Row(**json.loads(x)) for x in given.results.read_text().splitlines()]
-        if given.results.is_file()
-        else []
-    )
+    rows, before = read(given.results), read(given.truths)
+    known = {r.key: (r.truth, r.found) for r in before}
+    bases = {r.base for r in before}
     done = {r.key for r in rows}
     part, of = map(int, given.share.split("/"))
     ends = time.monotonic() + given.ends if given.ends else None
@@ -617,16 +625,17 @@ def main(argv: Sequence[str] | None = None) -> int:
             for mutant in spread(mutants(base, Path(scratch)), min(base.most, given.most))
         ]
     print(f"{len(ahead)} mutants", flush=True)
-    for base, mutant in in_turn(ahead):
+    order = in_turn(ahead)
+    for base, mutant in sorted(order, key=lambda a: a[1].key(a[0]) not in known):
         if mutant.key(base) in done:
             continue
         if ends and time.monotonic() > ends:
             break
         if base.label not in right:
-            right[base.label] = placed_of(base)
+            right[base.label] = placed_of(base, base.label in bases)
         if not right[base.label]:
             continue
-        row = row_of(base, mutant, right[base.label], given.repair_seconds)
+        row = row_of(base, mutant, right[base.label], given.repair_seconds, known)
         rows.append(row)
         with given.results.open("ab", buffering=0) as out:  # other shares write there too
             out.write(f"{json.dumps(asdict(row))}\n".encode())
@@ -634,6 +643,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"{row.base} {row.kind} {row.place}: {said}", flush=True)
     print(table(rows))
     return int(any(r.verdict == "proved" and r.truth != "right" for r in rows))
+
+
+def read(path: Path | None) -> list[Row]:
+    """The rows of a file; none where there is none."""
+    lines = path.read_text().splitlines() if path is not None and path.is_file() else []
+    return [Row(**json.loads(line)) for line in lines]
 
 
 def table(rows: Sequence[Row]) -> str:
