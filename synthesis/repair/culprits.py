@@ -32,6 +32,7 @@ from synthesis.repair.leads import (
     wrappers,
 )
 from verifier.kernel.ops import lookup
+from verifier.kernel.program.attrs import named_mesh_dims
 from verifier.kernel.program.program import Node, Program
 from verifier.kernel.program.types import Source
 from verifier.kernel.program.where import contains
@@ -331,7 +332,8 @@ def _back(looked: _Looked) -> Told:
         if node.outputs[0] not in seen.returned and at is not None:
             yield "its gradient is not summed", *at
     for node in seen.program.nodes:
-        if lookup(node.op).kind == "collective" and looked.behind(node.source) and not lacking:
+        over = {d for k, v in node.attrs.items() for d in named_mesh_dims(k, v)}
+        if over & looked.module.rows and looked.behind(node.source) and not lacking:
             yield REDUCES, *looked.own(node.source)[0]
     found = [*afterwards(looked.module, looked.reached)]
     yield from _lines([f for f in found if not isinstance(f[2], Function)])
