@@ -20,9 +20,7 @@ from synthesis.repair.in_source import (
     group_attributes,
 )
 from synthesis.repair.leads import (
-    AVERAGES as AVERAGES,
     REDUCES,
-    RETURNED as RETURNED,
     Reached,
     afterwards,
     in_plans,
@@ -180,7 +178,7 @@ def _group(looked: _Looked) -> Told:
             }
             if named:
                 yield from _made(looked, named)
-                yield "gives the group", file, line
+                yield "the group is given here", file, line
 
 
 def _on(file: SourceFile, line: int) -> Iterator[ast.AST]:
@@ -267,13 +265,13 @@ def _ahead(looked: _Looked) -> Told:
     yield from _silent(looked, "forward")
     if seen.ends and not seen.changes:
         for file, line in looked.own(seen.place)[-1:]:
-            yield "what lacks is missing behind this", file, line
+            yield "something lacks behind this", file, line
     for node in (*seen.nodes, *seen.strays[:1]):
         at = looked.surfaced(node)
         if at is not None:
-            yield "is where numbers go wrong", *at
+            yield "numbers go wrong here", *at
     for file, line in looked.own(seen.place)[:1]:
-        yield "is where numbers go wrong", file, line
+        yield "numbers go wrong here", file, line
 
 
 def _silent(looked: _Looked, method: str) -> Told:
@@ -318,11 +316,11 @@ def _back(looked: _Looked) -> Told:
     if not looked.module.only_gradients:
         return
     if looked.behind(seen.place) and not seen.changes:
-        yield "is where gradients go wrong", *looked.own(seen.place)[0]
+        yield "gradients go wrong here", *looked.own(seen.place)[0]
     for node in (*seen.nodes, *seen.strays):
         at = looked.surfaced(node) if looked.behind(node.source) else None
         if at is not None:
-            yield "is where gradients go wrong", *at
+            yield "gradients go wrong here", *at
     yield from _silent(looked, "backward")
     lacking = [n for e, n in seen.changes if e.kind == "after"]
     if not seen.changes and seen.pending:
@@ -330,26 +328,19 @@ def _back(looked: _Looked) -> Told:
     for node in lacking:
         at = looked.surfaced(node)
         if node.outputs[0] not in seen.returned and at is not None:
-            yield "its gradient is not summed", *at
+            yield "the gradient of this is not summed", *at
     for node in seen.program.nodes:
         over = {d for k, v in node.attrs.items() for d in named_mesh_dims(k, v)}
         if over & looked.module.rows and looked.behind(node.source) and not lacking:
             yield REDUCES, *looked.own(node.source)[0]
-    found = [*afterwards(looked.module, looked.reached)]
-    yield from _lines([f for f in found if not isinstance(f[2], Function)])
-    for _, file, node in found:
-        assert isinstance(node, Function)
-        yield REDUCES, file.name, _body(node)
+    for _, file, node in afterwards(looked.module, looked.reached):
+        yield REDUCES, file.name, _body(node) if isinstance(node, Function) else node.lineno
 
 
 def _body(function: Function) -> int:
     """The first line of a function that is no text."""
-    texts = (s for s in function.body if isinstance(s, ast.Expr) and _is_text(s.value))
-    return (function.body[1:] or function.body)[0].lineno if any(texts) else function.body[0].lineno
-
-
-def _is_text(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+    text = ast.get_docstring(function) is not None and len(function.body) > 1
+    return function.body[1 if text else 0].lineno
 
 
 def _within(looked: _Looked) -> Told:

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from synthesis.repair.afterwards import finished, wrapped
-from synthesis.repair.culprits import AVERAGES, COUNTS, REDUCES, RETURNED, SETS
+from synthesis.repair.culprits import COUNTS, SETS
 from synthesis.repair.edits import Edit
 from synthesis.repair.in_source import Module, Region, Rewrite, group_attributes, regions
-from synthesis.repair.leads import leads, reached_from
+from synthesis.repair.leads import AVERAGES, REDUCES, RETURNED, leads, reached_from
 from synthesis.repair.node_changes import At
 from synthesis.repair.plan_entries import plan_entries
 from verifier.kernel.ops import lookup
