@@ -93,11 +93,17 @@ def layer_kinds(model: nn.Module, layers: int, config: Any) -> dict[str, tuple[A
     for path, module in model.named_modules():
         if isinstance(module, nn.ModuleList) and len(module) == layers:
             kinds = list(map(fingerprint, module))
-            for value in vars(config).values():
-                if isinstance(value, (list, tuple)) and len(value) == layers:
+            for value in _by_layer(config, layers).values():
+                if list(value) != list(range(layers)):
                     kinds = [(k, repr(v)) for k, v in zip(kinds, value, strict=True)]
             out[path] = tuple(kinds)
     return out
+
+
+def _by_layer(config: Any, layers: int) -> dict[str, Any]:
+    """Config fields with one item per layer: a kind, or, where all are listed, its number."""
+    fields = vars(config).items()
+    return {k: v for k, v in fields if isinstance(v, (list, tuple)) and len(v) == layers}
 
 
 def choose(kinds: dict[str, tuple[Any, ...]], margin: int = 0) -> Depth | None:
@@ -131,9 +137,9 @@ def shorter_config(config: Any, depth: Depth) -> dict[str, Any]:
     """Config fields for the model to trace: the number of layers, and lists with one item each."""
     names: dict[str, str] = getattr(config, "attribute_map", {})
     out: dict[str, Any] = {names.get("num_hidden_layers", "num_hidden_layers"): depth.layers}
-    for key, value in vars(config).items():
-        if isinstance(value, (list, tuple)) and len(value) == depth.total:
-            out[key] = [value[i] for i in depth.kept]
+    for key, value in _by_layer(config, depth.total).items():
+        numbers = list(value) == list(range(depth.total))
+        out[key] = list(range(depth.layers)) if numbers else [value[i] for i in depth.kept]
     return out
 
 

@@ -17,6 +17,7 @@ from torch import fx
 from torch.fx.node import map_arg
 
 from synthesis.frontends.torch.errors import CaptureError
+from synthesis.frontends.torch.materialize import LARGE
 from synthesis.frontends.torch.trace import Traced
 
 _RANDOM = {"rand", "randn", "randint", "rand_like", "randn_like", "bernoulli", "exponential"}
@@ -161,7 +162,13 @@ def _value(
     node: fx.Node, traced: Traced, buffers: Mapping[str, torch.Tensor], values: dict[fx.Node, Any]
 ) -> Any:
     if node in traced.buffers:
-        return compress(buffers[traced.buffers[node]].detach())
+        name = traced.buffers[node]
+        if name not in buffers:
+            raise CaptureError(
+                f"the values of buffer {name} are not known: it is on the meta device, as are all "
+                f"tensors of {LARGE} elements or more"
+            )
+        return compress(buffers[name].detach())
     if node.op == "get_attr":
         held: Any = traced.module
         for part in str(node.target).split("."):

@@ -114,6 +114,16 @@ def _library_inputs(request: CaptureRequest, target: Target) -> tuple[InputSpec,
         if labels:
             out.append(InputSpec("labels", (batch,), "i64", config.num_labels))
         return tuple(out)
+    frames = getattr(config, "max_source_positions", None)
+    if "input_features" in names and labels and frames:
+        # Whisper's two convolutions leave one position of two frames (arXiv 2212.04356)
+        longest = config.max_target_positions
+        sound = (batch, config.num_mel_bins, 2 * frames)
+        words = (batch, min(request.seq or SEQ, longest))
+        return (
+            InputSpec("input_features", sound, request.dtype),
+            InputSpec("labels", words, "i64", config.vocab_size),
+        )
     raise CaptureError(
         f"{target.cls.__name__} takes neither input_ids nor pixel_values",
         hint="give --input name=dtype[extents] for each argument of forward",

@@ -3,21 +3,47 @@
 # pyright: basic
 # (PyTorch has no types for what is used here.)
 
+import math
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import is_fake
+from torch.overrides import TorchFunctionMode
 
 from synthesis.frontends.torch import torch_api
+
+
+LARGE = 1 << 28
+"""Elements from which on a tensor is a parameter, whatever it is made for."""
+
+
+class _LargeOnMeta(TorchFunctionMode):
+    """Large tensors are made without memory: a stack of experts may be larger than the machine."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func in (torch.empty, torch.zeros, torch.ones, torch.randn, torch.rand):
+            extents = kwargs.get(
+                "size", args[0] if args and isinstance(args[0], Sequence) else args
+            )
+            if math.prod(extents) >= LARGE:
+                kwargs = {**kwargs, "device": "meta"}
+        return func(*args, **kwargs)
 
 
 @contextmanager
 def parameters_on_meta() -> Iterator[None]:
     """Parameters move to the meta device as soon as a module gets them. Ties are kept."""
+    with _LargeOnMeta(), _registered_on_meta():
+        yield
+
+
+@contextmanager
+def _registered_on_meta() -> Iterator[None]:
     module_class: Any = nn.Module
     original = module_class.register_parameter
     moved: dict[int, tuple[weakref.ref[torch.Tensor], nn.Parameter]] = {}

@@ -56,7 +56,8 @@ class Provenance:
     def source(self, node: fx.Node) -> Source:
         """Innermost frame outside of torch, innermost module; backward nodes get their forward's.
 
-        Gradient additions carry no module: they belong to the block of their last operand.
+        Gradient additions, and what PyTorch makes of writes, carry no module: they belong to the
+        block of their last operand that is made of others.
         """
         found = self.known.get(node)
         if found is None:
@@ -72,7 +73,9 @@ class Provenance:
         if stack:
             module = str(list(stack.values())[-1][0])
             return replace(found, module="" if module + "." == ROOT else module.removeprefix(ROOT))
-        operands = [n for n in node.all_input_nodes if n.op == "call_function"]
+        operands = [
+            n for n in node.all_input_nodes if n.op == "call_function" and n.all_input_nodes
+        ]
         if is_backward(node) and operands:
             last = self.source(max(operands))
             return replace(found if found.file else last, module=layer_of(last.module))
