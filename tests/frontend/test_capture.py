@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -23,6 +24,21 @@ slow = pytest.mark.slow
 BERT = {**{k: v for k, v in SMALL.items() if "key_value" not in k}, "max_position_embeddings": 32}
 GPT2 = {"n_embd": 32, "n_layer": 4, "n_head": 4, "vocab_size": 64, "n_positions": 16}
 GEMMA = {**SMALL, "head_dim": 10}
+WHISPER = {
+    "d_model": 16,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 24,
+    "decoder_ffn_dim": 24,
+    "num_mel_bins": 4,
+    "max_source_positions": 6,
+    "max_target_positions": 16,
+    "vocab_size": 64,
+    "pad_token_id": 0,
+    "decoder_start_token_id": 1,
+}
 LIBRARY = {
     "LlamaForCausalLM": SMALL,
     "GPT2LMHeadModel": GPT2,
@@ -33,6 +49,7 @@ LIBRARY = {
     "Gemma2ForCausalLM": {**GEMMA, "sliding_window": 4, "num_hidden_layers": 8},
     "BertForMaskedLM": BERT,
     "BertModel": BERT,
+    "WhisperForConditionalGeneration": WHISPER,
 }
 EVERY_RUN = ("LlamaForCausalLM", "GPT2LMHeadModel", "Gemma2ForCausalLM", "BertModel")
 
@@ -49,7 +66,7 @@ def agrees(request, tolerance=1e-9):
         assert np.abs(got[name] - value).max() <= tolerance * max(1.0, np.abs(value).max())
     grads = [o for o in found.program.outputs if o.role == "grad"]
     params = [i for i in found.program.inputs if i.role == "param"]
-    assert len(grads) == len(params) - len(found.facts.unused)
+    assert len(grads) == len(params) - len(found.facts.unused) - len(found.facts.frozen)
     return found
 
 
@@ -182,6 +199,45 @@ def test_llama_405b_is_captured_with_little_memory_and_few_layers():
     assert found.facts.param_count == 405_853_388_800
     assert found.peak_bytes < 4 << 30
     assert any("3 of the 126 layers" in a for a in found.assumptions)
+
+
+@hf
+def test_alternating_layers_of_experts_are_captured_with_little_memory_and_few_layers():
+    """gpt-oss-120b: its stacks of experts are larger than most machines."""
+    config = {"num_hidden_layers": 36, "num_local_experts": 128}
+    found = capture(CaptureRequest("hf:GptOssForCausalLM", config, batch=1, seq=1024))
+    (group,) = found.facts.groups
+    assert group.patterns == ("model.layers.[0:36:2]", "model.layers.[1:36:2]")
+    assert (group.traced, group.count) == (3, 18)
+    experts = found.program["model.layers.[0:36:2].mlp.experts.gate_up_proj"]
+    assert experts.shape == (18, 128, 2880, 5760)
+    assert found.peak_bytes < 4 << 30
+
+
+def test_a_buffer_too_large_to_be_made_is_named(user_model):
+    made = user_model("return self.w(x) + self.big[0, 0]").rpartition(":")[0]
+    path = Path(made)
+    more = 'nn.Linear(4, 4)\n        self.register_buffer("big", torch.zeros(1 << 14, 1 << 14))'
+    path.write_text(path.read_text().replace("nn.Linear(4, 4)", more))
+    with pytest.raises(CaptureError, match="values of buffer big are not known"):
+        capture(CaptureRequest(f"{path}:M"))
+
+
+def test_numbers_of_layers_in_a_config_are_no_kinds():
+    from torch import nn
+
+    from synthesis.frontends.torch import depth as depths
+
+    config = SimpleNamespace(moe_layers=list(range(48)), layer_types=["a", "b"] * 24)
+    model = nn.Module()
+    model.layers = nn.ModuleList(nn.Linear(2, 2) for _ in range(48))
+    found = depths.choose(depths.layer_kinds(model, 48, config))
+    assert (found.period, found.layers) == (2, 6)
+    assert depths.shorter_config(config, found) == {
+        "num_hidden_layers": 6,
+        "moe_layers": list(range(6)),
+        "layer_types": ["a", "b"] * 3,
+    }
 
 
 def test_the_front_end_is_imported_without_torch():

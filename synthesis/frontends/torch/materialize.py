@@ -16,7 +16,6 @@ from torch.overrides import TorchFunctionMode
 
 from synthesis.frontends.torch import torch_api
 
-
 LARGE = 1 << 28
 """Elements from which on a tensor is a parameter, whatever it is made for."""
 
