@@ -86,6 +86,12 @@ def table(rows: list[Row]) -> str:
     return "\n".join(lines)
 
 
+def kept(results: Path) -> list[Row]:
+    """Rows of earlier runs."""
+    lines = results.read_text().splitlines() if results.exists() else list[str]()
+    return [Row(**json.loads(line)) for line in lines]
+
+
 def main() -> int:
     """0 if every model is proved with a plan that is useful."""
     known = sorted(path.stem for path in CONFIGS.glob("*.json"))
@@ -94,8 +100,7 @@ def main() -> int:
     parser.add_argument("--layers", type=int, help="instead of the published depth")
     parser.add_argument("--results", type=Path, default=RESULTS)
     given = parser.parse_args()
-    held = given.results.read_text().splitlines() if given.results.exists() else []
-    rows = {(r.name, r.layers): r for r in (Row(**json.loads(line)) for line in held)}
+    rows = {(r.name, r.layers): r for r in kept(given.results)}
     for name in given.names or known:
         config = json.loads((CONFIGS / f"{name}.json").read_text())
         layers = given.layers or next(config[key] for key in DEPTH if key in config)
