@@ -159,6 +159,34 @@ def test_a_long_sum_is_one_factor_until_it_must_be_spelled_out() -> None:
     assert table.function("f", product) is table.function("f", parts)
 
 
+def test_fractions_over_different_sums_are_compared_one_by_one() -> None:
+    """All together have a denominator of more terms than one comparison may use."""
+    algebra = Algebra()
+    table = algebra.table
+    rows = algebra.unary("exp", algebra.symbols("s", (8, 4)))
+    v = algebra.symbols("v", (12,))
+    short, long = table.zero, table.zero
+    for row in rows:
+        total = table.total((1, e) for e in row)
+        over = table.inverted(total)
+        parts = table.total((1, table.mul(e, x)) for e in row[:2] for x in v)
+        product = table.named(table.expand(parts, total))
+        short = table.add(short, table.mul(product, table.mul(over, over)))
+        long = table.add(long, table.mul(parts, over))
+    assert table.equal(short, long)
+    assert not table.equal(short, table.add(long, over))
+    assert not table.equal(short, table.add(long, v[0]))
+
+
+def test_parts_that_are_not_zero_may_be_together() -> None:
+    algebra = Algebra()
+    table = algebra.table
+    x, y = (algebra.unary("exp", algebra.symbols(n, (12,))) for n in "xy")
+    total, others = table.total((1, e) for e in x), table.total((1, e) for e in y)
+    product = table.named(table.expand(total, others))
+    assert table.equal(table.mul(product, table.inverted(total)), others)
+
+
 # random expressions: a second, independent evaluation on floats
 
 NAMES = ("x", "y", "z")

@@ -46,8 +46,26 @@ class Equality(Order):
         for point in (self._above, self._anywhere):
             if point.value(gap) and point.refutes(gap):
                 return False
+        return all(self._found_zero(part) for part in self._parts(gap))
+
+    def _found_zero(self, e: Expr) -> bool:
         self._limit = self.made + TERMS
-        return self._zero(gap, CASES)
+        return self._zero(e, CASES)
+
+    def _parts(self, e: Expr) -> list[Expr]:
+        """Summands without a common factor that is a sum, if each seems to be 0; else all of it.
+
+        To clear the denominators of one part takes none of the others.
+        """
+        groups: list[tuple[set[int], dict[int, Number]]] = []
+        for m, c in e.terms.items():
+            sums, terms = set(self._sums_in(m)), {m: c}
+            near = [g for g in groups if g[0] & sums or not (g[0] or sums)]
+            for other, more in near:
+                sums, terms = sums | other, more | terms
+            groups = [g for g in groups if g not in near] + [(sums, terms)]
+        parts = [self.make(terms) for _, terms in groups]
+        return [e] if any(map(self._anywhere.value, parts)) else parts
 
     def same(self, e: Expr) -> Expr:
         if self._busy:

@@ -97,7 +97,8 @@ class Quotients:
             at = self.table.times(m, step)
             if at is None or at[1] is not None or at[0] in gone:
                 return False
-            if terms.get(at[0]) != coef * ratio:
+            other = terms.get(at[0])
+            if other is None or other != (coef if ratio == 1 else coef * ratio):
                 return False
             gone.add(at[0])
         left = self.table.times(m, quotient)
