@@ -329,6 +329,11 @@ def assumptions(captured: RanksCaptured) -> list[str]:
     buffers = sorted({*one.buffers, *(b for r in captured.ranks for b in r.buffers)})
     if buffers:
         out.append(f"Buffers hold the values their constructor gives them: {', '.join(buffers)}.")
+    if one.states:
+        out.append(
+            "Buffers that a call changes hold, before it, whatever it may be, each rank its piece; "
+            f"after it they are compared: {', '.join(one.states)}."
+        )
     for note in (*one.notes, *(n for r in captured.ranks for n in r.notes)):
         if note not in out:
             out.append(note)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from agent.errors import InputError
-from synthesis.frontends.torch.ranks.pairing import GRAD_OF_INPUT
+from synthesis.frontends.torch.ranks.pairing import GRAD_OF_INPUT, STATE
 from synthesis.frontends.torch.ranks.result import RanksCaptured
 from synthesis.frontends.torch.ranks.stated import LayoutLine, layout_for
 from verifier.kernel.contract import Contract, output_key
@@ -28,7 +28,7 @@ class Placed:
     """How one tensor is laid out, and how that is known."""
 
     kind: str
-    """`parameter`, `input`, `mask` or `output`."""
+    """`parameter`, `buffer`, `input`, `mask` or `output`."""
     name: str
     layout: Layout
     how: str
@@ -99,7 +99,8 @@ def agree(
     for item in one.inputs:
         if item.role != "param":
             continue
-        kind, local = "parameter", _local(captured, item.path)
+        kind = "buffer" if item.path in captured.one.states else "parameter"
+        local = _local(captured, item.path)
         known = _known(captured, kind, item.path)
         where = _holders(captured, item.path, mesh)
         if where:
@@ -135,6 +136,12 @@ def agree(
             if out.path in holders:
                 wanted[key] = holders[out.path]
             continue
+        kept = out.path.removeprefix(STATE)
+        if kept != out.path:
+            outputs[key] = params[kept].layout if kept in params else Layout.replicate(shape)
+            if kept in holders:
+                wanted[key] = holders[kept]
+            continue
         if ends:
             wanted[key] = ends
         kind, known = "output", _known(captured, "output", out.path)
@@ -161,7 +168,8 @@ def agree(
 
 def _local(captured: RanksCaptured, path: str) -> tuple[int, ...]:
     """What each rank holds of a parameter. Raises InputError where they hold different shapes."""
-    held = {k: r.params[path].shape for k, r in enumerate(captured.ranks) if path in r.params}
+    ranks = enumerate({**r.params, **r.states} for r in captured.ranks)
+    held = {k: r[path].shape for k, r in ranks if path in r}
     if not held:
         raise InputError(
             NO_RANK.format(path),
@@ -186,7 +194,7 @@ def _known(captured: RanksCaptured, kind: str, name: str) -> Layout | None:
     found = {
         k: r.layouts.get(f"{kind} {name}")
         for k, r in enumerate(captured.ranks)
-        if (name in r.params if kind == "parameter" else r.outputs)
+        if (r.outputs if kind == "output" else name in r.params or name in r.states)
     }
     where, first = next(iter(found.items()))
     other = next((k for k, layout in found.items() if layout != first), None)
@@ -201,7 +209,7 @@ def _known(captured: RanksCaptured, kind: str, name: str) -> Layout | None:
 
 def _holders(captured: RanksCaptured, path: str, mesh: Mesh) -> Where:
     """The ranks that hold a parameter."""
-    ranks = [k for k, r in enumerate(captured.ranks) if path in r.params]
+    ranks = [k for k, r in enumerate(captured.ranks) if path in r.params or path in r.states]
     return _product(ranks, f"the parameter {path}", mesh)
 
 
@@ -310,7 +318,8 @@ def _all_used(stated: Statements, placed: Sequence[Placed]) -> None:
         "output": stated.outputs,
     }
     for kind, lines in kinds.items():
-        names = [p.name for p in placed if p.kind == kind or (kind, p.kind) == ("input", "mask")]
+        alike = {"input": "mask", "parameter": "buffer"}.get(kind)
+        names = [p.name for p in placed if p.kind in (kind, alike)]
         for line in lines:
             if not any(line.fits(name) for name in names):
                 raise InputError(

@@ -15,7 +15,7 @@ from synthesis.frontends.torch.ranks import in_time
 from synthesis.frontends.torch.ranks.bounds import outside
 from synthesis.frontends.torch.ranks.buckets import one_by_one
 from synthesis.frontends.torch.ranks.join import gathers_by_dim
-from synthesis.frontends.torch.ranks.pairing import GRAD_OF_INPUT
+from synthesis.frontends.torch.ranks.pairing import GRAD_OF_INPUT, STATE
 from synthesis.frontends.torch.ranks.result import RanksCaptured
 from synthesis.repair.edits import Edit
 from verifier.checker import Rejected, check as replay
@@ -324,6 +324,11 @@ def _same_outputs(one: Program, many: Program) -> Program:
             continue
         if out.role == "grad" and not out.path.startswith(GRAD_OF_INPUT):
             raise InputError(NO_RANK.format(out.path))
+        if out.path.startswith(STATE):
+            raise InputError(
+                f"the model changes its buffer {out.path.removeprefix(STATE)}, which no rank does",
+                hint=f"--skip-output {out.path} leaves it out",
+            )
         raise InputError(f"no rank gives the {out.role} {out.path}")
     return replace(many, outputs=tuple(theirs[output_key(o)] for o in one.outputs))
 

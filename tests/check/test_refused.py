@@ -65,7 +65,6 @@ REFUSED = {
         "with torch.no_grad():\n    self.down.bias.mul_(2)",
         "changes the parameter down.bias in place",
     ),
-    "a buffer": ("self.seen += 1", "changes the buffer seen in place"),
     "memory that nobody wrote": (
         "dist.all_reduce(y, group=self.group)\nz = torch.empty(4, 8)\n"
         "y = y + torch.where(torch.zeros(4, 8) > 1, z, 0)  # here",

@@ -63,10 +63,16 @@ class Log:
     """Names of gradients, and of what parameters, buffers and arguments hold at the end."""
 
     def alike(self, other: Log, forward: bool = False) -> bool:
-        """Whether both calls computed and exchanged the same; `forward`: as far as that goes."""
+        """Whether both calls computed and exchanged the same; `forward`: as far as that goes, and
+        to what buffers hold in the end."""
         if forward:
+            kept, theirs = (
+                {k: v for k, v in log.left.items() if k.startswith("buffer ")}
+                for log in (self, other)
+            )
             return (
                 self.returned == other.returned
+                and kept == theirs
                 and self.talks[: self.forward_talks] == other.talks[: other.forward_talks]
             )
         return (self.returned, self.talks, self.left) == (other.returned, other.talks, other.left)

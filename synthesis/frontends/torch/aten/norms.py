@@ -167,12 +167,12 @@ def batch_norm(
     train: bool,
     momentum: float,
     eps: float,
-) -> tuple[str, str, str, str, str]:
+) -> tuple[str, str | None, str | None, str, str]:
     """With statistics of the batch, which also move the running ones toward them: the variance
     there is that of a sample."""
     if not train:
         out = batch_norm_in_eval(e, x, weight, bias, mean, variance, False, momentum, eps)[0]
-        return out, mean, variance, mean, variance
+        return out, None, None, mean, variance
     out, batch_mean, rstd, spread = _batch_normal(e, x, weight, bias, eps)
     count = _channels(e, x)[2]
     share = fraction(momentum)

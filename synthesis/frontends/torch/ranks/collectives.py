@@ -36,6 +36,7 @@ from synthesis.frontends.torch.ranks.meanings import Meaning
 from synthesis.frontends.torch.ranks.places import Places
 from synthesis.frontends.torch.ranks.result import Event
 from synthesis.frontends.torch.ranks.sharded import OPS as SHARDED_OPS
+from synthesis.frontends.torch.ranks.states import KeptError
 from verifier.kernel.program.types import Mesh
 
 _FUNCTIONAL = "_c10d_functional"
@@ -226,12 +227,8 @@ class Watch(TorchDispatchMode):
         for t in written:
             name = "" if isinstance(t, FakeTensor) else self.attributes.get(storage(t)._cdata, "")
             if name:
-                raise self.fail(
-                    f"{name} is written and is neither parameter nor buffer: a second call would "
-                    "read what the first wrote",
-                    "check the forward without it, as training runs it: a cache of keys and "
-                    "values, say",
-                )
+                file, line, text = self.places.of(self.places.frame(sys._getframe()))
+                raise KeptError(name, file=file, line=line, text=text)
 
     # Where an op comes from.
 

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
+from torch import fx
 
 from synthesis.frontends.torch.aten.table import Emit
 from synthesis.frontends.torch.bias_normalize import leading_dims
 from synthesis.frontends.torch.constants import Constant
-from synthesis.frontends.torch.lower import Lowered, Lowering
+from synthesis.frontends.torch.lower import Lowered, Lowering, type_of
 from synthesis.frontends.torch.masked_gather import read_windows
 from synthesis.frontends.torch.provenance import Provenance
 from synthesis.frontends.torch.range_fold import in_declared_range
@@ -39,6 +40,14 @@ class _Apart(Emit):
 
 class _RankLowering(Lowering):
     emit = _Apart
+
+    def _state(self, node: fx.Node, name: str) -> None:
+        """A buffer of floats that the forward changes is given, as a parameter is."""
+        kind, path = type_of(node.meta["val"]), self.canonical.get(name, name)
+        role = "param" if kind.is_float else "const"
+        self.values[node] = self.b.input(path, kind, role, path)
+        if role == "const":
+            self.state[path] = self.buffers[name].detach().numpy()
 
 
 def lower_rank(

@@ -9,7 +9,7 @@ and exchange the same are judged once.
 # (PyTorch has no types for what is used here.)
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,10 +96,12 @@ def follow_twice(make: Make, mode: str, others: Sequence[str], module: Any) -> T
     order = make(mode)
     before = plain_state(order.model, module)
     digest = _digest(order)
+    held = dict(order.model.named_buffers())
     followed = follow(order)
     first = digest.log
     again = make(mode)
     again.digest = digest
+    _named_again(again, held)
     second = _call(again)
     moved = changed(before, plain_state(order.model, module))
     root = order.watch.places.root
@@ -123,9 +125,11 @@ def _quick(make: Make, mode: str) -> tuple[Log, Log, int]:
     """What two calls do, and how much the first draws."""
     order = make(mode)
     digest = _digest(order)
+    held = dict(order.model.named_buffers())
     first = _call(order)
     again = make(mode)
     again.digest = digest
+    _named_again(again, held)
     return first, _call(again), len(order.watch.draws.made)
 
 
@@ -140,6 +144,15 @@ def _digest(order: Order) -> Digest:
             digest.leaf(local(t), f"{kind} {name}")
     order.digest = digest
     return digest
+
+
+def _named_again(order: Order, held: Mapping[str, Any]) -> None:
+    """What the first call left in buffers is called as what it found: the second starts from
+    buffers of any value, as the first. A buffer that was replaced by another is not."""
+    assert order.digest is not None
+    for name, t in order.model.named_buffers():
+        if held.get(name) is t:
+            order.digest.leaf(local(t), f"buffer {name}")
 
 
 def _call(order: Order) -> Log:

@@ -5,6 +5,7 @@ import difflib
 import inspect
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import takewhile
 from typing import Any
@@ -15,6 +16,8 @@ from synthesis.frontends.torch.ranks.result import Draw
 LISTED = 6
 GRAD_OF_INPUT = "input:"
 """Before the name of an input, in the path of its gradient."""
+STATE = "state:"
+"""Before the name of a buffer that a call changes, in the path of what it holds then."""
 Out = tuple[str, str]
 """Role and name of an output."""
 
@@ -97,6 +100,21 @@ def pair_names(
         holders = [n for n, t in out.items() if t == target]
         if len(holders) > 1:
             raise CaptureError(f"{' and '.join(holders)} are both said to be {target}")
+    return out
+
+
+def pair_kept(
+    own: Sequence[str],
+    wanted: Sequence[str],
+    stated: Sequence[tuple[str, str]],
+    inside: Sequence[str] = (),
+) -> dict[str, str]:
+    """For each buffer that a rank changes, the one of the model, as `pair_names`; what the model
+    does not have is left out."""
+    out: dict[str, str] = {}
+    for name in own:
+        with suppress(CaptureError):
+            out |= pair_names([name], wanted, stated, inside=inside)
     return out
 
 

@@ -76,6 +76,9 @@ class Told:
     inputs: tuple[InputSpec, ...]
     params: Mapping[str, TensorType]
     """By the names of the one-device model; extents of this rank."""
+    states: Mapping[str, TensorType]
+    """Buffers of floats that a call changes, alike: what they hold before is as a parameter, what
+    they hold after an output, `STATE` before its name."""
     outputs: tuple[tuple[str, str], ...]
     """Role and name."""
     draws: tuple[Draw, ...]

@@ -25,7 +25,7 @@ from synthesis.frontends.rank_programs.write import rank_text
 from synthesis.frontends.torch.captured import dump, load
 from synthesis.frontends.torch.errors import CaptureError
 from synthesis.frontends.torch.inputs import find_inputs, torch_types
-from synthesis.frontends.torch.lower import DTYPES
+from synthesis.frontends.torch.lower import DTYPES, type_of
 from synthesis.frontends.torch.masked_gather import read_windows
 from synthesis.frontends.torch.materialize import fake_inputs, take_buffers, tied_groups
 from synthesis.frontends.torch.provenance import Provenance
@@ -44,6 +44,7 @@ from synthesis.frontends.torch.ranks.pairing import (
     argument_names,
     by_position,
     pair_draws,
+    pair_kept,
     pair_names,
     pair_names_of_arguments,
     pair_outputs,
@@ -54,6 +55,7 @@ from synthesis.frontends.torch.ranks.request import INFERENCE, MOST_RANKS, SAID,
 from synthesis.frontends.torch.ranks.result import Doubt, Draw, Loaded, Rank, Side, Told
 from synthesis.frontends.torch.ranks.sharded import precisions
 from synthesis.frontends.torch.ranks.stated import layout_for
+from synthesis.frontends.torch.ranks.states import KeptError, as_buffer, name_states, refuse_shared
 from synthesis.frontends.torch.ranks.tables import pieces
 from synthesis.frontends.torch.ranks.tracing import Order, cotangents, known_groups
 from synthesis.frontends.torch.request import CaptureRequest, InputSpec, Progress
@@ -256,6 +258,8 @@ def _one(request: RanksRequest, mode: str, others: Sequence[str]) -> Side:
     side = _Module(request, built, specs, 0, NO_MESH, places, given, answered=answered)
     twice, buffers = _followed(side, mode, others)
     canonical = _ties(model)
+    traced = twice.followed.traced
+    name_states(traced, {n: n for n in traced.state})
     draws = twice.order.watch.draws.made
     return _lowered(side, twice, buffers, canonical, draws)
 
@@ -344,6 +348,10 @@ def _rank(
     ties = _ties(model)
     own = [n for n, _ in model.named_parameters()]
     renamed = pair_names(own, list(one.params), request.names, one.ties, _wrapped(model))
+    states = followed.traced.state
+    kept = pair_kept(sorted(states), list(one.states), request.names, _wrapped(model))
+    name_states(followed.traced, kept)
+    renamed |= kept
     canonical = renamed | {n: renamed[first] for n, first in ties.items()}
     if pipeline is None or pipeline.ends:
         followed.traced.outputs = pair_outputs(
@@ -408,7 +416,19 @@ class _Module:
 def _followed(
     side: _Module, mode: str, others: Sequence[str]
 ) -> tuple[modes.Twice, dict[str, torch.Tensor]]:
-    """The module traced in a mode, and the values of its buffers."""
+    """The module traced in a mode, and the values of its buffers. A tensor that it keeps as a
+    plain attribute and writes into becomes one of these."""
+    buffers = take_buffers(side.built.model)
+    while True:
+        try:
+            return _twice(side, mode, others), buffers
+        except KeptError as found:
+            buffers[found.name] = as_buffer(side.built.model, found.name)
+            for p in side.built.model.parameters():
+                p.grad = None
+
+
+def _twice(side: _Module, mode: str, others: Sequence[str]) -> modes.Twice:
     model, request = side.built.model, side.request
     taken = [n for n, _ in model.named_parameters()] + [s.name for s in side.specs]
 
@@ -417,7 +437,6 @@ def _followed(
         places, named = by_position(type(model).forward, given)
         return model(*places, **named)
 
-    buffers = take_buffers(model)
     with side.built.mode, real_meshes():
         building.without_memory(model)
         inputs = fake_inputs(torch_types(side.specs))
@@ -433,9 +452,10 @@ def _followed(
                 tuple(inputs) if isinstance(model, Pipeline) else request.no_grad,
                 side.after,
                 mode != INFERENCE,
+                not isinstance(model, Pipeline),
             )
 
-        return modes.follow_twice(make, mode, others, side.built.target.module), buffers
+        return modes.follow_twice(make, mode, others, side.built.target.module)
 
 
 def _lowered(
@@ -448,6 +468,9 @@ def _lowered(
 ) -> Side:
     """The program, with what else is known. `whole`: on a rank, constants of one device."""
     followed, watch, model = twice.followed, twice.order.watch, side.built.model
+    kept = followed.traced.state
+    states = {canonical.get(n, n): t for t, n in followed.traced.buffers.items() if n in kept}
+    refuse_shared(model, kept)
     cotangents(followed.outputs)
     drawn_inputs(draws)
     provenance = Provenance(watch.places.root)
@@ -497,6 +520,7 @@ def _lowered(
     return Side(
         inputs=side.specs,
         params={n: TensorType(tuple(local(p).shape), DTYPES[p.dtype]) for n, p in params.items()},
+        states={n: type_of(t.meta["val"]) for n, t in states.items()},
         outputs=tuple(followed.outputs),
         draws=tuple(draws),
         consts={k: v for k, v in lowered.consts.items() if k in held},

@@ -33,9 +33,10 @@ from synthesis.frontends.torch.ranks.pipelines import Pipeline
 from synthesis.frontends.torch.ranks.places import Places
 from synthesis.frontends.torch.ranks.recording import Recorder
 from synthesis.frontends.torch.ranks.sharded import over_inputs, reshard
+from synthesis.frontends.torch.ranks.states import KeptError, writes
 from synthesis.frontends.torch.ranks.writes import without_writes
 from synthesis.frontends.torch.trace import Traced, named_outputs
-from verifier.kernel.program.types import NO_MESH
+from verifier.kernel.program.types import NO_MESH, NOWHERE
 
 COTANGENT = "shardproof_frontend::cotangent"
 
@@ -110,10 +111,13 @@ def follow(order: Order) -> Followed:
         stack.enter_context(disable_autocast_cache())
         with recorder:
             recorder.returns(run(order, params, given[-1], found, roles))
+        _none_kept(recorder, order.watch)
         _no_strangers(recorder)
         graph, module = without_writes(recorder.graph), recorder.held
         if graph is None:
-            module = _without_writes(recorder, given, order.state)
+            module = _without_writes(
+                recorder, given, order.state, Provenance(order.watch.places.root)
+            )
             graph = module.graph
     found.traced = _described(graph, module, given, roles)
     return found
@@ -287,7 +291,19 @@ def _no_strangers(recorder: Recorder) -> None:
             )
 
 
-def _without_writes(recorder: Recorder, given: tuple[dict[str, Any], ...], state: bool) -> Any:
+def _none_kept(recorder: Recorder, watch: Watch) -> None:
+    """Raises KeptError where a tensor is written that a module keeps as a plain attribute."""
+    for node, held in writes(recorder.graph):
+        kept = getattr(recorder.held, str(held.target), None)
+        name = watch.attributes.get(storage(kept)._cdata, "") if kept is not None else ""
+        if name:
+            at = Provenance(watch.places.root).source(node)
+            raise KeptError(name, file=at.file, line=at.line, text=at.text)
+
+
+def _without_writes(
+    recorder: Recorder, given: tuple[dict[str, Any], ...], state: bool, places: Provenance
+) -> Any:
     """The same graph, traced again, with writes into tensors made new tensors. With `state`, one
     last write into each buffer that is changed may stay.
 
@@ -313,8 +329,14 @@ def _without_writes(recorder: Recorder, given: tuple[dict[str, Any], ...], state
         if state and kind == "buffer" and node.target is _aten.copy_.default and not node.users:
             continue
         what = f"the {kind} {name}" if kind else "a tensor that outlives the call"
+        number = names.index((kind, name)) if kind else -1
+        wrote = (n for n, base in writes(recorder.graph) if base.name == f"given_{number}")
+        at = next(map(places.source, wrote), NOWHERE)
         raise CaptureError(
             f"the module changes {what} in place",
+            file=at.file,
+            line=at.line,
+            text=at.text,
             hint="return the new value, or give what must not be changed as a copy",
         )
     return plain

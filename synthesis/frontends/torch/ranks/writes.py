@@ -80,7 +80,7 @@ class _Pass:
         if not plain and not isinstance(node.target, torch._ops.OpOverload):
             return False
         parent = None
-        if node.op == "call_function" and _is_view(node):
+        if node.op == "call_function" and is_view(node):
             if len(node.all_input_nodes) != 1:
                 return False
             parent = self.same.get(node.all_input_nodes[0], node.all_input_nodes[0])
@@ -139,7 +139,7 @@ class _Pass:
         return isinstance(node.meta.get("val"), torch.Tensor)
 
 
-def _is_view(node: fx.Node) -> bool:
+def is_view(node: fx.Node) -> bool:
     """Whether a result may share memory with an operand. Parts of a result do with the result."""
     if node.target is operator.getitem:
         return True
@@ -166,5 +166,5 @@ def _leave_out_unread(graph: fx.Graph) -> None:
     for node in reversed(list(graph.nodes)):
         if node.op != "call_function" or node.users:
             continue
-        if _is_view(node) or getattr(node.target, "_opname", "") in EMPTY:
+        if is_view(node) or getattr(node.target, "_opname", "") in EMPTY:
             graph.erase_node(node)

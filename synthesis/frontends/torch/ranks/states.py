@@ -1,0 +1,108 @@
+"""Buffers that a call changes: what they hold before is given, what they hold after is an output.
+
+So is a tensor that a module keeps as a plain attribute, such as a cache of keys and values. One
+that the model does not have, as room to work in, must be written before it is read.
+"""
+
+# pyright: basic
+# (PyTorch has no types for what is used here.)
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import fx, nn
+from torch.utils._pytree import tree_leaves
+
+from synthesis.frontends.torch.errors import CaptureError
+from synthesis.frontends.torch.ranks.pairing import STATE
+from synthesis.frontends.torch.ranks.writes import is_view
+from synthesis.frontends.torch.trace import Traced
+
+
+class KeptError(CaptureError):
+    """A call writes into a tensor that a module keeps as a plain attribute: `name`."""
+
+    def __init__(self, name: str, **place: Any) -> None:
+        super().__init__(
+            f"{name} is written and is neither parameter nor buffer: a second call would read "
+            "what the first wrote",
+            hint=f"register it: register_buffer({name.rpartition('.')[2]!r}, ...)",
+            **place,
+        )
+        self.name = name
+
+
+def writes(graph: fx.Graph) -> Iterator[tuple[fx.Node, fx.Node]]:
+    """Ops that write into tensors which the graph is given or holds, each with the node of that."""
+    bases: dict[fx.Node, fx.Node] = {}
+    for node in graph.nodes:
+        if node.op in ("get_attr", "placeholder"):
+            bases[node] = node
+        if node.op != "call_function":
+            continue
+        written = _written(node)
+        yield from ((node, bases[n]) for n in written if n in bases)
+        source = next(iter(written or node.all_input_nodes), None)
+        if source in bases and (written or is_view(node)):
+            bases[node] = bases[source]
+
+
+def _written(node: fx.Node) -> list[fx.Node]:
+    """The operands that an op writes into."""
+    schema = getattr(node.target, "_schema", None)
+    out: list[fx.Node] = []
+    for number, argument in enumerate(schema.arguments if schema is not None else ()):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            given = node.args[number] if number < len(node.args) else node.kwargs.get(argument.name)
+            out += [n for n in tree_leaves(given) if isinstance(n, fx.Node)]
+    return out
+
+
+def as_buffer(model: nn.Module, name: str) -> torch.Tensor:
+    """A tensor that a module keeps as a plain attribute becomes a buffer of it."""
+    path, _, own = name.rpartition(".")
+    module = model.get_submodule(path)
+    value = vars(module).pop(own).detach()
+    module.register_buffer(own, value, persistent=False)
+    return value
+
+
+def refuse_shared(model: nn.Module, states: set[str]) -> None:
+    """Raises CaptureError for a buffer that a call changes, and with it another tensor."""
+    held = [(n, t) for n, t in (*model.named_parameters(), *model.named_buffers())]
+    for name, t in held:
+        for other, o in held if name in states else ():
+            if other != name and t.untyped_storage()._cdata == o.untyped_storage()._cdata:
+                raise CaptureError(f"the buffer {name} is changed, and shares memory with {other}")
+
+
+def name_states(traced: Traced, names: Mapping[str, str]) -> None:
+    """Outputs that are buffers after the call, by the model's names; those without one are memory
+    that nothing was written to, and no outputs."""
+    last = len(traced.outputs) - len(traced.state)
+    found, traced.outputs = traced.outputs[last:], traced.outputs[:last]
+    traced.outputs += [("output", STATE + names[n], v) for _, n, v in found if n in names]
+    for node, name in list(traced.buffers.items()):
+        if name in traced.state and name not in names:
+            _as_empty(traced.graph, node)
+            del traced.buffers[node]
+            traced.state.discard(name)
+
+
+def _as_empty(graph: fx.Graph, node: fx.Node) -> None:
+    """Memory in place of what a graph is given; what is computed of it for no output is gone."""
+    val = node.meta["val"]
+    empty: Any = torch.ops.aten.empty.memory_format
+    with graph.inserting_before(node):
+        made = graph.call_function(empty, (list(val.shape),), {"dtype": val.dtype})
+    made.meta = dict(node.meta)
+    node.replace_all_uses_with(made)
+    graph.erase_node(node)
+    reading = {made: None}
+    for other in graph.nodes:
+        if any(n in reading for n in other.all_input_nodes):
+            reading[other] = None
+    for other in reversed(reading):
+        if not other.users and getattr(other.target, "namespace", "") in ("aten", "prims"):
+            graph.erase_node(other)

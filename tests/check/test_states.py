@@ -1,0 +1,69 @@
+"""Buffers that a call changes: given before it, compared after it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from agent.errors import InputError
+from synthesis.frontends.torch.errors import CaptureError
+
+pytestmark = pytest.mark.torch
+FILE = Path(__file__).with_name("states.py")
+
+
+@pytest.fixture
+def made(case: Callable[..., object], tmp_path: Path) -> Callable[..., object]:
+    shutil.copy(FILE, tmp_path)
+
+    def make(name: str, against: str = "Normed") -> object:
+        cached = against == "Cached"
+        return case(
+            target=f"states.py:{name}",
+            against=f"states.py:{against}",
+            inputs=["x=f32[4,4]"],
+            output_layouts=["output=S(0)@tp" if cached else "output=S(1)@tp"],
+            gradients=not cached,
+            no_grad=["x"],
+            modes=("train", "eval") if name == "SplitNormed" else ("train",),
+        )
+
+    return make
+
+
+def test_running_statistics_are_compared_in_each_mode(made: Callable[..., object]) -> None:
+    found = made("SplitNormed").proved()
+    kept = {p.name: str(p.layout) for p in found.placed if p.kind == "buffer"}
+    assert set(kept) == {"norm.running_mean", "norm.running_var"}
+
+
+@pytest.mark.parametrize("name", ["Slower", "OneSlower"])
+def test_running_statistics_that_move_otherwise_are_refuted(
+    made: Callable[..., object], name: str
+) -> None:
+    witness = made(name).refuted().verdict.witness
+    assert witness.output.startswith("output:state:norm.running_")
+
+
+def test_what_the_model_changes_and_no_rank_does_is_told(made: Callable[..., object]) -> None:
+    with pytest.raises(InputError, match=r"changes its buffer norm.running_mean, which no rank"):
+        made("NeverMoved").check()
+
+
+def test_a_buffer_that_is_replaced_is_refused(made: Callable[..., object]) -> None:
+    with pytest.raises(CaptureError, match="second call of Replaced does something else"):
+        made("Replaced").check()
+
+
+def test_a_tensor_that_is_kept_is_a_buffer(made: Callable[..., object]) -> None:
+    made("SplitCached", "Cached").proved()
+    witness = made("OtherPlace", "Cached").refuted().verdict.witness
+    assert witness.output == "output:state:kept"
+
+
+def test_room_to_work_in_is_written_before_it_is_read(made: Callable[..., object]) -> None:
+    made("Room").proved()
+    made("ReadBefore").refuted()
