@@ -19,12 +19,15 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = "benchmarks/published"
 RESULTS = ROOT / "benchmarks" / "results" / "published_code.json"
 PAGE = ROOT / "docs" / "check.md"
 OPEN, CLOSE = "<!-- published -->", "<!-- /published -->"
+PACKAGED = ("fairscale_layers.py", "llama.py", "long_context.py", "megatron_layers.py")
+"""Files of programs that need a package."""
 NEAR = 3
 LIMIT = 20.0
 """Seconds of the processor, of one command."""
@@ -44,20 +47,22 @@ class Row:
     wrong is a line that lacks."""
 
     @property
+    def of_library(self) -> bool:
+        """Whether it is a class of transformers."""
+        return self.target.startswith("hf:")
+
+    @property
     def file(self) -> str:
-        """Of the program, from the root."""
+        """Of the program, from the root; of a class of transformers this one."""
+        if self.of_library:
+            return "benchmarks/published_code.py"
         file = self.target.partition(":")[0]
         return file if file.startswith("examples/") else f"{FOLDER}/{file}"
 
     @property
     def own(self) -> bool:
         """Whether it needs no package."""
-        return Path(self.file).name in (
-            "by_hand.py",
-            "experts.py",
-            "pipeline.py",
-            "torch_examples.py",
-        )
+        return Path(self.file).name not in PACKAGED
 
     def line(self) -> int:
         """The number of the line at fault, from 1.
@@ -71,6 +76,8 @@ class Row:
 
     @property
     def command(self) -> list[str]:
+        if self.of_library:
+            return ["check", self.target, *shlex.split(self.options)]
         target = f"{self.file}:{self.target.partition(':')[2]}"
         against = self.against if self.against == "same@1" else f"{self.file}:{self.against}"
         return ["check", target, "--against", against, *shlex.split(self.options)]
@@ -97,6 +104,25 @@ SERVED = (
 )
 FILLED = '--mesh tp=2 --input "x=f32[4,8]" --output-layout "*=S(1)@tp" --no-gradients --mode train'
 PIPELINE = "examples/check/pipeline.py"
+UNMASKED = RING.replace("2,2", "4,2") + " --config causal=false"
+GROUPED = SERVED.replace("[3 2@tp 8]", "[2@tp 8 + 2@tp 4 + 2@tp 4]") + " --config groups=2"
+BOTH_WAYS = (
+    '--mesh row=2,col=2 --input "x=f32[4,8]" --input-layout "x=S(1)@col" '
+    '--output-layout "*=S(1)@col" --layout "up.weight=S(0)@row,S(1)@col" '
+    '--layout "down.weight=S(1)@row,S(0)@col" --layout "up.bias=S(0)@row" '
+    '--layout "down.bias=S(0)@col"'
+)
+PICKED = '--mesh tp=2 --input "x=f32[3,8]" --input "label=i64[3]<16"'
+CHANNELS = '--mesh tp=2 --input "x=f32[4,4]" --no-grad x'
+CACHE = '--mesh tp=2 --input "x=f32[2,3,8]" --no-gradients'
+FEW = EP.replace("4,8", "4,4")
+OWN_NUMBERS = '--mesh ep=2 --input "x=f32[4,4]" --param "local_experts.#.*=experts.{2*ep+#}.*"'
+TOWERS = '--mesh tp=2 --input "x=f32[4,3,2]" --output-layout "*=S(0)@tp" --no-grad x --mode train'
+QWEN = (
+    "--config num_hidden_layers=1 --config hidden_size=16 --config intermediate_size=32 "
+    "--config num_attention_heads=4 --config num_key_value_heads=2 --config head_dim=4 "
+    "--config vocab_size=24 --mesh tp=2 --batch 2 --seq 4"
+)
 
 RIGHT = (
     Row("pytorch, tensor parallel", "torch_examples.py:tensor_parallel", "Toy",
@@ -138,6 +164,21 @@ RIGHT = (
     Row("weights gathered by hand (ZeRO-3)", "by_hand.py:Sharded", "MLP", BY_HAND),
     Row("a weight filled at construction", "by_hand.py:Filled", "Plain", FILLED),
     Row("merged layers of serving, an op of its own", "by_hand.py:Served", "Block", SERVED),
+    Row("merged layers of serving, grouped heads", "by_hand.py:Served", "Block", GROUPED),
+    Row("transformers, Qwen3 by its plan", "hf:Qwen3ForCausalLM", "", QWEN),
+    Row("a ring by hand, messages while it computes", "rings.py:Ring", "Attention", RING + SUMMED),
+    Row("a ring by hand, without a mask", "rings.py:Ring", "Attention", UNMASKED + SUMMED),
+    Row("Ulysses by hand", "rings.py:Ulysses", "Attention", CP.replace("4,8", "4,4") + SUMMED),
+    Row("two sums in flight, of one buffer", "spellings.py:InFlight", "MLP",
+        '--mesh tp=2 --input "x=f32[4,8]"'),
+    Row("picked by row and column", "spellings.py:SplitScored", "Scored", PICKED),
+    Row("weights split both ways", "spellings.py:RowsAndColumns", "MLP", BOTH_WAYS),
+    Row("statistics of a batch norm", "states.py:SplitNormed", "Normed", CHANNELS),
+    Row("a cache of keys and values", "states.py:SplitCached", "Cached", CACHE),
+    Row("experts that drop tokens", "capacity.py:SplitDropping", "Dropping", FEW + SUMMED),
+    Row("experts with numbers of their own", "capacity.py:SplitMixed", "Mixed",
+        OWN_NUMBERS + SUMMED),
+    Row("an all_to_all of unequal pieces", "uneven.py:SplitTowers", "Towers", TOWERS + SUMMED),
 )  # fmt: skip
 WRONG = (
     Row("gradients are added up", "torch_examples.py:summed", "Trained",
@@ -172,6 +213,30 @@ WRONG = (
         SERVED, "refuted", "# a part of the sum"),
     Row("gate and up change places", "by_hand.py:ServedTurned", "Block",
         SERVED, "refuted", "# the other way round"),
+    Row("parts in another order", "by_hand.py:Served", "Block",
+        GROUPED.replace("8 + 2@tp 4 + 2@tp 4", "4 + 2@tp 4 + 2@tp 8"), "refuted"),
+    Row("gradients of norms are not summed", "hf:Qwen3ForCausalLM", "",
+        f"{QWEN} --tp-plan benchmarks/published/no_sum_of_norms.json", "refuted"),
+    Row("keys meet values of other rows", "rings.py:OtherRows", "Attention",
+        UNMASKED + SUMMED, "refuted", "v.flip(2)"),
+    Row("heads come back in another order", "rings.py:HeadsBack", "Attention",
+        CP.replace("4,8", "4,4") + SUMMED, "refuted", "# the other way round"),
+    Row("half of the rows are summed", "spellings.py:OneInFlight", "MLP",
+        '--mesh tp=2 --input "x=f32[4,8]"', "refuted", "if both"),
+    Row("the first class is left out", "spellings.py:FirstLeftOut", "Scored",
+        PICKED, "refuted", "below = 1"),
+    Row("sums along the other dim", "spellings.py:OtherWay", "MLP",
+        BOTH_WAYS, "refuted", "# sums of other parts"),
+    Row("statistics that move slower", "states.py:Slower", "Normed",
+        CHANNELS, "refuted", "# of another model"),
+    Row("kept in another place", "states.py:AnotherPlace", "Cached",
+        CACHE, "refuted", "# one row before"),
+    Row("experts of a rank change places", "capacity.py:SeatsTurned", "Dropping",
+        FEW + SUMMED, "refuted", "# the other way round"),
+    Row("weights of other experts", "capacity.py:OtherWeights", "Mixed",
+        OWN_NUMBERS + SUMMED, "refuted", "# on each rank"),
+    Row("unequal pieces of other rows", "uneven.py:RowsTurned", "Towers",
+        TOWERS + SUMMED, "refuted", "# the other way round"),
 )  # fmt: skip
 ALL = (*RIGHT, *WRONG)
 
@@ -197,8 +262,10 @@ def check(row: Row) -> Found:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    events = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    said = next((e for e in reversed(events) if e["event"] in ("verdict", "error")), {})
+    lines = (line for line in done.stdout.splitlines() if line.startswith("{"))
+    events: list[dict[str, Any]] = [json.loads(line) for line in lines]
+    ends = [e for e in events if e["event"] in ("verdict", "error")]
+    said = ends[-1] if ends else {}
     where = said.get("where", "") or said.get("message", done.stderr[-200:])
     verdict = said.get("verdict", "refused")
     return Found(row.name, verdict, round(seconds, 1), where, _near(row, where))

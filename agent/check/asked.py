@@ -57,7 +57,8 @@ class Asked:
         list[str],
         typer.Option(
             metavar="NAME=NAME",
-            help="A parameter that the model calls differently: fc1.*=mlp.up.*. Repeatable.",
+            help="A parameter that the model calls differently: fc1.*=mlp.up.*, and where a rank "
+            "numbers its own experts.#.*=experts.{2*ep+#}.*. Repeatable.",
         ),
     ] = field(default_factory=list[str])
     config: Config = field(default_factory=list[str])

@@ -339,9 +339,9 @@ def assumptions(captured: RanksCaptured) -> list[str]:
             out.append(note)
     if one.frozen:
         out.append(f"Frozen, so without a gradient: {', '.join(one.frozen)}.")
-    renamed = {k: v for r in captured.ranks for k, v in r.renamed.items()}
+    renamed = dict.fromkeys(pair for r in captured.ranks for pair in r.renamed.items())
     if renamed:
-        pairs = "; ".join(f"{own} is {theirs}" for own, theirs in renamed.items())
+        pairs = "; ".join(f"{own} is {theirs}" for own, theirs in renamed)
         out.append(f"Parameters of the parallel module: {pairs}.")
     given = captured.ranks[0].renamed_arguments
     if given:

@@ -7,6 +7,7 @@ from pathlib import Path
 from agent.check import dropout
 from agent.check.consts import same_tables
 from agent.check.contract import NO_RANK, Placed, Statements, agree
+from agent.check.parts import in_parts
 from agent.errors import InputError
 from agent.loop.sources import node_of
 from agent.repairing import told
@@ -130,6 +131,9 @@ def _checked(
     if isinstance(strays, Counterexample | Unknown):
         return Checked(strays, (), read, None, captured)
     program = _plain_gathers(_sourced(program, captured.texts))
+    whole = captured
+    captured, program, stated = in_parts(captured, program, stated)
+    one = captured.one.program
     program = _same_outputs(one, program)
     found = _decided(captured, one, replace(read, program=program), stated, tables, strays, tell)
     over = _averaged(one, found.placed, stated, program.mesh)
@@ -144,7 +148,7 @@ def _checked(
             for p in found.placed
         ]
         found = replace(found, placed=tuple(said))
-    return replace(found, left=left)
+    return replace(found, left=left, captured=whole)
 
 
 def _losses(one: Program) -> set[str]:

@@ -48,6 +48,7 @@ def _said(placed: Sequence[Placed], lines: Sequence[LayoutLine]) -> str:
 def _statements(checked: Checked) -> Iterator[tuple[list[Placed], list[LayoutLine]]]:
     """For one module after another, and for all together: the parts that its weights may have."""
     split = [p for p in checked.placed if p.how == "from its shape" and p.layout.sharded]
+    split = [p for p in split if p.kind in OPTIONS]
     owners = dict.fromkeys(p.name.rpartition(".")[0] for p in split if p.kind == "parameter")
     sets = [
         [p for p in split if p.kind == "parameter" and p.name.startswith(f"{o}.")] for o in owners

@@ -3,6 +3,7 @@ a rank holds says where it came from."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, count, takewhile
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 from agent.check.contract import Placed, placement
 from agent.check.judging import Checked
+from agent.check.parts import part
 from agent.errors import InputError
 from synthesis.frontends.torch.ranks.request import MADE_UP, RanksRequest
 from synthesis.frontends.torch.ranks.result import Loaded, Loads, RanksCaptured, read_loads
@@ -153,16 +155,31 @@ def _wrong(
         for own, held in loaded.held.items():
             first = loaded.ties.get(own, own)
             name = captured.one.ties.get(names.get(first, first), names.get(first, first))
-            if name in missing or name not in layouts:
+            told = layouts.get(name) or layouts.get(part(name, 0))
+            if name in missing or told is None:
                 continue
-            told = layouts[name]
-            want = piece(whole.held[name], told.layout, coords)
+            want = _wanted(whole.held[name], name, layouts, coords)
             if held.shape == want.shape and np.array_equal(held, want):
                 continue
             got = f"holds {whole.box(held)}, {_first(held, want)}"
             laid = placement(told.layout, mesh)
             out.append(f"{where}: {own} {got}; expected {whole.box(want)}: {laid} ({told.how})")
     return out
+
+
+def _wanted(
+    whole: Numbers, name: str, layouts: Mapping[str, Placed], coords: Mapping[str, int]
+) -> Numbers:
+    """What a rank holds of a parameter, which may be of parts."""
+    if name in layouts:
+        return piece(whole, layouts[name].layout, coords)
+    found = (layouts.get(part(name, i)) for i in count())
+    parts = [p.layout for p in takewhile(lambda p: p is not None, found) if p is not None]
+    first = parts[0].global_shape
+    dim = next((d for d, n in enumerate(first) if n != whole.shape[d]), 0)
+    cuts = list(accumulate(p.global_shape[dim] for p in parts))[:-1]
+    pieces = [piece(a, p, coords) for a, p in zip(np.split(whole, cuts, dim), parts, strict=True)]
+    return np.concatenate(pieces, dim)
 
 
 def _first(held: Numbers, want: Numbers) -> str:

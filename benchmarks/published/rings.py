@@ -1,6 +1,8 @@
 """Attention over a split sequence in plain `torch.distributed`: keys and values passed on from rank
 to rank, and an exchange of heads for rows (Ulysses)."""
 
+# pyright: basic
+
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -30,55 +32,65 @@ def scores(q, k, causal):
     return s.masked_fill(later, float("-inf")) if causal else s
 
 
-def passed_on(group, *values):
-    """What the rank before sends, where each sends to the next."""
+def begun(group, *values):
+    """Passes values on to the next rank: what comes from the one before, and what to wait for."""
     ranks, me = dist.get_process_group_ranks(group), group.rank()
-    got = [torch.empty_like(v) for v in values]
-    calls = []
+    got, calls = [torch.empty_like(v) for v in values], []
     for value, into in zip(values, got, strict=True):
         calls.append(dist.P2POp(dist.isend, value.contiguous(), ranks[(me + 1) % len(ranks)]))
         calls.append(dist.P2POp(dist.irecv, into, ranks[me - 1]))
-    for call in dist.batch_isend_irecv(calls):
+    return got, dist.batch_isend_irecv(calls)
+
+
+def ended(calls):
+    for call in calls:
         call.wait()
-    return got
 
 
 class Passing(torch.autograd.Function):
-    """Each block of keys corrects what was found so far: an online softmax."""
+    """Keys and values go around while a block is computed, which corrects what was found so far.
+    Their gradients follow one step behind."""
 
     @staticmethod
     def forward(ctx, q, k, v, group, causal):
         ctx.group, ctx.causal, own = group, causal, (k, v)
-        out, total = None, None
-        for step in range(group.size()):
-            if step:
-                k, v = passed_on(group, k, v)
-            if causal and step > group.rank():
-                continue
-            s = scores(q, k, causal and step == 0)
-            more = torch.logsumexp(s, -1, keepdim=True)
-            found = torch.exp(s - more) @ v
-            if total is None:
-                out, total = found, more
-            else:
-                out = out - torch.sigmoid(more - total) * (out - found)
-                total = total - logsigmoid(total - more)
+        out, total, n = None, None, group.size()
+        for step in range(n):
+            if step + 1 < n:
+                after, calls = begun(group, k, v)
+            if not causal or step <= group.rank():
+                s = scores(q, k, causal and step == 0)
+                more = torch.logsumexp(s, -1, keepdim=True)
+                found = torch.exp(s - more) @ v
+                if out is None or total is None:
+                    out, total = found, more
+                else:
+                    out = out - torch.sigmoid(more - total) * (out - found)
+                    total = total - logsigmoid(total - more)
+            if step + 1 < n:
+                ended(calls)
+                k, v = after
         ctx.save_for_backward(q, *own, out, total)
         return out
 
     @staticmethod
     def backward(ctx, grad):
         q, k, v, out, total = ctx.saved_tensors
-        n = q.shape[-1] ** -0.5
+        n, scale = ctx.group.size(), q.shape[-1] ** -0.5
         dq, dk, dv = (torch.zeros_like(t) for t in (q, k, v))
         delta = (grad * out).sum(-1, keepdim=True)
-        for step in range(ctx.group.size()):
-            later = ctx.causal and step > ctx.group.rank()
-            if not later:
+        for step in range(n):
+            if step + 1 < n:
+                after, calls = begun(ctx.group, k, v)
+            if not ctx.causal or step <= ctx.group.rank():
                 p = torch.exp(scores(q, k, ctx.causal and step == 0) - total)
-                ds = p * (grad @ v.mT - delta) * n
+                ds = p * (grad @ v.mT - delta) * scale
                 dq, dk, dv = dq + ds @ k, dk + ds.mT @ q, dv + p.mT @ grad
-            k, v, dk, dv = passed_on(ctx.group, k, v, dk, dv)
+            if step + 1 < n:
+                ended(calls)
+                k, v = after
+            (dk, dv), calls = begun(ctx.group, dk, dv)
+            ended(calls)
         return dq, dk, dv, None, None
 
 
@@ -91,11 +103,11 @@ class Ring(Attention):
         return Passing.apply(q, k, v, self.group, self.causal)
 
 
-class Stale(Ring):
-    """Values stay where they are, keys go around."""
+class OtherRows(Ring):
+    """Keys meet the values of other rows."""
 
     def attend(self, q, k, v):
-        return Passing.apply(q, k, v.flip(2), self.group, self.causal)  # of other rows
+        return Passing.apply(q, k, v.flip(2), self.group, self.causal)
 
 
 class Exchange(torch.autograd.Function):
@@ -125,7 +137,7 @@ class Ulysses(Attention):
         return Exchange.apply(super().attend(q, k, v), self.group, 2, 1)
 
 
-class UlyssesBack(Ulysses):
+class HeadsBack(Ulysses):
     """Heads come back in another order."""
 
     def attend(self, q, k, v):

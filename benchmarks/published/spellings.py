@@ -1,5 +1,7 @@
-"""Spellings of published layers: collectives in flight on parts of one buffer, entries picked by row
-and column, a mesh of rows and columns, a cache of keys and values; and the models."""
+"""Spellings of published layers: collectives in flight on parts of one buffer, entries picked by
+row and column, a weight split both ways; and the models."""
+
+# pyright: basic, reportOptionalMemberAccess=false
 
 import torch
 import torch.distributed as dist
@@ -129,50 +131,4 @@ class RowsAndColumns(nn.Module):
 
 class OtherWay(RowsAndColumns):
     def summed_over(self):
-        return self.col  # of other parts
-
-
-def inputs_summed(model):
-    """Nothing: gradients are where their weights are."""
-
-
-class Cached(nn.Module):
-    """Attention whose keys and values are kept for the next call, as Meta's llama has it."""
-
-    def __init__(self, hidden=8, heads=4, batch=2, most=6):
-        super().__init__()
-        self.d = hidden // heads
-        self.q, self.k, self.v = (nn.Linear(hidden, hidden, bias=False) for _ in range(3))
-        self.out = nn.Linear(hidden, hidden, bias=False)
-        self.kept = torch.zeros(2, batch, most, heads, self.d)
-
-    def forward(self, x):
-        return self.out(self.attended(x, 0))
-
-    def attended(self, x, start):
-        b, s, _ = x.shape
-        q, k, v = (w(x).view(b, s, -1, self.d) for w in (self.q, self.k, self.v))
-        self.kept[0, :b, start : start + s] = k
-        self.kept[1, :b, start : start + s] = v
-        k, v = (t[:b, : start + s].transpose(1, 2) for t in self.kept)
-        s = q.transpose(1, 2) @ k.mT * self.d**-0.5
-        return (torch.softmax(s, -1) @ v).transpose(1, 2).flatten(2)
-
-
-class SplitCached(Cached):
-    start = 0
-
-    def __init__(self, tp_group, hidden=8, heads=4, batch=2, most=6):
-        nn.Module.__init__(self)
-        n = tp_group.size()
-        self.group, self.d = tp_group, hidden // heads
-        self.q, self.k, self.v = (nn.Linear(hidden, hidden // n, bias=False) for _ in range(3))
-        self.out = nn.Linear(hidden // n, hidden, bias=False)
-        self.kept = torch.zeros(2, batch, most, heads // n, self.d)
-
-    def forward(self, x):
-        return Reduced.apply(self.out(self.attended(x, self.start)), self.group)
-
-
-class OneLate(SplitCached):
-    start = 1  # the first row of the cache counts as well
+        return self.col  # sums of other parts

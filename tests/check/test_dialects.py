@@ -165,6 +165,17 @@ def test_what_is_not_covered_is_refused(
     assert said in f"{error.value.message} {error.value.hint}"
 
 
+def test_a_rank_may_number_modules_on_its_own() -> None:
+    own = ["local.0.up.weight", "local.1.up.weight", "gate.weight"]
+    wanted = [*(f"experts.{i}.up.weight" for i in range(4)), "gate.weight"]
+    stated = [("local.#.*", "experts.{2*ep+#}.*")]
+    found = pair_names(own, wanted, stated, at={"ep": 1})
+    assert list(found.values()) == ["experts.2.up.weight", "experts.3.up.weight", "gate.weight"]
+    for target, said in (("experts.{2*tp+#}.*", "'tp' is not known"), ("experts.0.*", "are both")):
+        with pytest.raises(CaptureError, match=said):
+            pair_names(own, wanted, [("local.#.*", target)], at={"ep": 1})
+
+
 def test_names_of_wrappers_of_pytorch_are_left_out() -> None:
     own = ["layers.0._checkpoint_wrapped_module.up.weight", "_orig_mod.head.weight"]
     wanted = ["layers.0.up.weight", "head.weight"]

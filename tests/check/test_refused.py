@@ -73,9 +73,9 @@ REFUSED = {
     "what Python draws": ("import random\ny = y * random.random()  # here", "the second call"),
     "a table of its own": ("self.table[0] = 1\ny = y + self.table", ""),
     "a parameter of nobody": ("y = y * self.stray[0]", "no parameter of the module"),
-    "unequal pieces": (
+    "pieces of other sizes": (
         "dist.all_to_all_single(torch.empty_like(y), y, [1, 3], [1, 3], group=self.group)  # here",
-        "unequal pieces",
+        "[3, 8] in an all_to_all",
     ),
 }
 INIT = """

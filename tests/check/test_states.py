@@ -64,6 +64,13 @@ def test_a_tensor_that_is_kept_is_a_buffer(made: Callable[..., object]) -> None:
     assert witness.output == "output:state:kept"
 
 
+def test_memory_with_two_names_is_refused(made: Callable[..., object]) -> None:
+    with pytest.raises(
+        CaptureError, match=r"the buffer (kept|first) is changed, and shares memory"
+    ):
+        made("Viewed", "Cached").check()
+
+
 def test_room_to_work_in_is_written_before_it_is_read(made: Callable[..., object]) -> None:
     made("Room").proved()
     made("ReadBefore").refuted()

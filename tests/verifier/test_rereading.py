@@ -126,7 +126,28 @@ EXCHANGED = """program many mesh(sp=4)
 UNTURNED = EXCHANGED.replace("[16, 4, 2, 32]", "[4, 16, 2, 32]").replace(
     "[1, 0, 2, 3]", "[0, 1, 2, 3]"
 )
+SEATS = """program one
+  input %s: f32[4, 160, 8]
+  input %x: f32[4, 160, 640]
+  %t = permute %s {dims=[0, 2, 1]}
+  %y = bmm %t, %x
+  %r = permute %y {dims=[1, 0, 2]}
+  return %r
+"""
+ONE_GROUP = """program many mesh(ep=4)
+  input %s: f32[1, 160, 8]
+  input %x: f32[1, 160, 640]
+  %t = permute %s {dims=[2, 1, 0]}
+  %a = reshape %t {shape=[1, 8, 160]}
+  %b = permute %x {dims=[1, 0, 2]}
+  %c = reshape %b {shape=[1, 160, 640]}
+  %y = bmm %a, %c
+  %p = reshape %y {shape=[8, 1, 640]}
+  return %p "r"
+"""
+BY_GROUP = "input s ep=S(0)\ninput x ep=S(0)\noutput r ep=S(1)"
 PROVED = {
+    "a group of tokens on each rank": (SEATS, ONE_GROUP, BY_GROUP),
     "rows of ranks": (ROWS, ROWS_MANY.replace("HOW", "avg"), "input g dp=S(0)"),
     "heads for sequence": (
         HEADS,
@@ -135,6 +156,11 @@ PROVED = {
     ),
 }
 REFUTED = {
+    "groups as sums": (
+        SEATS,
+        ONE_GROUP.replace("return %p", "%q = all_reduce %p {mesh_dim=ep}\n  return %q"),
+        BY_GROUP,
+    ),
     "rows summed": (ROWS, ROWS_MANY.replace("HOW", "sum"), "input g dp=S(0)"),
     "heads not apart": (HEADS, UNTURNED, "input q sp=S(0)\ninput w sp=S(0)\noutput o sp=S(0)"),
 }

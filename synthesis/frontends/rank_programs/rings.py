@@ -66,6 +66,11 @@ def _turn(
     ahead = all(ranks[r].sent[i][0] < ranks[r].received[j][0] for r in group)
     if len(shifts) > 1 or not ahead:
         return
+    kinds = {
+        ranks[r].lines[ranks[r].received[j][0]].partition("}")[2].partition("@")[0] for r in group
+    }
+    if len(kinds) > 1:
+        return
     members = ", ".join(map(str, group))
     for rank in (ranks[r] for r in group):
         (start, value, _), (end, name, _) = rank.sent[i], rank.received[j]

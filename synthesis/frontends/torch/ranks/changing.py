@@ -5,7 +5,7 @@ message is an op that sends, and on the other rank one that gives what arrives."
 # (PyTorch has no types for what is used here.)
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -15,8 +15,8 @@ import torch.distributed._functional_collectives  # registers the functional ops
 import synthesis.frontends.torch.ranks.messages  # noqa: F401  (registers ops)
 
 COVERED = (
-    "covered are all_reduce, all_gather, reduce_scatter, all_to_all of equal pieces, broadcast "
-    "and barrier, also into tensors and as functional collectives; send and recv with a peer"
+    "covered are all_reduce, all_gather, reduce_scatter, all_to_all, broadcast and barrier, also "
+    "into tensors and as functional collectives; send and recv with a peer"
 )
 
 
@@ -30,6 +30,8 @@ class Watcher(Protocol):
     def rooted(self, group: Any) -> None: ...
 
     def peer(self, group: Any, index: int) -> tuple[str, int, int]: ...
+
+    def note_piece(self, kind: str, group: Any, index: int, like: torch.Tensor) -> None: ...
 
 
 @dataclass
@@ -116,9 +118,12 @@ def _reduce_scatter(c: Call) -> Done:
 
 def _all_to_all_base(c: Call) -> Done:
     out, x = c.given["output"], c.given["input"]
-    splits = [c.given["output_split_sizes"], c.given["input_split_sizes"]]
-    if any(len(set(s)) > 1 for s in splits):
-        raise c.watch.fail("an all_to_all of unequal pieces is not covered", COVERED)
+    got, sent = c.given["output_split_sizes"], c.given["input_split_sizes"]
+    if len({*got, *sent}) > 1:
+        equal = [[t.shape[0] // c.size] * c.size for t in (out, x)]
+        pieces = (t.split(s or e) for t, s, e in zip((out, x), (got, sent), equal, strict=True))
+        _exchange(c, *pieces)
+        return [out], [x], None
     each = x.shape[0] // c.size
     got = c.run("all_to_all_single", x, [each] * c.size, [each] * c.size)
     c.write(out, got, "all_to_all")
@@ -128,13 +133,36 @@ def _all_to_all_base(c: Call) -> Done:
 def _all_to_all(c: Call) -> Done:
     outs, pieces = c.given["output_tensors"], c.given["input_tensors"]
     if len({tuple(p.shape) for p in (*outs, *pieces)}) != 1:
-        raise c.watch.fail("an all_to_all of unequal pieces is not covered", COVERED)
+        _exchange(c, outs, pieces)
+        return list(outs), list(pieces), outs
     rows = [_row(p) for p in pieces]
     splits = [rows[0].shape[0]] * c.size
     got = c.run("all_to_all_single", torch.cat(rows), splits, splits)
     for out, part in zip(outs, got.chunk(c.size), strict=True):
         c.write(out, part, "all_to_all")
     return list(outs), list(pieces), outs
+
+
+def _exchange(c: Call, outs: Sequence[torch.Tensor], pieces: Sequence[torch.Tensor]) -> None:
+    """An all_to_all of unequal pieces: a message to each other rank that gets any, and one from
+    each that gives any. What stays is copied."""
+    ops: Any = torch.ops.shardproof_frontend
+    me = c.group.rank()
+    if outs[me].shape != pieces[me].shape:
+        raise c.watch.fail("what a rank sends itself is of another shape than what it receives")
+    with torch.no_grad():
+        kept = pieces[me].clone()
+        for index, piece in enumerate(pieces):
+            if index != me and piece.numel():
+                c.watch.note_piece("send", c.group, index, piece)
+                ops.message_sent(piece.contiguous(), *c.watch.peer(c.group, index))
+        for index, out in enumerate(outs):
+            if index == me:
+                c.watch.write(out, kept, "all_to_all")
+            elif out.numel():
+                c.watch.note_piece("recv", c.group, index, out)
+                peer = c.watch.peer(c.group, index)
+                c.watch.write(out, ops.message_received(out, *peer), "all_to_all")
 
 
 def _message(c: Call) -> torch.Tensor:

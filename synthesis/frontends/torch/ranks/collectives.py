@@ -330,6 +330,14 @@ class Watch(TorchDispatchMode):
         self.along(given.get("group_name"))
         if name == "broadcast":
             self.rooted(given["group_name"])
+        if name == "all_to_all_single":
+            got, sent = given["output_split_sizes"], given["input_split_sizes"]
+            if len({*got, *sent}) > 1:
+                out = args[0].new_empty(sum(got), *args[0].shape[1:])
+                with self:
+                    group = _c10d._resolve_process_group(given["group_name"])
+                    dist.all_to_all_single(out, args[0], got, sent, group=group)
+                return out
         result = func(*args, **kwargs)
         self._fly(name, self._event(name, given["group_name"]), [result], [args[0]])
         return result
@@ -400,6 +408,13 @@ class Watch(TorchDispatchMode):
                 "covered are messages along one mesh dim; give a --mesh that has it",
             )
         return apart[0], mine[apart[0]], theirs[apart[0]]
+
+    def note_piece(self, kind: str, group: Any, index: int, like: torch.Tensor) -> None:
+        """A message that is a part of an all_to_all: it does not meet others."""
+        rank = dist.get_process_group_ranks(group)[index]
+        place = self.places.of(self.places.frame(sys._getframe()))
+        what = f"{like.dtype}{list(like.shape)} in an all_to_all of the group {group.group_name}"
+        self.seen.events.append(Event(kind, (rank,), what, 0, *place))
 
     def write(self, target: torch.Tensor, value: torch.Tensor, what: str) -> None:
         """The result of a collective comes to be in a tensor; autograd does not see it."""

@@ -7,7 +7,9 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from itertools import takewhile
+from math import prod
 from typing import Any
 
 from synthesis.frontends.torch.errors import CaptureError
@@ -69,10 +71,12 @@ def pair_names(
     stated: Sequence[tuple[str, str]],
     ties: Mapping[str, str] | None = None,
     inside: Sequence[str] = (),
+    at: Mapping[str, int] | None = None,
 ) -> dict[str, str]:
     """For each parameter of a rank, the one of the model that it is a piece of.
 
-    A stated pair may hold `*` on both sides, which stand for the same text.
+    A stated pair may hold `*` on both sides, which stand for the same text, and a number `#`, of
+    which the model's is a sum of products: `local.#.*=experts.{2*ep+#}.*`.
 
     Args:
         own: names of the rank.
@@ -80,6 +84,7 @@ def pair_names(
         stated: pairs of both.
         ties: other names of the model's, each with the one that is wanted.
         inside: what stands before the names of modules that are wrapped.
+        at: the coordinate of the rank along each mesh dim.
 
     Raises:
         CaptureError: a parameter that the model does not have, or two with the same.
@@ -88,7 +93,7 @@ def pair_names(
     for name in own:
         short = name.removeprefix(next((p for p in inside if name.startswith(p)), ""))
         short = _WRAPPERS.sub("", short)
-        said = _stated(name, stated) or _stated(short, stated) or short
+        said = _stated(name, stated, at or {}) or _stated(short, stated, at or {}) or short
         out[name] = (ties or {}).get(said, said)
     for name, target in out.items():
         if target not in wanted:
@@ -107,14 +112,15 @@ def pair_kept(
     own: Sequence[str],
     wanted: Sequence[str],
     stated: Sequence[tuple[str, str]],
-    inside: Sequence[str] = (),
+    inside: Sequence[str],
+    at: Mapping[str, int],
 ) -> dict[str, str]:
     """For each buffer that a rank changes, the one of the model, as `pair_names`; what the model
     does not have is left out."""
     out: dict[str, str] = {}
     for name in own:
         with suppress(CaptureError):
-            out |= pair_names([name], wanted, stated, inside=inside)
+            out |= pair_names([name], wanted, stated, inside=inside, at=at)
     return out
 
 
@@ -122,18 +128,39 @@ _WRAPPERS = re.compile(r"\b(_checkpoint_wrapped_module|_fsdp_wrapped_module|_ori
 """What PyTorch puts into the names of what it wraps."""
 
 
-def _stated(name: str, stated: Sequence[tuple[str, str]]) -> str:
+def _stated(name: str, stated: Sequence[tuple[str, str]], at: Mapping[str, int]) -> str:
     for pattern, target in stated:
         parts = [re.escape(p) for p in pattern.split("*")]
-        found = re.fullmatch("(.*)".join(parts), name)
+        found = re.fullmatch("(.*)".join(parts).replace(r"\#", r"(?P<number>\d+)", 1), name)
         if found is not None:
-            pieces = target.split("*")
+            option, known = f"--param {pattern}={target}", dict(at)
+            if "number" in found.re.groupindex:
+                known["#"] = int(found["number"])
+            pieces = _BRACES.sub(partial(_sum, known, option), target).split("*")
             if len(pieces) != len(parts):
-                raise CaptureError(
-                    f"--param {pattern}={target}: both sides need as many *",
-                )
-            return "".join(p + g for p, g in zip(pieces, (*found.groups(), ""), strict=True))
+                raise CaptureError(f"{option}: both sides need as many *")
+            places = found.re.groupindex.values()
+            starred = [g for i, g in enumerate(found.groups(), 1) if i not in places]
+            return "".join(p + g for p, g in zip(pieces, (*starred, ""), strict=True))
     return ""
+
+
+_BRACES = re.compile(r"\{([^}]*)\}")
+
+
+def _sum(known: Mapping[str, int], option: str, found: re.Match[str]) -> str:
+    """`{2*ep+#}` as a number. Raises CaptureError for a word that is not known."""
+    total = 0
+    for term in found[1].split("+"):
+        factors = [f.strip() for f in term.split("*")]
+        for factor in factors:
+            if factor not in known and not factor.isdigit():
+                raise CaptureError(
+                    f"{option}: {factor!r} is not known",
+                    hint=f"write {', '.join(known)} or a number",
+                )
+        total += prod(known[f] if f in known else int(f) for f in factors)
+    return str(total)
 
 
 def _try(name: str, wanted: Sequence[str], taken: Any) -> str:

@@ -347,9 +347,11 @@ def _rank(
     followed = twice.followed
     ties = _ties(model)
     own = [n for n, _ in model.named_parameters()]
-    renamed = pair_names(own, list(one.params), request.names, one.ties, _wrapped(model))
+    at = mesh.coords()[rank]
+    wrapped = _wrapped(model)
+    renamed = pair_names(own, list(one.params), request.names, one.ties, wrapped, at)
     states = followed.traced.state
-    kept = pair_kept(sorted(states), list(one.states), request.names, _wrapped(model))
+    kept = pair_kept(sorted(states), list(one.states), request.names, wrapped, at)
     name_states(followed.traced, kept)
     renamed |= kept
     canonical = renamed | {n: renamed[first] for n, first in ties.items()}
@@ -470,7 +472,7 @@ def _lowered(
     followed, watch, model = twice.followed, twice.order.watch, side.built.model
     kept = followed.traced.state
     states = {canonical.get(n, n): t for t, n in followed.traced.buffers.items() if n in kept}
-    refuse_shared(model, kept)
+    refuse_shared(buffers, watch.attributes, kept)
     cotangents(followed.outputs)
     drawn_inputs(draws)
     provenance = Provenance(watch.places.root)

@@ -68,13 +68,21 @@ def as_buffer(model: nn.Module, name: str) -> torch.Tensor:
     return value
 
 
-def refuse_shared(model: nn.Module, states: set[str]) -> None:
-    """Raises CaptureError for a buffer that a call changes, and with it another tensor."""
-    held = [(n, t) for n, t in (*model.named_parameters(), *model.named_buffers())]
-    for name, t in held:
-        for other, o in held if name in states else ():
-            if other != name and t.untyped_storage()._cdata == o.untyped_storage()._cdata:
-                raise CaptureError(f"the buffer {name} is changed, and shares memory with {other}")
+def refuse_shared(
+    buffers: Mapping[str, torch.Tensor], attributes: Mapping[int, str], states: set[str]
+) -> None:
+    """Raises CaptureError for a buffer that a call changes, and with it what else lies there.
+
+    Args:
+        buffers: their values, as the module was built.
+        attributes: tensors that modules keep as plain attributes, by their storage.
+    """
+    places = {n: t.untyped_storage()._cdata for n, t in buffers.items()}
+    for name in states & places.keys():
+        others = [n for n, place in places.items() if place == places[name] and n != name]
+        others += [attributes[places[name]]] if places[name] in attributes else []
+        if others:
+            raise CaptureError(f"the buffer {name} is changed, and shares memory with {others[0]}")
 
 
 def name_states(traced: Traced, names: Mapping[str, str]) -> None:
@@ -85,12 +93,12 @@ def name_states(traced: Traced, names: Mapping[str, str]) -> None:
     traced.outputs += [("output", STATE + names[n], v) for _, n, v in found if n in names]
     for node, name in list(traced.buffers.items()):
         if name in traced.state and name not in names:
-            _as_empty(traced.graph, node)
+            _as_empty(traced.graph, node, {v for _, _, v in traced.outputs})
             del traced.buffers[node]
             traced.state.discard(name)
 
 
-def _as_empty(graph: fx.Graph, node: fx.Node) -> None:
+def _as_empty(graph: fx.Graph, node: fx.Node, outputs: set[fx.Node]) -> None:
     """Memory in place of what a graph is given; what is computed of it for no output is gone."""
     val = node.meta["val"]
     empty: Any = torch.ops.aten.empty.memory_format
@@ -104,5 +112,6 @@ def _as_empty(graph: fx.Graph, node: fx.Node) -> None:
         if any(n in reading for n in other.all_input_nodes):
             reading[other] = None
     for other in reversed(reading):
-        if not other.users and getattr(other.target, "namespace", "") in ("aten", "prims"):
+        plain = getattr(other.target, "namespace", "") in ("aten", "prims")
+        if plain and not other.users and other not in outputs:
             graph.erase_node(other)
