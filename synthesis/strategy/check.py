@@ -245,4 +245,6 @@ def _machine(data: Mapping[str, Any]) -> Machine:
 
 
 if __name__ == "__main__":
-    sys.exit(refusal(json.loads(Path(sys.argv[1]).read_text("utf-8"))["certificate"]))
+    wrong = refusal(json.loads(Path(sys.argv[1]).read_text("utf-8"))["certificate"])
+    sys.stdout.write(f"{wrong or 'accepted'}\n")
+    sys.exit(bool(wrong))

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import copy
 import json
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -158,6 +161,16 @@ def test_altered_certificate_is_refused(alter: Callable[[dict[str, Any]], None])
     alter(altered)
     assert altered != data
     assert refusal(altered)
+
+
+def test_the_checker_alone_exits_as_it_finds(tmp_path: Path) -> None:
+    path, data = tmp_path / "strategy.json", copy.deepcopy(proof(SPACES["groups fixed"]))
+    for share, code, said in ((2, 0, "accepted"), (4, 1, "the best plan is not in the space")):
+        data["space"]["fixed"]["shard"] = share
+        path.write_text(json.dumps({"certificate": data}))
+        command = [sys.executable, "-m", "synthesis.strategy.check", str(path)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout.strip()) == (code, said)
 
 
 @pytest.mark.parametrize("name", [n for n in SPACES if SPACES[n].fixed])
