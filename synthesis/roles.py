@@ -2,7 +2,7 @@
 which weights are several fused in one."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from synthesis.uses import uses
@@ -11,6 +11,9 @@ from verifier.kernel.program.program import Program
 
 GATES = {"LSTM": 4, "GRU": 3}
 """Gates of a recurrent module, whose weights are stacked."""
+UNREAD = 1 << 30
+"""The order of what no output depends on."""
+LAYER = re.compile(r"\.\d+(?=\.|$)")
 GATED = re.compile(r"(.*\.)?(weight|bias)_[ih]h_l\d+(_reverse)?$")
 
 
@@ -77,7 +80,7 @@ def modules(program: Program, kinds: Mapping[str, str] | None = None) -> list[Mo
         path, _, _ = item.path.rpartition(".")
         shape = item.type.shape[1:] if item.name in stacked else item.type.shape
         module = found.setdefault(
-            path, Module(path, (kinds or {}).get(path, ""), "other", order=1 << 30)
+            path, Module(path, (kinds or {}).get(path, ""), "other", order=UNREAD)
         )
         module.params.append(Param(item.name, item.path, shape, item.name in stacked))
         for use in found_uses.get(item.name, ()):
@@ -106,7 +109,23 @@ def modules(program: Program, kinds: Mapping[str, str] | None = None) -> list[Mo
         if module.use == "channels" and len({p.shape for p in module.params}) > 1:
             module.use = "other"
     _adopt(found, biases)
+    _like_others(found.values())
     return sorted((m for m in found.values() if m.params), key=lambda m: m.order)
+
+
+def _like_others(found: Iterable[Module]) -> None:
+    """What no output depends on runs all the same, on what it is given: its use is that of its like
+    in another layer."""
+    like: dict[object, Module] = {}
+    for m in found:
+        key = LAYER.sub(".*", m.path), m.kind, tuple(p.shape for p in m.params)
+        if m.params and m.order < UNREAD:
+            like[key] = m
+        elif key in like and LAYER.search(m.path):
+            o = like[key]
+            m.use, m.out_dim, m.parts, m.heads, m.follows = (
+                o.use, o.out_dim, o.parts, o.heads, o.follows,
+            )  # fmt: skip
 
 
 def _settle_experts(module: Module) -> None:

@@ -149,7 +149,15 @@ def search(
             break
         beam += grown
     scored = [c for c in state.seen.values() if isinstance(c, Candidate)]
-    ranked = sorted(scored, key=lambda c: (c.estimate.parameters > least * ROOM, c.score))
+    short = _Short(state) if tp else None
+    ranked = sorted(
+        scored,
+        key=lambda c: (
+            short is not None and short.of(c.point),
+            c.estimate.parameters > least * ROOM,
+            c.score,
+        ),
+    )
     if wishes.memory_bytes is not None:
         ranked.sort(key=lambda c: c.over > 0)
     if tp and all(style == "replicate" for _, style in ranked[0].point.styles):
@@ -195,26 +203,35 @@ def _starts(
     return [*((name, TACTICS[name](found, size)) for name in names), *(seeds if tp else ())]
 
 
-def _gathered(state: Search, rules: Rules, best: Candidate) -> list[Candidate]:
-    """Of a plan that splits less than half of what could be split, one that splits the largest
-    kinds of what it leaves whole and gathers what these give, until half is split: of all
-    parameters, and of those besides embedding and output projection."""
-    sizes = {m.path: sum(prod(p.shape) for p in m.params) for m in state.modules}
-    vocabulary = heads(state.modules)
-    inner = {m.path for m in state.modules if m.use != "embedding"} - vocabulary
-    held, found = best, list[Candidate]()
+class _Short:
+    """Which points split less than half of what could be split: of all parameters, or of those
+    besides embedding and output projection."""
 
-    def short() -> bool:
-        left = {path for path, style in held.point.styles if style == "replicate"}
-        both = (sizes.keys(), inner)
+    def __init__(self, state: Search) -> None:
+        self.sizes = {m.path: sum(prod(p.shape) for p in m.params) for m in state.modules}
+        vocabulary = heads(state.modules)
+        self.inner = {m.path for m in state.modules if m.use != "embedding"} - vocabulary
+
+    def of(self, point: Point) -> bool:
+        left = {path for path, style in point.styles if style == "replicate"}
+        sizes = self.sizes
         return any(
-            2 * sum(sizes[p] for p in left & some) > sum(sizes[p] for p in some) for some in both
+            2 * sum(sizes[p] for p in left & some) > sum(sizes[p] for p in some)
+            for some in (sizes.keys(), self.inner)
         )
 
+
+def _gathered(state: Search, rules: Rules, best: Candidate) -> list[Candidate]:
+    """Of a plan that splits less than half of what could be split, one that splits the largest
+    kinds of what it leaves whole and gathers what these give, until half is split."""
+    short = _Short(state)
+    held, found = best, list[Candidate]()
     whole = {path for path, style in best.point.styles if style == "replicate"}
     kinds = [k for group in alike(state.modules) if (k := [p for p in group if p in whole])]
-    for paths in sorted(kinds, key=lambda k: (k[0] not in inner, -sizes[k[0]] * len(k))):
-        if best.point.stream != "R" or not short():
+    for paths in sorted(
+        kinds, key=lambda k: (k[0] not in short.inner, -short.sizes[k[0]] * len(k))
+    ):
+        if best.point.stream != "R" or not short.of(held.point):
             break
         if all("gathered" in rules.allowed[path] for path in paths):
             point = held.point.styled(dict.fromkeys(paths, "gathered"))

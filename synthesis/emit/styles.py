@@ -118,8 +118,8 @@ def _replicated(m: ModulePlan) -> Style:
     return Style("Replicated", ())
 
 
-_CHANNELS = ("BatchNorm", "Conv", "GroupNorm", "InstanceNorm")
-"""Beginnings of the classes that work on channels: DTensors do not have all of their ops."""
+_CHANNELS = ("BatchNorm", "Conv", "EmbeddingBag", "GroupNorm", "InstanceNorm")
+"""Beginnings of the classes that work on channels or bags: DTensors do not have all of their ops."""
 
 
 _LINEAR_COLUMN = _column("ColwiseParallel")
