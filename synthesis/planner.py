@@ -71,6 +71,8 @@ def synthesize(
 
 def can_emit(module: Module, style: str) -> bool:
     """Whether the emitter has the style for a module of its class."""
+    if style != "replicate" and not module.path:
+        return False
     if module.own_index and module.kind not in LOOKS_UP and style != "replicate":
         return False
     return not module.kind or supported(_base(module), style)

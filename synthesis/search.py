@@ -102,8 +102,7 @@ def search(
     rules = settle(wishes, found, size, supported)
     if tp and not wishes and all(list(s) == ["replicate"] for s in rules.allowed.values()):
         raise PlanError(
-            f"no module of the model can be split over {tp}={size}: no weight has a dim that "
-            f"{size} divides; try a smaller {tp}"
+            f"no module of the model can be split over {tp}={size}: {_unsplit(state, size, tp)}"
         )
     beam: list[Candidate] = []
     least = float("inf")
@@ -178,6 +177,21 @@ def search(
         starts,
         mender.obstacles,
         bound,
+    )
+
+
+def _unsplit(state: Search, size: int, tp: str) -> str:
+    """Why no module has a style that splits it."""
+    module = next(
+        (m for m in state.modules if any(n % size == 0 for n in m.weight.shape[-2:])), None
+    )
+    if module is None:
+        return f"no weight has a dim that {size} divides; try a smaller {tp}"
+    nodes = (n for _, n in state.program.walk() if module.weight.name in n.inputs)
+    at = next((f"  {n.source}" for n in nodes if n.source.line), "")
+    return (
+        f"{module.kind or 'the model'} works with {module.weight.path} itself, and styles are for "
+        f"modules; put it into an nn.Linear or nn.Embedding{at}"
     )
 
 

@@ -24,9 +24,8 @@ def _check_divisible(facts: ModelFacts, plan: Plan) -> None:
             split = split_of(m, fact.base, name)
             if split == "R":
                 continue
-            dim = (
-                int(split[2:-1]) if split[2:-1].isdigit() else (0 if fact.base == "Linear" else -1)
-            )
+            first = fact.base == "Linear" or m.style == "recurrent"
+            dim = int(split[2:-1]) if split[2:-1].isdigit() else (0 if first else -1)
             ranks = plan.tp_size * m.parts
             if shape[dim] % ranks:
                 raise EmitError(
