@@ -175,3 +175,29 @@ def test_a_pair_is_proved_and_without_its_reduction_refuted() -> None:
     )
     verdict = verify(Problem(found.program, wrong, lowered.contract))
     assert isinstance(verdict, Counterexample)
+
+
+def test_what_no_output_depends_on_is_split_as_its_like_in_another_layer() -> None:
+    b = Builder("skips")
+    x, total = b.input("x", decoder.f64(4, 6, 9)), ""
+    for layer in range(2):
+        h = convolved(b, x, f"up.{layer}", 8)
+        x = b.add("pad", convolved(b, b.add("pad", h, dim=2, lo=1, hi=0), f"down.{layer}", 6),
+                  dim=2, lo=1, hi=0)  # fmt: skip
+        s = convolved(b, h, f"skip.{layer}", 6)
+        total = b.add("add", total, s) if total else s
+    b.output(total, "output", "out")
+    found = {m.path: m for m in modules(live(b.build()))}
+    like, unread = found["down.0"], found["down.1"]
+    assert (unread.use, unread.out_dim, unread.follows) == ("conv", like.out_dim, like.follows)
+    chosen = dict(TACTICS["column_row"](list(found.values()), 2).styles)
+    assert chosen["down.1"] == chosen["down.0"]
+
+
+def test_weights_that_the_model_itself_holds_are_named() -> None:
+    b = Builder("raw")
+    x, w = b.input("x", decoder.f64(4, 8)), b.param("w", decoder.f64(8, 8))
+    with b.at(decoder.place("")):
+        b.output(b.add("mm", x, w), "output", "out")
+    with pytest.raises(PlanError, match="works with w itself, and styles are for modules"):
+        search(Asked(b.build(), Mesh.of(tp=2), decoder.CLUSTER), lambda m, s: s == "replicate")
