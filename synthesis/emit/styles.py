@@ -119,7 +119,7 @@ def _replicated(m: ModulePlan) -> Style:
 
 
 _CHANNELS = ("BatchNorm", "Conv", "EmbeddingBag", "GroupNorm", "InstanceNorm")
-"""Beginnings of the classes that work on channels or bags: DTensors do not have all of their ops."""
+"""Beginnings of classes on channels or bags: DTensors do not have all of their ops."""
 
 
 _LINEAR_COLUMN = _column("ColwiseParallel")
