@@ -346,22 +346,20 @@ class Wide:
         held = [f if folds or name in f.layout.sharded else None for f in facts]
         facts += split_facts(self.terms, value, held, *about, self.mesh, name, chosen)
 
-    def again(self, node: Node) -> list[Fact]:
-        """Facts from operands read as other pieces; where these are about no value of the
-        one-device program, from pieces told apart by coordinate too."""
-        facts = self.step(node) if self._reread(node) else []
-        known = any(f.ref.id in self.sequential.known for f in facts)
-        if known or lookup(node.op).kind == "collective" or not self._pieces(node):
-            return facts
-        return self.step(node)
+    def again(self, node: Node) -> bool:
+        """Tell pieces apart, coordinate by coordinate, and read operands as other pieces."""
+        apart = lookup(node.op).kind != "collective" and self._pieces(node)
+        return self._reread(node) or apart
 
-    def contracted(self, node: Node, facts: list[Fact]) -> bool:
-        """Read operands as other pieces where a split dim is summed over, and that is no value of
-        the one-device program: of one entry on each rank, it may be a dim of its own."""
+    def otherwise(self, node: Node, facts: list[Fact]) -> bool:
+        """Read operands as other pieces where pieces are exchanged, or a split dim is summed over,
+        and that is no value of the one-device program: the dim may be of one entry on each rank,
+        and so one of its own."""
         held = {n for v in node.inputs for f in self.out.facts[v] for n in f.layout.pending}
-        if any(f.ref.id in self.sequential.known or f.layout.pending <= held for f in facts):
+        summed = all(not f.layout.pending <= held for f in facts)
+        if any(f.ref.id in self.sequential.known for f in facts):
             return False
-        return self._reread(node)
+        return (summed or node.op == "all_to_all") and self._reread(node)
 
     def _pieces(self, node: Node) -> bool:
         """Tell operands apart along mesh dims that split several of them, or the only one."""
