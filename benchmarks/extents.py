@@ -2,25 +2,53 @@
 
 Each config in `benchmarks/extents/` is planned and proved for `tp=8` (Whisper, whose 20 heads do
 not divide by 8, for `tp=4`), not run. Rows are kept as they come, so that a run that was stopped
-goes on. `--layers 12` makes every model that deep instead: what more layers cost.
+goes on. `--layers 12` makes every model that deep instead: what more layers cost. `--page` writes
+`docs/extents.md` of the rows.
 """
 
 import argparse
 import json
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from benchmarks.parallelize import ROOT, Job, measure
 from benchmarks.zoo import DEPTH
 
 CONFIGS = ROOT / "benchmarks" / "extents"
 RESULTS = ROOT / "benchmarks" / "results" / "extents.jsonl"
+PAGE = ROOT / "docs" / "extents.md"
 TOKENS = {"gpt-neox-20b": 2048, "whisper-large-v3": 448}
 MESH = {"whisper-large-v3": "tp=4"}
-PICTURES = ("vit-22b",)
+PICTURES = ("vit-22b", "unet")
+FILES = {"unet": "UNet"}
+"""Models of a file of their own, with the class; their depth is not one number."""
 SECONDS = 1800
 """For one model, of the clock."""
+HEAD = """# Models at their published extents
+
+Written by `python -m benchmarks.extents --page`; do not edit.
+
+Every layer, one sequence on the mesh shown: 4,096 tokens, GPT-NeoX 2,048, Whisper 30 s of sound and
+448, `unet` (Stable Diffusion 1) a latent of 64 x 64. Float32 with Adam; planned, and the patch read
+again and proved, not run. Processor: seconds of the command and all that it starts. Memory: of the
+largest process. *Useful*: the plan splits at least half of what the mesh could split. Estimates are
+of one rank, on H100s: a step, the share of communication in it, memory for weights with gradients
+and moments, and for activations.
+"""
+DEEPER = """
+## More layers
+
+The same with 12 layers and with 48: layers of a kind are captured once.
+
+| model | 12 layers | 48 layers | ratio |
+|---|---|---|---|
+"""
+REFUSED = """
+## Not proved or not useful
+
+"""
 
 
 @dataclass(frozen=True)
@@ -29,6 +57,7 @@ class Row:
 
     name: str
     layers: int
+    """0 where the depth is not one number."""
     mesh: str
     verdict: str
     useful: bool
@@ -36,54 +65,93 @@ class Row:
     clock_s: float
     peak_bytes: int
     """Of the largest process."""
-    step_s: float
-    """Estimated."""
-    memory_bytes: int
-    """Per rank, estimated."""
     plan: str
     why: str
+    estimates: dict[str, float] = field(default_factory=dict[str, float])
+
+    @property
+    def communication(self) -> float:
+        """Share of an estimated step."""
+        step = self.estimates.get("step_s", 0.0)
+        return self.estimates.get("comm_s", 0.0) / step if step else 0.0
+
+    @property
+    def activations(self) -> float:
+        """Bytes of a rank, estimated."""
+        return self.estimates.get("after_activations", 0.0)
+
+    @property
+    def weights(self) -> float:
+        """Bytes of a rank for weights, gradients and moments, estimated."""
+        return self.estimates.get("memory_bytes_after", 0.0) - self.activations
+
+
+def config_of(name: str) -> dict[str, Any]:
+    return {} if name in FILES else json.loads((CONFIGS / f"{name}.json").read_text())
 
 
 def row(name: str, layers: int | None) -> Row:
     """Run the command on one config."""
-    config = json.loads((CONFIGS / f"{name}.json").read_text())
+    config = config_of(name)
     deep = [key for key in DEPTH if key in config]
     items = [f"{key}={layers}" for key in deep] if layers else []
     mesh = MESH.get(name, "tp=8")
     seq = () if name in PICTURES else ("--seq", str(TOKENS.get(name, 4096)))
     options = ("--mesh", mesh, "--batch", "1", *seq, "--no-run", "--timeout", str(SECONDS))
-    target = f"hf:{config['architectures'][0]}"
-    found = measure(Job(name, target, (str(CONFIGS / f"{name}.json"), *items), options))
+    if name in FILES:
+        target, given = f"{CONFIGS / name}.py:{FILES[name]}", ()
+    else:
+        target, given = f"hf:{config['architectures'][0]}", (str(CONFIGS / f"{name}.json"),)
+    found = measure(Job(name, target, (*given, *items), options))
     return Row(
         name,
-        layers or int(config[deep[0]]),
+        depth_of(name, layers),
         mesh,
         found.verdict,
         found.useful,
         round(found.processor, 1),
         round(found.clock, 1),
         found.peak_bytes,
-        round(found.estimates.get("step_s", 0.0), 4),
-        int(found.estimates.get("memory_bytes_after", 0)),
         found.plan,
         found.error,
+        {k: float(f"{v:.4g}") for k, v in found.estimates.items()},
     )
+
+
+def depth_of(name: str, layers: int | None) -> int:
+    config = config_of(name)
+    return (layers or next(int(config[k]) for k in DEPTH if k in config)) if config else 0
 
 
 def table(rows: list[Row]) -> str:
     """Markdown."""
-    lines = ["| model | layers | mesh | verdict | useful | processor s | peak GB | step | memory |"]
-    lines += ["|---|---|---|---|---|---|---|---|---|"]
+    head = ["model", "layers", "mesh", "verdict", "useful", "processor s", "peak GB"]
+    head += ["step s", "communication", "weights GB", "activations GB"]
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for r in rows:
         useful = "yes" if r.useful and r.verdict == "proved" else "no"
-        cells = [r.name, r.layers, r.mesh, r.verdict, useful, r.processor_s]
-        cells += [
-            f"{r.peak_bytes / 1e9:.2f}",
-            f"{r.step_s:.2f} s",
-            f"{r.memory_bytes / 1e9:.0f} GB",
-        ]
+        cells: list[object] = [r.name, r.layers or "", r.mesh, r.verdict, useful, r.processor_s]
+        cells += [f"{r.peak_bytes / 1e9:.2f}", f"{r.estimates.get('step_s', 0):.2f}"]
+        cells += [f"{r.communication:.0%}", f"{r.weights / 1e9:.0f}", f"{r.activations / 1e9:.0f}"]
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     return "\n".join(lines)
+
+
+def page(rows: dict[tuple[str, int], Row]) -> str:
+    """docs/extents.md."""
+    whole = [r for r in rows.values() if r.layers == depth_of(r.name, None)]
+    text = HEAD + "\n" + table(sorted(whole, key=lambda r: r.name)) + "\n"
+    pairs = [(rows[n, 12], rows[n, 48]) for n, d in rows if d == 12 and (n, 48) in rows]
+    if pairs:
+        text += DEEPER
+    for few, many in sorted(pairs, key=lambda pair: pair[0].name):
+        ratio = many.processor_s / few.processor_s
+        text += f"| {few.name} | {few.processor_s} s | {many.processor_s} s | {ratio:.2f} |\n"
+    left = [r for r in whole if r.verdict != "proved" or not r.useful]
+    if left:
+        text += REFUSED
+    text += "".join(f"- {r.name}: {r.why or r.plan}\n" for r in left)
+    return text
 
 
 def kept(results: Path) -> list[Row]:
@@ -94,16 +162,21 @@ def kept(results: Path) -> list[Row]:
 
 def main() -> int:
     """0 if every model is proved with a plan that is useful."""
-    known = sorted(path.stem for path in CONFIGS.glob("*.json"))
+    known = sorted([*(path.stem for path in CONFIGS.glob("*.json")), *FILES])
     parser = argparse.ArgumentParser(prog="benchmarks.extents")
     parser.add_argument("names", nargs="*", choices=[*known, []], help="all if none are named")
     parser.add_argument("--layers", type=int, help="instead of the published depth")
     parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument(
+        "--page", action="store_true", help="write docs/extents.md, measure nothing"
+    )
     given = parser.parse_args()
     rows = {(r.name, r.layers): r for r in kept(given.results)}
+    if given.page:
+        PAGE.write_text(page(rows))
+        return 0
     for name in given.names or known:
-        config = json.loads((CONFIGS / f"{name}.json").read_text())
-        layers = given.layers or next(config[key] for key in DEPTH if key in config)
+        layers = depth_of(name, given.layers)
         if (name, layers) in rows:
             continue
         found = rows[name, layers] = row(name, given.layers)
