@@ -140,10 +140,11 @@ class _Scope:
         return node.op == "take" and [len(self.shape(v)) for v in node.inputs] == [3, 1]
 
     def _stacked_parts(self, node: Node) -> int:
-        """Into how many equal pieces the rows of a batched product with vectors are cut at once."""
+        """Into how many equal pieces the rows of a batched product are cut at once. Rows of one
+        with vectors are those of a matrix."""
         rows = [n for n in self.read(node.outputs[0]) if n.op == "reshape"]
         flat = next((n for n in rows if len(self.shape(n.outputs[0])) == 2), None)
-        return self._pieces(flat) if flat is not None else 1
+        return self._pieces(flat if flat is not None and 1 in self.shape(node.outputs[0]) else node)
 
     def _own_index(self, node: Node) -> bool:
         """Whether the rows that a lookup takes are worked out in its module, or are constants."""
@@ -170,7 +171,7 @@ class _Scope:
                 spans = [(attrs["start"], attrs["stop"]) for attrs in along]
                 k = len(spans)
                 even = [(i * width // k, (i + 1) * width // k) for i in range(k)]
-                return k if sorted(map(str, spans)) == sorted(map(str, even)) else 1
+                return k if k and sorted(map(str, spans)) == sorted(map(str, even)) else 1
             wide = [u for u in self.passed_on(value) if self.shape(u.outputs[0])[-1:] == (width,)]
             if not wide:
                 return 1

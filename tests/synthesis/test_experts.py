@@ -46,6 +46,33 @@ def test_hidden_layers_of_experts_are_split(
         assert layout.local_shape == {"up": (3, 2, 4), "down": (3, 4, deep // 5)}[param.name]
 
 
+ALL = """program m
+  input %x: f32[3, 6, 4]
+  param %up: f32[3, 4, 10] "experts.up"
+  param %down: f32[3, 5, 4] "experts.down"
+  %h = bmm %x, %up  @ m.py:3 experts | bmm
+  %a = slice %h {dim=2, start=0, stop=5, step=1}  @ m.py:3 experts | chunk
+  %b = slice %h {dim=2, start=AT, stop=END, step=1}  @ m.py:3 experts | chunk
+  %g = mul %a, %b  @ m.py:3 experts | gate
+  %y = bmm %g, %down  @ m.py:4 experts | bmm
+  return %y
+"""
+
+
+def test_experts_that_each_take_all_they_are_given_are_split_too() -> None:
+    text = ALL.replace("AT", "5").replace("END", "10")
+    (module,) = modules(parse_text(text), {"experts": "Experts"})
+    assert (module.use, module.splits) == ("experts", {"up": (2, 2), "down": (1, 1)})
+    assert "experts" in options(module, 5)
+    assert split(module, module.params[0], "experts", "tp", 5).local_shape == (3, 4, 2)
+
+
+def test_experts_whose_halves_overlap_are_not() -> None:
+    text = ALL.replace("AT", "4").replace("END", "9")
+    (module,) = modules(parse_text(text), {"experts": "Experts"})
+    assert module.use != "experts"
+
+
 def test_one_weight_that_is_looked_up_is_no_expert() -> None:
     text = EXPERTS.replace("CUT", WHOLE).replace("DEEP", "10").split("  %d =")[0] + "  return %h3\n"
     text = text.replace('  param %down: f32[3, 4, 10] "mlp.experts.down"\n', "")
