@@ -228,13 +228,16 @@ def test_numbers_of_layers_in_a_config_are_no_kinds():
 
     from synthesis.frontends.torch import depth as depths
 
-    config = SimpleNamespace(moe_layers=list(range(48)), layer_types=["a", "b"] * 24)
+    config = SimpleNamespace(
+        moe_layers=list(range(48)), layer_types=["a", "b"] * 24, encoder_layers=6, decoder_layers=48
+    )
     model = nn.Module()
     model.layers = nn.ModuleList(nn.Linear(2, 2) for _ in range(48))
     found = depths.choose(depths.layer_kinds(model, 48, config))
     assert (found.period, found.layers) == (2, 6)
     assert depths.shorter_config(config, found) == {
         "num_hidden_layers": 6,
+        "decoder_layers": 6,
         "moe_layers": list(range(6)),
         "layer_types": ["a", "b"] * 3,
     }

@@ -19,6 +19,8 @@ from verifier.kernel.program.program import Program
 
 MAX_PERIOD = 8
 _NUMBERING = {"layer_idx", "layer_id", "layer_number", "block_idx"}
+_TOWERS = ("encoder_layers", "decoder_layers", "num_encoder_layers", "num_decoder_layers")
+"""Fields for the depths of models of two towers."""
 _SCALARS = (int, float, str, bool, type(None))
 
 
@@ -137,6 +139,7 @@ def shorter_config(config: Any, depth: Depth) -> dict[str, Any]:
     """Config fields for the model to trace: the number of layers, and lists with one item each."""
     names: dict[str, str] = getattr(config, "attribute_map", {})
     out: dict[str, Any] = {names.get("num_hidden_layers", "num_hidden_layers"): depth.layers}
+    out |= {k: depth.layers for k in _TOWERS if getattr(config, k, None) == depth.total}
     for key, value in _by_layer(config, depth.total).items():
         numbers = list(value) == list(range(depth.total))
         out[key] = list(range(depth.layers)) if numbers else [value[i] for i in depth.kept]
