@@ -348,13 +348,14 @@ def chosen(run: Run, plan: Plan) -> None:
 
 
 def kinds(captured: Captured) -> dict[str, str]:
-    """Class names of modules by path, with one path for all layers of a repeated block."""
-    found = {path: module.kind for path, module in captured.facts.modules.items()}
+    """Class names of modules by path, with one path for all layers of a repeated block. Classes
+    that are made of one that has styles count as that."""
+    found = {path: module.base or module.kind for path, module in captured.facts.modules.items()}
     for group in captured.facts.groups:
         for offset, pattern in enumerate(group.patterns):
             head = f"{group.prefix}.{group.start + offset}"
             found |= {
-                pattern + path.removeprefix(head): module.kind
+                pattern + path.removeprefix(head): module.base or module.kind
                 for path, module in captured.facts.modules.items()
                 if path == head or path.startswith(head + ".")
             }

@@ -75,6 +75,8 @@ def can_emit(module: Module, style: str) -> bool:
         return False
     if module.own_index and module.kind not in LOOKS_UP and style != "replicate":
         return False
+    if module.use == "linear" and module.kind not in ("", "Linear", "Conv1D"):
+        return style == "replicate"
     return not module.kind or supported(_base(module), style)
 
 

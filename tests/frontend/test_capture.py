@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from agent.pipeline import kinds
 from synthesis.frontends.torch.capture import capture
 from synthesis.frontends.torch.errors import CaptureError
 from synthesis.frontends.torch.request import CaptureRequest, InputSpec
@@ -221,6 +222,14 @@ def test_a_buffer_too_large_to_be_made_is_named(user_model):
     path.write_text(path.read_text().replace("nn.Linear(4, 4)", more))
     with pytest.raises(CaptureError, match="values of buffer big are not known"):
         capture(CaptureRequest(f"{path}:M"))
+
+
+def test_a_class_made_of_a_linear_counts_as_one(user_model):
+    made = user_model("return self.w(x)", top="class Quantized(nn.Linear):\n    pass")
+    path = Path(made.rpartition(":")[0])
+    path.write_text(path.read_text().replace("self.w = nn.Linear", "self.w = Quantized"))
+    found = capture(CaptureRequest(made))
+    assert (found.facts.modules["w"].kind, kinds(found)["w"]) == ("Quantized", "Linear")
 
 
 def test_numbers_of_layers_in_a_config_are_no_kinds():

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from synthesis.assign import options, split
-from synthesis.roles import modules
+from synthesis.planner import can_emit
+from synthesis.roles import Module, modules
 from synthesis.tactics import TACTICS
 from verifier.text.parser import parse_text
 
@@ -79,3 +80,11 @@ def test_one_weight_that_is_looked_up_is_no_expert() -> None:
     (module,) = modules(parse_text(text), {"mlp.experts": "Experts"})
     assert module.use == "other"
     assert options(module, 2) == ["replicate"]
+
+
+def test_a_router_with_a_weight_of_its_own_has_no_style_of_a_linear() -> None:
+    router = Module("mlp.gate", "TopkRouter", "linear")
+    assert [s for s in ("column", "row", "gathered", "replicate") if can_emit(router, s)] == [
+        "replicate"
+    ]
+    assert can_emit(Module("mlp.up", "Linear", "linear"), "column")

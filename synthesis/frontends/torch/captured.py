@@ -62,6 +62,8 @@ class ModuleFact:
     """Where its class is defined; 0 where that is not known."""
     ints: Mapping[str, int]
     """Integer attributes, for example `in_features` or `num_heads`."""
+    base: str = ""
+    """`Linear` or `Embedding`, where the class is one of these or made of it."""
 
 
 @dataclass(frozen=True)
