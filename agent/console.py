@@ -1,15 +1,15 @@
 """Where events are shown: one JSON object a line, or progress by phase for a person."""
 
 import os
-import sys
 import threading
 from typing import TYPE_CHECKING, TextIO
 
 from agent import events
 from agent.alike import counted_up
+from agent.busy import LastTime, bar
 
 if TYPE_CHECKING:
-    from rich.status import Status
+    from rich.progress import Progress
 
 HEARTBEAT_S = 30.0
 _NAME_WIDTH = 10
@@ -49,7 +49,7 @@ class JsonLines(events.Sink):
 
 
 class Console:
-    """Progress by phase: a spinner on a terminal, plain lines elsewhere.
+    """Progress by phase: seconds on a terminal, with those of the last time, plain lines elsewhere.
 
     Honours `NO_COLOR` and `TERM=dumb`. Away from a terminal a phase that takes long says so every
     30 s.
@@ -60,18 +60,25 @@ class Console:
         terminal = stream.isatty() and os.environ.get("TERM") != "dumb"
         self.colour = terminal and not os.environ.get("NO_COLOR")
         self.spinning = terminal
-        self.status: Status | None = None
+        self.status: Progress | None = None
+        self.last: LastTime | None = None
         self.beat: threading.Timer | None = None
         self.doing = ""
         """What the phase under way is at."""
 
     def show(self, event: events.Event) -> None:
         match event:
+            case events.RunStarted(command=command, arguments=arguments) if self.spinning:
+                self.last = LastTime(" ".join([command, *arguments]))
+            case events.RunCompleted() if self.last is not None:
+                self.last.keep()
             case events.PhaseStarted(phase=phase):
                 self._rest()
                 self._busy(phase)
             case events.PhaseCompleted(phase=phase, seconds=seconds, summary=summary):
                 self._rest()
+                if self.last is not None:
+                    self.last.taken[phase] = round(seconds, 2)
                 self._say(phase, f"{seconds:7.2f} s   {summary}")
             case events.Warned(message=message):
                 self._say("warning", message, "33")
@@ -128,7 +135,7 @@ class Console:
     def note(self, doing: str) -> None:
         self.doing = doing
         if self.status is not None:
-            self.status.update(printable(doing))
+            self.status.update(self.status.task_ids[0], description=printable(doing))
 
     def close(self) -> None:
         self._rest()
@@ -175,10 +182,7 @@ class Console:
         if not self.spinning:
             self._heartbeat(phase, HEARTBEAT_S)
             return
-        from rich.console import Console as Terminal
-
-        self.status = Terminal(file=sys.stderr).status(phase)
-        self.status.start()
+        self.status = bar(phase, self.last.estimate(phase) if self.last else "")
 
     def _heartbeat(self, phase: str, after: float) -> None:
         def beat() -> None:
