@@ -254,8 +254,8 @@ class _Scope:
     def _per_channel(self, node: Node) -> frozenset[str] | None:
         """Of a vector with an entry for each channel, the products that what it meets comes from;
         None where it is no such."""
-        (width,), shape = self.shape(node.inputs[0]) or (0,), self.shape(node.outputs[0])
-        if math.prod(shape) != width or len(shape) < 2:
+        (width, *more), shape = self.shape(node.inputs[0]) or (0,), self.shape(node.outputs[0])
+        if more or math.prod(shape) != width or len(shape) < 2:
             return None
         readers = self.read(node.outputs[0])
         met = [v for v in readers[0].inputs if v != node.outputs[0]] if readers else []

@@ -40,6 +40,8 @@ class ModuleFact:
     children: int = 0
     training_dropout: bool = False
     """It is a dropout with p > 0."""
+    writes: bool = False
+    """It writes into what it is given: `nn.ReLU(inplace=True)`."""
 
     @property
     def activation(self) -> Argument | None:

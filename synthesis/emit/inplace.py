@@ -14,8 +14,10 @@ INNER = frozenset({"column", "fused_column", "kv_column"})
 
 
 def written_into(facts: ModelFacts, modules: Sequence[ModulePlan]) -> set[str]:
-    """Paths of planned modules whose result a `forward` changes: `y = self.mlp(x); y += r`."""
-    out: set[str] = set()
+    """Paths of planned modules whose result a `forward` changes, `y = self.mlp(x); y += r`, or a
+    module beside them that works in place."""
+    writers = [m.path for m in facts.modules if m.writes]
+    out = {m.path for m in modules if not m.splits and any(_before(m.path, w) for w in writers)}
     for kind, forward in facts.forwards.items():
         for name in _changed(forward.text):
             paths = [
@@ -28,6 +30,16 @@ def written_into(facts: ModelFacts, modules: Sequence[ModulePlan]) -> set[str]:
                 and (m.style not in INNER or any(_same(m.path, path) for path in paths))
             }
     return out
+
+
+def _before(pattern: str, path: str) -> bool:
+    """Whether a module may be called on the result of another: it stands beside it, in a sequence
+    right after it."""
+    around, _, name = pattern.rpartition(".")
+    beside, _, writer = path.rpartition(".")
+    if not _same(around, beside):
+        return False
+    return not (name.isdigit() and writer.isdigit()) or int(writer) == int(name) + 1
 
 
 def _lies_in(m: ModulePlan, path: str) -> bool:

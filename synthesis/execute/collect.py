@@ -176,6 +176,7 @@ def collect(request: CaptureRequest) -> ModelFacts:
             ModuleFact(
                 path, type(module).__name__, _base(module), params, ints, arguments, positional,
                 kind, shape, len(list(module.children())), dropout,
+                module.__dict__.get("inplace") is True,
             )
         )  # fmt: skip
     name = target.cls.__name__

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from synthesis.emit import facts, snippets, supported
 from synthesis.emit.groups import only_feeds
 from synthesis.emit.imports import import_lines
+from synthesis.emit.inplace import written_into
 from synthesis.emit.library_file import file_stem, literal
 from synthesis.emit.patch import EmitError, check_applies, patch, unified
 from synthesis.emit.styles import style_of
@@ -114,3 +116,13 @@ def test_literals_read_back() -> None:
 def test_file_is_named_after_the_model() -> None:
     assert file_stem("LlamaForCausalLM") == "parallel_llama"
     assert Path(file_stem("GPT2LMHeadModel")).name == "parallel_gpt2"
+
+
+def test_what_stands_before_a_module_that_works_in_place_gives_a_tensor_of_its_own() -> None:
+    linear = [facts.ModuleFact(f"net.{i}", "Linear", "Linear") for i in (0, 2)]
+    relu = facts.ModuleFact("net.1", "ReLU", "ReLU", writes=True)
+    model = facts.ModelFacts("m.py:M", "M", {}, modules=(linear[0], relu, linear[1]))
+    planned = [ModulePlan(m.path, "Linear", "column") for m in linear]
+    assert written_into(model, planned) == {"net.0"}
+    plain = replace(model, modules=(linear[0], replace(relu, writes=False), linear[1]))
+    assert written_into(plain, planned) == set()

@@ -201,3 +201,12 @@ def test_weights_that_the_model_itself_holds_are_named() -> None:
         b.output(b.add("mm", x, w), "output", "out")
     with pytest.raises(PlanError, match="works with w itself, and styles are for modules"):
         search(Asked(b.build(), Mesh.of(tp=2), decoder.CLUSTER), lambda m, s: s == "replicate")
+
+
+def test_a_kernel_that_is_reshaped_otherwise_is_for_no_channel() -> None:
+    b = Builder("kernel")
+    x, w = b.input("x", decoder.f64(1, 16)), b.param("c.weight", decoder.f64(4, 2, 2))
+    with b.at(decoder.place("c")):
+        x = b.add("mul", x, b.add("reshape", w, shape=(1, 16)))
+    found, chosen = styles(b, x)
+    assert (found["c"].use, chosen["c"]) == ("other", "replicate")
