@@ -125,12 +125,21 @@ def depth_of(name: str, layers: int | None) -> int:
 
 def table(rows: list[Row]) -> str:
     """Markdown."""
-    head = ["model", "layers", "mesh", "verdict", "useful", "processor s", "peak GB"]
+    head = ["model", "parameters", "layers", "mesh", "verdict", "useful", "processor s", "peak GB"]
     head += ["step s", "communication", "weights GB", "activations GB"]
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for r in rows:
         useful = "yes" if r.useful and r.verdict == "proved" else "no"
-        cells: list[object] = [r.name, r.layers or "", r.mesh, r.verdict, useful, r.processor_s]
+        numbers = r.estimates.get("before_parameters", 0.0) / 4e9
+        cells: list[object] = [
+            r.name,
+            f"{numbers:.1f} B",
+            r.layers or "",
+            r.mesh,
+            r.verdict,
+            useful,
+            r.processor_s,
+        ]
         cells += [f"{r.peak_bytes / 1e9:.2f}", f"{r.estimates.get('step_s', 0):.2f}"]
         cells += [f"{r.communication:.0%}", f"{r.weights / 1e9:.0f}", f"{r.activations / 1e9:.0f}"]
         lines.append("| " + " | ".join(map(str, cells)) + " |")
