@@ -144,11 +144,12 @@ def _settle_experts(module: Module) -> None:
 
 
 def heads(found: list[Module]) -> frozenset[str]:
-    """Paths of the output projection: a tied one, or the last linear outside repeated blocks."""
+    """Paths of the output projection: a tied one, or the last product, where that is of a linear
+    outside repeated blocks."""
     tied = {m.head for m in found if m.head}
-    linears = [m for m in found if m.use == "linear"]
-    last = max(linears, key=lambda m: m.order) if linears else None
-    if tied or last is None or last.weight.stacked:
+    products = [m for m in found if m.use in ("linear", "conv")]
+    last = max(products, key=lambda m: m.order) if products else None
+    if tied or last is None or last.use == "conv" or last.weight.stacked:
         return frozenset(tied)
     return frozenset({last.path})
 

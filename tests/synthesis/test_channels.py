@@ -10,7 +10,7 @@ import pytest
 from synthesis.assign import PlanError, misfit, options, split
 from synthesis.autodiff import grad
 from synthesis.constraints import NO_WISHES
-from synthesis.roles import Module, modules
+from synthesis.roles import Module, heads, modules
 from synthesis.scoring import Asked
 from synthesis.search import Found, search
 from synthesis.tactics import TACTICS
@@ -18,6 +18,7 @@ from tests.synthesis import decoder
 from verifier.kernel.inline import inline
 from verifier.kernel.live import live
 from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.program import Output, Program
 from verifier.kernel.program.types import Mesh
 from verifier.problem import Problem
 from verifier.verdict import Counterexample, Proof
@@ -210,3 +211,18 @@ def test_a_kernel_that_is_reshaped_otherwise_is_for_no_channel() -> None:
         x = b.add("mul", x, b.add("reshape", w, shape=(1, 16)))
     found, chosen = styles(b, x)
     assert (found["c"].use, chosen["c"]) == ("other", "replicate")
+
+
+def test_a_linear_before_the_last_convolution_is_no_output_projection() -> None:
+    b = Builder("time")
+    x, t = convolved(b, b.input("x", decoder.f64(4, 6, 9)), "a", 8), b.input("t", decoder.f64(4, 6))
+    w = b.param("time.weight", decoder.f64(8, 6))
+    with b.at(decoder.place("time")):
+        t = b.add("mm", t, b.add("permute", w, dims=(1, 0)))
+    x = b.add("add", x, b.add("reshape", t, shape=(4, 8, 1)))
+    assert heads(modules(live(_given(b, x)))) == {"time"}
+    assert heads(modules(live(_given(b, convolved(b, b.add("relu", x), "c", 6))))) == set()
+
+
+def _given(b: Builder, value: str) -> Program:
+    return replace(b.build(), outputs=(Output(value, "output", "out"),))
