@@ -40,9 +40,14 @@ class _Apart(Emit):
 
 class _RankLowering(Lowering):
     emit = _Apart
+    opened = True
 
     def _state(self, node: fx.Node, name: str) -> None:
-        """A buffer of floats that the forward changes is given, as a parameter is."""
+        """A buffer of floats that the forward changes is given, as a parameter is; where a program
+        is written as capture does, it is a table."""
+        if not self.opened:
+            super()._state(node, name)
+            return
         kind, path = type_of(node.meta["val"]), self.canonical.get(name, name)
         role = "param" if kind.is_float else "const"
         self.values[node] = self.b.input(path, kind, role, path)
@@ -70,6 +75,7 @@ def lower_rank(
         CaptureError: an op that has no meaning in the language, with its source line.
     """
     lowering = _RankLowering(traced, buffers, provenance, canonical, name, mesh, groups, known)
+    lowering.opened = opened
     lowered = lowering.run()
     program = live(_spoken(inline(lowered.program) if opened else lowered.program))
     program = _silent(leading_dims(program) if opened else program)

@@ -1,0 +1,18 @@
+"""A batch norm in train mode: the patch that splits its channels is read and proved."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.commands import command as command
+
+pytestmark = [pytest.mark.torch]
+MODEL = Path(__file__).parent / "models" / "running.py"
+
+
+def test_the_patch_of_a_batch_norm_is_proved(command):
+    done = command("parallelize", f"{MODEL}:BN", "--mesh", "tp=2", "--no-run", "--out", "out")
+    assert done.code == 0, done.out + done.err
+    assert "read again and proved" in done.out + done.err
