@@ -18,8 +18,6 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "check.md"
 TYPED = RESULTS.with_name("check_mutants_typed.json")
 BEGIN = "<!-- written by python -m benchmarks.check_mutants_page -->\n"
 END = "<!-- end -->\n"
-UNLIKE = ("SplitHeads", "SplitRows", "SplitWords", "SplitStandardized", "Replica", "SplitExperts")
-"""Modules unlike those that the rules of repair were made for."""
 
 
 def text(rows: Sequence[Row], typed: dict[str, dict[str, str]]) -> str:
@@ -29,7 +27,6 @@ def text(rows: Sequence[Row], typed: dict[str, dict[str, str]]) -> str:
     broken = [r for r in rows if r.truth == "broken"]
     refuted = [r for r in wrong if r.verdict == "refuted"]
     bases = {r.base for r in rows}
-    unlike = [r for r in refuted if r.base.split()[0] in UNLIKE]
     blamed = [r for r in refuted if r.blamed]
     near = sum(0 <= r.near <= 3 for r in blamed)
     shown = sum(0 <= r.beside <= 3 for r in blamed)
@@ -52,8 +49,7 @@ def text(rows: Sequence[Row], typed: dict[str, dict[str, str]]) -> str:
         f"- The blamed line is within three lines of the fault in {_share(near, len(blamed))}, one "
         f"of the lines that are shown (at most three more) in {_share(shown, len(blamed))}.",
         f"- A change of source that is proved is found for {_repaired(repairable)} of those that "
-        "are refuted, loads aside, within ten changes tried; in the modules unlike those that the "
-        f"rules of repair were made for, for {_repaired(unlike)}.",
+        "are refuted, loads aside, within ten changes tried.",
         "",
         "| fault | wrong | refuted | repaired |",
         "|---|---|---|---|",
