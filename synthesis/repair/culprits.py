@@ -18,6 +18,7 @@ from synthesis.repair.in_source import (
     SourceFile,
     base_name,
     group_attributes,
+    regions,
 )
 from synthesis.repair.leads import (
     REDUCES,
@@ -153,7 +154,18 @@ class _Looked:
         if not wrong or not lines or self._alike(node, lines[:1]) <= wrong:
             return lines[0] if lines else None
         apart = (at for d, at in enumerate(lines, 1) if self._alike(node, lines[:d]) <= wrong)
-        return next(apart, lines[min(1, len(lines) - 1)])
+        inside = [d for d, at in enumerate(lines) if self.region(at)]
+        return next(apart, lines[min(max(inside, default=0) + 1, len(lines) - 1)])
+
+    def region(self, at: Line) -> bool:
+        """Whether a line is in an autograd function."""
+        file, function = self.function(at)
+        owner = file.owner(function) if function is not None else None
+        return owner is not None and owner.name in self.regions
+
+    @cached_property
+    def regions(self) -> set[str]:
+        return set(regions(self.module.files))
 
     def _alike(self, node: Node, lines: Sequence[Line]) -> set[str]:
         """Ops of one kind that the same lines lead to."""
