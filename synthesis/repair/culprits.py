@@ -188,6 +188,7 @@ def _group(looked: _Looked) -> Told:
                 for n in _on(looked.module.files[file], line)
                 if isinstance(n, ast.Attribute) and n.attr in held and base_name(n) == "self"
             }
+            yield from _lines(methods(looked.module, looked.reached, Source(file, line)))
             if named:
                 yield from _made(looked, named)
                 yield "the group is given here", file, line
@@ -208,6 +209,8 @@ def _made(looked: _Looked, attributes: Collection[str]) -> Told:
                 continue
             parts = [n for t in node.targets for n in ast.walk(t)]
             own = {n.attr for n in parts if isinstance(n, ast.Attribute)} & set(attributes)
+            if isinstance(made, ast.ClassDef) and node in made.body:
+                own |= {n.id for n in parts if isinstance(n, ast.Name)} & set(attributes)
             if own and base_name(node.targets[0]) != "ctx":
                 yield f"{SETS}{' and '.join(sorted(own))}", file.name, node.lineno
 
@@ -252,7 +255,7 @@ def _counted(looked: _Looked, at: Line) -> tuple[set[int], set[str]]:
 
 
 def _bounded(looked: _Looked, lines: Collection[int]) -> bool:
-    """Whether the first rank compares with its last row; else another number is set wrongly."""
+    """Whether the first rank compares with its first and last row; else a number is set wrongly."""
     program, place = looked.seen.program, looked.seen.place
     first = program.mesh.coords()[0]
     sizes = {
@@ -266,7 +269,7 @@ def _bounded(looked: _Looked, lines: Collection[int]) -> bool:
         if n.op == "full" and (n.source.file, contains(n.where, first)) == (place.file, True)
         if n.source.line in lines
     }
-    return not sizes or bool(sizes & held)
+    return not sizes or bool(sizes & held and held <= {0, *sizes})
 
 
 def _ahead(looked: _Looked) -> Told:
