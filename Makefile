@@ -136,8 +136,12 @@ zoo-smoke: $(OK)  ## GPT-2, Llama, Qwen3, Mistral, Gemma, BERT: plan, prove, run
 	$(BIN)/python -m benchmarks.parallelize zoo
 
 .PHONY: zoo
-zoo: $(OK)  ## some ninety classes of transformers, small: which are proved end to end, and why others are not
+zoo: $(OK)  ## classes of transformers, small: docs/models.md; goes on where it was stopped
 	$(BIN)/python -m benchmarks.zoo
+
+.PHONY: kinds
+kinds: $(OK)  ## 48 models as people write them, on tp and dp: docs/kinds.md; goes on where it was stopped
+	$(BIN)/python -m benchmarks.kinds
 
 .PHONY: bench
 bench: $(OK)  ## Llama 3 8B, 70B, 405B at true size: seconds by phase, peak memory

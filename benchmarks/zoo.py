@@ -285,6 +285,8 @@ def page(rows: Sequence[Kept], groups: Mapping[str, str]) -> str:
         out.append(f"| {' | '.join(cells)} |")
     for group in dict.fromkeys(groups.values()):
         some = [r for r in tried if groups[r.name] == group]
+        if not some:
+            continue
         out += ["", f"## {group.capitalize()}: {counts(some)[-1]} of {len(some)}", "", *lines(some)]
     out += ["", "## Not tried", "", "With these sizes they are not built, or not run.", ""]
     out += [f"- {r.name}: {r.said}" for r in rows if r.verdict == NOT_TRIED]
