@@ -10,7 +10,7 @@ import os
 import pickle
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -210,11 +210,12 @@ def _read_rank(job: Job, folder: Path, order: Order, rank: int) -> None:
         if name in whole and not np.array_equal(lowered.consts[name], whole[name]):
             raise CaptureError(f"the patched code gives the buffer {name} another value at first")
     program, tables = pieces(read_windows(marked), lowered.consts, whole, mesh, rank)
+    named: Callable[[str], str] = depth.whole_path if depth else str
     facts = {
         "lists": lists,
         "tables": tables,
         "layouts": {
-            canonical.get(name, name): layout_to_json(layout_of(p, mesh, rank, name))
+            named(str(canonical.get(name, name))): layout_to_json(layout_of(p, mesh, rank, name))
             for name, p in model.named_parameters()
         },
     }

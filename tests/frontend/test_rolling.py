@@ -7,6 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from synthesis.frontends.torch.depth import Depth
 from synthesis.frontends.torch.rolling.paths import Group, members
 from synthesis.frontends.torch.rolling.roll import NotRolledError, Stretch, roll
 from verifier.kernel.program.builder import Builder
@@ -166,3 +167,15 @@ def test_patterns_name_their_members():
     assert members("a.layers.*.w", groups) == ["a.layers.0.w", "a.layers.1.w", "a.layers.2.w"]
     assert members("a.layers.[1:6:2].w") == ["a.layers.1.w", "a.layers.3.w", "a.layers.5.w"]
     assert members("a.norm.w", groups) == ["a.norm.w"]
+
+
+def test_the_last_layers_of_a_short_model_have_the_names_of_the_whole_one():
+    depth = Depth(("encoder.layers",), head=1, period=1, traced=3, count=30, tail=1)
+    names = [f"encoder.layers.{i}.fc.weight" for i in (0, 3, 4)] + ["encoder.layers.4", "head.4.w"]
+    assert [*map(depth.whole_path, names)] == [
+        "encoder.layers.0.fc.weight",
+        "encoder.layers.3.fc.weight",
+        "encoder.layers.31.fc.weight",
+        "encoder.layers.31",
+        "head.4.w",
+    ]

@@ -50,6 +50,15 @@ class Depth:
         stop = self.head + self.period * self.traced
         return [*range(stop), *range(self.total - self.tail, self.total)]
 
+    def whole_path(self, path: str) -> str:
+        """What a path of the traced model is called in the whole one."""
+        for prefix in self.prefixes:
+            if path.startswith(prefix + "."):
+                number, dot, rest = path[len(prefix) + 1 :].partition(".")
+                if number.isdigit() and int(number) < self.layers:
+                    return f"{prefix}.{self.kept[int(number)]}{dot}{rest}"
+        return path
+
     def stretch(self) -> dict[str, Stretch]:
         one = Stretch(self.head, self.period, self.traced, self.count)
         return dict.fromkeys(self.prefixes, one)
@@ -163,19 +172,9 @@ def build_whole(build: Any) -> nn.Module:
 
 def renumber(program: Program, depth: Depth) -> Program:
     """Give the layers of the tail the numbers they have in the whole model."""
-    first = depth.head + depth.period * depth.traced
-    shift = depth.total - depth.layers
-    if not depth.tail or not shift:
+    if not depth.tail or depth.total == depth.layers:
         return program
-
-    def path(text: str) -> str:
-        for prefix in depth.prefixes:
-            if text.startswith(prefix + "."):
-                number, dot, rest = text[len(prefix) + 1 :].partition(".")
-                if number.isdigit() and int(number) >= first:
-                    return f"{prefix}.{int(number) + shift}{dot}{rest}"
-        return text
-
+    path = depth.whole_path
     found = program.renamed({v: path(v) for v in program.types})
     return replace(
         found,

@@ -11,6 +11,7 @@ import numpy as np
 from synthesis.frontends.torch.aten.table import Emit, aten
 from synthesis.frontends.torch.aten.views import slice_scatter
 from verifier.kernel.program.registry import traits
+from verifier.kernel.program.types import FLOATS
 
 
 def _rows_in_order(e: Emit, ids: str, size: int) -> tuple[int, int] | None:
@@ -395,6 +396,8 @@ def scatter_reduce(
         total = e.add("add", x, total)
     if reduce == "sum":
         return total if include_self else e.add("where", hit(e, ids, dim, shape), total, x)
+    if dtype not in FLOATS:
+        raise NotImplementedError("a mean of integers")
     ones = e.full(1, e.shape(ids), dtype)
     count = put(e, ones, ids, dim, shape)
     if include_self:
