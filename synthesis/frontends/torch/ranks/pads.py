@@ -7,13 +7,16 @@ from verifier.kernel.program.program import Node, Program
 
 
 def as_pads(program: Program) -> Program:
-    """The program with `pad` for each `concat` of one value and zeros, of floats or integers."""
+    """The program with `pad` for each `concat` of one value and zeros, of floats or integers. One
+    that slices alone read is left: its zeros are written over."""
     zeros: set[str] = set()
     nodes: list[Node] = []
+    kept = {v for n in program.nodes if n.op != "slice" for v in n.inputs}
+    kept |= {o.value for o in program.outputs}
     for node in program.nodes:
         if (node.op == "full" and node.attrs["value"] == 0) or _views(node, zeros):
             zeros.update(node.outputs)
-        elif node.op == "concat":
+        elif node.op == "concat" and not kept.isdisjoint(node.outputs):
             node = _pad(program, node, zeros)
         nodes.append(node)
     return replace(program, nodes=tuple(nodes))
