@@ -59,6 +59,13 @@ def _paired(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.dtype in COMPLEX_PARTS
 
 
+def _memory(value: Any) -> tuple[int, tuple[int, ...]]:
+    """Offset and strides of a tensor."""
+    if not isinstance(value, torch.Tensor):
+        return 0, ()
+    return int(value.storage_offset()), tuple(map(int, value.stride()))
+
+
 def _overwrites(user: fx.Node, node: fx.Node) -> bool:
     """Whether an op writes all of a tensor that it is given, and reads none of it."""
     name = getattr(user.target, "__name__", "")
@@ -251,6 +258,8 @@ class Lowering:
         rule = TABLE.get(name if space == "aten" else f"{space}::{name}")
         complex_ = any(map(_paired, (*results, *node.all_input_nodes)))
         self.e.paired = [_paired(a) for a in node.args]
+        for read in node.all_input_nodes[:1]:
+            self.e.memory = _memory(read.meta.get("val"))
         if complex_:
             rule = COMPLEX.get(name)
         if rule is None:

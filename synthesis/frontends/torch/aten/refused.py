@@ -17,7 +17,6 @@ _WHY = {
         *("erfinv", "lgamma", "digamma"),
     ),
     "it works on the bits of integers": ("bitwise_and", "bitwise_or", "bitwise_xor"),
-    "it reads memory by strides": ("as_strided", "as_strided_scatter"),
     "transforms of Fourier are not in the language": ("_fft_r2c", "_fft_c2r", "_fft_c2c"),
     "distances of pairs are not in the language": (
         *("_cdist_forward", "_cdist_backward", "_pdist_forward", "_pdist_backward"),

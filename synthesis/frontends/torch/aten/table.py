@@ -63,6 +63,8 @@ class Emit:
         """What PyTorch says of the results of the node at hand."""
         self.paired: list[bool] = []
         """Which of its operands are complex numbers, as pairs."""
+        self.memory: tuple[int, Sequence[int]] = (0, ())
+        """Offset and strides of the first of its operands, where that is a tensor."""
         self.op = ""
         """Name of the aten op at hand, without its overload."""
         self.infinite = False

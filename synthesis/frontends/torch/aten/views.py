@@ -26,6 +26,50 @@ aten("transpose.int")(Emit.transpose)
 aten("permute.default")(Emit.permute)
 
 
+@aten("as_strided.default")
+def as_strided(e: Emit, x: str, size: Sequence[int], *how: Any) -> str:
+    _whole(e, x, True, size, *how)
+    return e.reshape(x, size)
+
+
+@aten("as_strided_scatter.default")
+def as_strided_scatter(e: Emit, x: str, source: str, *how: Any) -> str:
+    _whole(e, x, False, *how)
+    return e.reshape(source, e.shape(x))
+
+
+def _whole(
+    e: Emit,
+    x: str,
+    read: bool,
+    size: Sequence[int],
+    stride: Sequence[int],
+    offset: int | None = None,
+) -> None:
+    """Refuse all but the whole tensor in the order of its memory. What is not `read` but written
+    has no two entries in one place."""
+    start, strides = e.memory
+    shape = e.shape(x)
+    same = read and tuple(size) == shape and _steps(size, stride) == _steps(shape, strides)
+    dense = _dense(size, stride) and _dense(shape, strides) and math.prod(size) == math.prod(shape)
+    if offset not in (None, start) or not (same or dense):
+        raise NotImplementedError("it reads memory by strides")
+
+
+def _steps(size: Sequence[int], stride: Sequence[int]) -> list[int]:
+    """Strides, without those of dims of one entry, which say nothing."""
+    return [k for n, k in zip(size, stride, strict=True) if n != 1]
+
+
+def _dense(size: Sequence[int], stride: Sequence[int]) -> bool:
+    step = 1
+    for n, k in reversed(list(zip(size, stride, strict=True))):
+        if n != 1 and k != step:
+            return False
+        step *= n
+    return True
+
+
 @aten("expand.default")
 def expand(e: Emit, x: str, shape: Sequence[int], implicit: bool = False) -> str:
     return e.expand(x, shape)
