@@ -17,6 +17,7 @@ import itertools
 import json
 import signal
 import sys
+import traceback
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
@@ -26,11 +27,6 @@ from typing import Any, cast
 import numpy as np
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
-from torch.fx.experimental.symbolic_shapes import (
-    GuardOnDataDependentSymNode,
-    PendingUnbackedSymbolNotFound,
-)
 from torch.utils import _pytree as pytree
 
 from synthesis.frontends.torch.errors import CaptureError
@@ -43,19 +39,16 @@ from synthesis.frontends.torch.trace import named_outputs, trace
 from synthesis.frontends.torch.uninitialized_reads import refuse_unwritten
 from verifier.refute.evaluate import evaluate
 
-OF_VALUES = (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-    GuardOnDataDependentSymNode,
-    PendingUnbackedSymbolNotFound,
-)
-"""What PyTorch raises of code whose shapes or branches follow from values."""
+ROOT = Path(__file__).resolve().parents[1]
 RESULTS = Path("benchmarks/results/op_samples.json")
 SECONDS, ELEMENTS, LARGEST, TOLERANCE = 20, 400, 500, 1e-7
 DTYPES = (torch.float64, torch.int64, torch.bool, torch.complex128)
 TIES = dict.fromkeys(("topk", "sort", "argsort"), (torch.int64, torch.bool))
 ROUND = ("bfloat16", "half", "chalf")
 """Casts, which are the identity over the reals."""
+
+
+Known = tuple[dict[str, Any], dict[str, Any], dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -108,7 +101,7 @@ def reals(value: torch.Tensor) -> torch.Tensor:
     return torch.view_as_real(value.resolve_conj()) if value.is_complex() else value
 
 
-def eager(call: Call) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+def eager(call: Call) -> Known:
     """Results, gradients and cotangents, in float64."""
     named, loss = named_outputs(call(**call.given))
     params = dict(call.named_parameters())
@@ -144,9 +137,9 @@ def lowered(call: Call) -> Lowered:
     return Lowered(prune(found.program), found.consts)
 
 
-def differs(call: Call) -> str:
+def differs(call: Call, known: Known) -> str:
     """What the captured program computes otherwise than PyTorch; "" if nothing."""
-    results, grads, cotangents = eager(call)
+    results, grads, cotangents = known
     params = {n: p.detach().numpy().copy() for n, p in call.named_parameters()}
     found = lowered(call)
     values: dict[str, Any] = {}
@@ -167,9 +160,9 @@ def differs(call: Call) -> str:
         mine = np.asarray(got[item.value], dtype=np.float64)
         if mine.shape != want.shape:
             return f"{item.role} {item.path}: {list(mine.shape)}, not {list(want.shape)}"
-        known = np.isfinite(want)
-        off = np.abs(mine - want)[known]
-        if not (off <= TOLERANCE * np.maximum(1.0, np.abs(want[known]))).all():
+        finite = np.isfinite(want)
+        off = np.abs(mine - want)[finite]
+        if not (off <= TOLERANCE * np.maximum(1.0, np.abs(want[finite]))).all():
             return f"{item.role} {item.path}: by {np.nanmax(off, initial=0.0):.3g}"
     return ""
 
@@ -180,6 +173,14 @@ class TooLongError(Exception):
 
 def late(*_: Any) -> None:
     raise TooLongError
+
+
+def ours(problem: Exception) -> bool:
+    """Whether code of this project failed, not PyTorch in what it does with the user's."""
+    *_, (frame, _) = traceback.walk_tb(problem.__traceback__)
+    file = Path(frame.f_code.co_filename)
+    own = file.is_relative_to(ROOT) and "site-packages" not in file.parts
+    return own and not isinstance(problem, CaptureError)
 
 
 def largest(value: torch.Tensor) -> float:
@@ -198,8 +199,7 @@ def judged(op: Any, dtype: torch.dtype, index: int, sample: Any) -> Row:
         ):
             return replace(row, why="an operand whose exponential is no float")
         torch.manual_seed(index)
-        with torch.no_grad():
-            call(**call.given)
+        known = eager(call)
         if dtype in TIES.get(op.name, ()):
             return replace(row, why="ties are given any order")
     except Exception as problem:  # noqa: BLE001 - whatever PyTorch raises of its own samples
@@ -207,10 +207,10 @@ def judged(op: Any, dtype: torch.dtype, index: int, sample: Any) -> Row:
     signal.signal(signal.SIGALRM, late)
     signal.alarm(SECONDS)
     try:
-        why = differs(call)
+        why = differs(call, known)
         return replace(row, end="differs" if why else "agrees", why=why)
     except Exception as problem:  # noqa: BLE001 - every kind is a row
-        end = "refused" if isinstance(problem, (CaptureError, *OF_VALUES)) else "fault"
+        end = "fault" if ours(problem) else "refused"
         text = " ".join(getattr(problem, "message", str(problem)).split())[:160]
         return replace(row, end=end, why=f"{type(problem).__name__}: {text}")
     finally:
