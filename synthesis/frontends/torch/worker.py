@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import traceback
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 from synthesis.frontends.torch.errors import OR_TRANSLATE, CaptureError
 from verifier.kernel.program.types import NOWHERE, Source
 
+_INSTALLED = re.compile(r"^.*/(site-packages|dist-packages)/")
+"""Where files of a library lie on this machine, which a message leaves out."""
 _PLAIN = {
     "GuardOnDataDependentSymNode": "forward takes a data-dependent branch: which way it goes "
     "depends on the value of a tensor",
@@ -91,6 +94,7 @@ def _error(
 ) -> dict[str, Any]:
     if root and file and Path(file).is_relative_to(root):
         file = str(Path(file).relative_to(root))
+    file = _INSTALLED.sub("", file)
     return {"message": message, "file": file, "line": line, "text": text.strip(), "hint": hint}
 
 
