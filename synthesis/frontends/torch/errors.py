@@ -4,7 +4,9 @@ CaptureError         the model could not be captured: bad request, user code tha
 └── HandwrittenError   a backward that is written by hand, which `torch.export` would drop
 """
 
+import re
 from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
 
 OR_TRANSLATE = "; or translate it: shardproof translate"
 """The end of a hint where capture cannot take code that runs."""
@@ -37,3 +39,10 @@ class CaptureError(Exception):
 
 class HandwrittenError(CaptureError):
     """A backward that is written by hand."""
+
+
+def shown(file: str, root: str) -> str:
+    """A path relative to the user's folder or to site-packages."""
+    if root and file and Path(file).is_relative_to(root):
+        return str(Path(file).relative_to(root))
+    return re.sub(r"^.*/(site-packages|dist-packages)/", "", file)

@@ -6,17 +6,16 @@
 import linecache
 import re
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from torch import fx
 
+from synthesis.frontends.torch.errors import shown
 from synthesis.frontends.torch.trace import ROOT
 from verifier.kernel.program.types import Source
 
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<where>.*)$')
 _HIDDEN = re.compile(r"/(torch|synthesis/frontends/torch)/")
-_SITE = re.compile(r"^.*/(site-packages|dist-packages)/")
 _LAYER = re.compile(r"^(.*\.)?\d+(?=\.|$)")
 
 
@@ -98,6 +97,4 @@ class Provenance:
 
     def shown(self, file: str) -> str:
         """A path relative to the user's folder or to site-packages."""
-        if self.root and Path(file).is_relative_to(self.root):
-            return str(Path(file).relative_to(self.root))
-        return _SITE.sub("", file)
+        return shown(file, self.root)

@@ -2,16 +2,13 @@
 
 import json
 import os
-import re
 import traceback
 from pathlib import Path
 from typing import Any
 
-from synthesis.frontends.torch.errors import OR_TRANSLATE, CaptureError
+from synthesis.frontends.torch.errors import OR_TRANSLATE, CaptureError, shown
 from verifier.kernel.program.types import NOWHERE, Source
 
-_INSTALLED = re.compile(r"^.*/(site-packages|dist-packages)/")
-"""Where files of a library lie on this machine, which a message leaves out."""
 _PLAIN = {
     "GuardOnDataDependentSymNode": "forward takes a data-dependent branch: which way it goes "
     "depends on the value of a tensor",
@@ -92,9 +89,7 @@ def explain(problem: BaseException, root: str) -> dict[str, Any]:
 def _error(
     message: str, file: str, line: int, text: str, root: str, hint: str = ""
 ) -> dict[str, Any]:
-    if root and file and Path(file).is_relative_to(root):
-        file = str(Path(file).relative_to(root))
-    file = _INSTALLED.sub("", file)
+    file = shown(file, root)
     return {"message": message, "file": file, "line": line, "text": text.strip(), "hint": hint}
 
 
