@@ -19,6 +19,7 @@ OPS = (
     "cumprod",
     "transpose",
     "as_strided",
+    "logaddexp",
 )
 
 

@@ -266,6 +266,11 @@ def logsumexp(e: Emit, x: str, dims: Sequence[int], keepdim: bool = False) -> st
     return e.add("log", e.sum(e.add("exp", x), e.dims(x, list(dims)), keepdim))
 
 
+@aten("logaddexp.default")
+def logaddexp(e: Emit, a: str, b: str) -> str:
+    return e.add("log", e.add("add", e.add("exp", a), e.add("exp", b)))
+
+
 @aten("amax.default", "amin.default", "max.default", "min.default")
 def extreme(e: Emit, x: str, dims: Any = (), keepdim: bool = False) -> str:
     over = e.dims(x, list(dims))
