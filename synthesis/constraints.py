@@ -6,7 +6,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
@@ -151,34 +151,6 @@ class Wishes:
             "loss_parallel": self.loss_parallel,
         }
         return {name: value for name, value in rows.items() if value not in (None, [])}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Wishes:
-        """Read what `to_json` wrote.
-
-        Raises:
-            WishError: an unknown entry, or a wish that cannot be read.
-        """
-        known = {f.name for f in fields(cls)}
-        if set(data) - known:
-            raise WishError("unknown entry", ", ".join(sorted(set(data) - known)))
-        out = cls()
-        try:
-            for path, style in data.get("pins", ()):
-                out = out.with_wish("pin", f"{path}={style}")
-            for path, style in data.get("bans", ()):
-                out = out.with_wish("ban", f"{path}={style}")
-            for name in data.get("tactics", ()):
-                out = out.with_wish("ban", name)
-            limit = data.get("memory_bytes")
-            flags = {n: data[n] for n in ("sequence_parallel", "loss_parallel") if n in data}
-            if any(not isinstance(v, bool) for v in flags.values()):
-                raise TypeError("expected true or false")
-            return replace(out, memory_bytes=None if limit is None else int(limit), **flags)
-        except (TypeError, ValueError, AttributeError) as error:
-            if isinstance(error, WishError):
-                raise
-            raise WishError("cannot be read", "wishes", got=str(error)) from None
 
 
 NO_WISHES = Wishes()

@@ -1,7 +1,7 @@
 """`summary.json`, `summary.md` and `summary.html` of a batch, from its rows."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,6 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader
 from markupsafe import Markup
 from pydantic import BaseModel
 
-from agent.batch.drawing import draw_times
 from agent.batch.rows import MEANING, ORDER, Row, Status, sort_key
 from agent.report import html, markdown
 from agent.report.markdown import Limits, Marked
@@ -20,6 +19,21 @@ FORMAT = 1
 FILES = ("summary.json", "summary.md", "summary.html")
 MOST_ROWS = 400
 """Rows that the markdown shows; the others are pointed at."""
+LONGEST = 60
+"""Jobs whose time is shown by part: those that took longest."""
+PARTS: Mapping[str, tuple[str, ...]] = {
+    "capture": ("capture", "inspect", "reuse"),
+    "plan": ("plan",),
+    "prove": ("verify", "check", "read"),
+    "emit and run": ("emit", "run", "report"),
+}
+"""What is told together; the rest is starting the process."""
+
+
+def split(row: Row) -> dict[str, float]:
+    """Seconds by part; they add up to those of the row."""
+    parts = {name: sum(row.phases.get(p, 0.0) for p in names) for name, names in PARTS.items()}
+    return {**parts, "the rest": max(row.seconds - sum(parts.values()), 0.0)}
 
 
 class Group(BaseModel, frozen=True, extra="forbid"):
@@ -217,12 +231,12 @@ def _link(text: str, to: str) -> Marked:
 
 def _html(found: Summary) -> str:
     shown = _legible(found)
-    pictures = [draw_times(shown.jobs, width, key) for width, key in ((312.0, "n"), (620.0, "w"))]
+    ran = sorted((r for r in shown.jobs if r.seconds > 0), key=lambda r: -r.seconds)
     return html.render(
         _loaded(html.environment()).get_template("summary.html.j2"),
         html.stylesheet() + Markup(STYLE),
         worst=worst(shown),
-        pictures=pictures if all(pictures) else None,
+        longest=[(row, split(row)) for row in ran[:LONGEST]],
         size=size,
         script=Markup(SORT),
         script_hash=html.digest(SORT),
@@ -242,7 +256,6 @@ td.why .under, #causes .under { white-space: normal; overflow-wrap: anywhere; }
 #jobs th[aria-sort="ascending"]::after { content: " ▲"; }
 #jobs th[aria-sort="descending"]::after { content: " ▼"; }
 #jobs th, #jobs td { padding-left: .45rem; padding-right: .45rem; }
-figure .wide svg { max-width: 900px; }
 """
 
 

@@ -12,11 +12,9 @@ from jinja2 import Environment, Template
 from markupsafe import Markup
 
 from agent.report import facts, text
-from agent.report.drawings.bars import draw_memory, draw_time, draw_traffic
 from agent.report.drawings.block import draw_block, style_class
 from agent.report.drawings.mesh import draw_mesh
 from agent.report.drawings.step import draw_front, draw_step
-from agent.report.drawings.tensors import draw_tensors
 from agent.report.model import Report
 
 MOST_ROWS = 2000
@@ -26,7 +24,9 @@ NARROW, WIDE = 312.0, 520.0
 
 
 def environment() -> Environment:
-    return facts.environment({"leaf": text.leaf, "style_class": style_class}, autoescape=True)
+    return facts.environment(
+        {"leaf": text.leaf, "style_class": style_class, "number": text.number}, autoescape=True
+    )
 
 
 def render(template: Template, css: str, **context: Any) -> str:
@@ -61,17 +61,13 @@ def render_html(report: Report) -> str:
 
 def _pictures(report: Report) -> dict[str, Markup | None]:
     """Each picture at both widths, wrapped so that the stylesheet can choose."""
-    cex, chosen = report.counterexample, report.configuration
+    chosen = report.configuration
     steps, front = (chosen.steps, chosen.front) if chosen else ({}, ())
     draw: dict[str, Callable[[float, str], Markup | None]] = {
         "mesh": lambda width, key: draw_mesh(report.mesh, width, key),
         "block": lambda width, key: draw_block(report, width, key),
-        "memory": lambda width, key: draw_memory(report.memory, width, key),
-        "traffic": lambda width, key: draw_traffic(facts.totals(report.collectives), width, key),
-        "time": lambda width, key: draw_time(report.time, width, key),
         "step": lambda width, key: draw_step(steps, width, key),
         "front": lambda width, key: draw_front(front, width, key),
-        "tensors": lambda width, key: draw_tensors(cex.tensors, width, key) if cex else None,
     }
     out: dict[str, Markup | None] = {}
     for name, drawing in draw.items():

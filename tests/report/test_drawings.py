@@ -8,21 +8,11 @@ from typing import Any
 
 import pytest
 
-from agent.report.drawings.bars import draw_memory, draw_time, draw_traffic
 from agent.report.drawings.block import draw_block
 from agent.report.drawings.flow import flow_of, frame_of, side
 from agent.report.drawings.mesh import draw_mesh
 from agent.report.drawings.step import draw_front, draw_step
-from agent.report.drawings.tensors import draw_tensors
-from agent.report.model import (
-    Memory,
-    MeshDim,
-    ModuleRow,
-    Parameter,
-    StepInTime,
-    TensorView,
-    TimeEstimate,
-)
+from agent.report.model import MeshDim, ModuleRow, Parameter, StepInTime
 from synthesis.plan import CollectiveUse
 from tests.report import failures, samples
 
@@ -133,35 +123,8 @@ def test_mesh_piece_follows_the_coordinates() -> None:
 
 
 def test_nothing_to_draw_gives_no_picture() -> None:
-    empty = Memory({}, {})
     assert draw_mesh((), 520, "k") is None
-    assert draw_memory(None, 520, "k") is None
-    assert draw_memory(empty, 520, "k") is None
-    assert draw_time(TimeEstimate({}), 520, "k") is None
-    assert draw_traffic((), 520, "k") is None
-    assert draw_tensors((), 520, "k") is None
     assert draw_block(failures.unknown(), 520, "k") is None
-
-
-def test_memory_bars_share_one_scale() -> None:
-    memory = Memory({"parameters": 400}, {"parameters": 100})
-    drawn = draw_memory(memory, 412, "k")
-    assert drawn is not None
-    widths = [float(w) for w in re.findall(r'width="([\d.]+)"[^>]*class="c0"', drawn)]
-    assert widths == [400, 100]
-
-
-def test_time_parts_fill_the_bar() -> None:
-    time = TimeEstimate({"compute": 3.0, "tp communication": 1.0})
-    assert texts(draw_time(time, 400, "k")) == ["75%", "25%"]
-
-
-def test_scalar_and_wide_tensors_are_drawn() -> None:
-    scalar = TensorView(name="loss", shape=(), values=(0.5,))
-    wide = TensorView(name="x", shape=(64, 64), values=tuple(range(64 * 64)))
-    drawn = draw_tensors((scalar, wide), 312, "k")
-    assert "0.5" in texts(drawn)
-    assert texts(drawn).count("…") == 15
 
 
 def priced(name: str, seconds: float, used: int) -> dict[str, Any]:
