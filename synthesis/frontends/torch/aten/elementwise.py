@@ -119,16 +119,6 @@ def isnan(e: Emit, x: str) -> str:
     return e.add("ne", x, x)
 
 
-@aten("lerp.Scalar", "lerp.Tensor")
-def lerp(e: Emit, a: str, b: str, weight: Any) -> str:
-    return e.add("add", a, mul(e, e.add("sub", b, a), weight))
-
-
-@aten("addcmul.default", "addcdiv.default")
-def addc(e: Emit, x: str, a: str, b: str, *, value: Any = 1) -> str:
-    return e.add("add", x, e.scale(e.add("mul" if e.op == "addcmul" else "div", a, b), value))
-
-
 @aten("log2.default", "log10.default")
 def log_of_base(e: Emit, x: str) -> str:
     return e.scale(e.add("log", x), 1 / math.log(2 if e.op == "log2" else 10))
@@ -184,26 +174,12 @@ def hyperbolic(e: Emit, x: str) -> str:
     return e.scale(e.add("sub" if e.op == "sinh" else "add", *parts), Fraction(1, 2))
 
 
-@aten("xlogy.Tensor", "xlogy.Scalar_Other", "xlogy.Scalar_Self")
-def xlogy(e: Emit, x: Any, y: Any) -> str:
-    """0 where `x` is."""
-    x, y = e.operand(x, y), e.operand(y, x)
-    zero = e.full(0, (), e.type(y).dtype)
-    made = e.add("mul", x, e.add("log", y))
-    return e.add("where", e.add("eq", x, zero), zero, made)
-
-
 @aten("where.self", "where.ScalarOther", "where.ScalarSelf", "where.Scalar")
 def where(e: Emit, cond: str, a: Any, b: Any) -> str:
     dtype = e.result[0].dtype
     a = a if e.is_value(a) else e.full(a, (), dtype)
     b = b if e.is_value(b) else e.full(b, (), dtype)
     return e.add("where", cond, a, b)
-
-
-@aten("masked_fill.Scalar", "masked_fill.Tensor")
-def masked_fill(e: Emit, x: str, mask: str, value: Any) -> str:
-    return e.add("where", mask, e.operand(value, x), x)
 
 
 @aten("_to_copy.default")
@@ -237,16 +213,6 @@ def gelu_backward(e: Emit, g: str, x: str, approximate: str = "none") -> str:
 @aten("silu_backward.default")
 def silu_backward(e: Emit, g: str, x: str) -> str:
     return e.add("mul", g, e.add("silu_grad", x))
-
-
-@aten("tanh_backward.default")
-def tanh_backward(e: Emit, g: str, y: str) -> str:
-    return e.add("sub", g, e.add("mul", g, e.add("mul", y, y)))
-
-
-@aten("sigmoid_backward.default")
-def sigmoid_backward(e: Emit, g: str, y: str) -> str:
-    return e.add("mul", g, e.add("sub", y, e.add("mul", y, y)))
 
 
 @aten("threshold_backward.default")
@@ -283,16 +249,6 @@ def _above(e: Emit, scaled: str, threshold: Any, linear: str, curved: str) -> st
         e.notes.add(f"softplus is log(1 + exp(x)) also above its threshold of {threshold}.")
         return curved
     return e.add("where", e.add("gt", scaled, e.operand(threshold, scaled)), linear, curved)
-
-
-@aten("log_sigmoid_forward.default")
-def log_sigmoid(e: Emit, x: str) -> tuple[str, str]:
-    return e.scale(e.add("softplus", e.scale(x, -1)), -1), x
-
-
-@aten("log_sigmoid_backward.default")
-def log_sigmoid_backward(e: Emit, g: str, x: str, buffer: str) -> str:
-    return e.add("mul", g, e.add("sigmoid", e.scale(x, -1)))
 
 
 @aten("native_dropout.default")

@@ -1,6 +1,5 @@
 """Losses. Labels that name no class (the ignored index) count for nothing."""
 
-from fractions import Fraction
 from typing import Any
 
 from synthesis.frontends.torch.aten.table import Emit, aten
@@ -110,20 +109,3 @@ def nll_loss2d_backward(e: Emit, g: str, x: str, labels: str, *given: Any) -> st
     back = e.reshape(back, moved)
     last = len(moved) - 1
     return e.permute(back, (0, last, *range(1, last)))
-
-
-@aten("mse_loss.default")
-def mse_loss(e: Emit, x: str, target: str, reduction: int = MEAN) -> str:
-    gap = e.add("sub", x, target)
-    square = e.add("mul", gap, gap)
-    dims = tuple(range(len(e.shape(square))))
-    if reduction == MEAN:
-        return e.mean(square, dims)
-    return e.sum(square, dims) if reduction == SUM else square
-
-
-@aten("mse_loss_backward.default")
-def mse_loss_backward(e: Emit, g: str, x: str, target: str, reduction: int) -> str:
-    gap = e.add("sub", x, target)
-    scale = Fraction(2, e.type(x).size) if reduction == MEAN else Fraction(2)
-    return e.scale(e.add("mul", gap, g), scale)

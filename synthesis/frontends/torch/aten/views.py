@@ -105,24 +105,10 @@ def slice_scatter(
     return e.concat([p for p in ends if e.shape(p)[dim]], dim)
 
 
-@aten("select_scatter.default")
-def select_scatter(e: Emit, x: str, part: str, dim: int, index: int) -> str:
-    """`x` with one of its lines exchanged."""
-    dim = e.dim(x, dim)
-    index %= e.shape(x)[dim]
-    line = e.reshape(part, [1 if i == dim else n for i, n in enumerate(e.shape(x))])
-    return slice_scatter(e, x, line, dim, index, index + 1)
-
-
 @aten("copy.default", "copy_.default")
 def copy(e: Emit, x: str | None, source: str, non_blocking: bool = False) -> str:
     """What is copied; it takes the shape and the dtype of what it is copied to."""
     return e.cast(source, e.result[0].dtype)
-
-
-@aten("fill.Scalar", "fill.Tensor")
-def fill(e: Emit, x: str, value: Any) -> str:
-    return e.expand(e.reshape(e.operand(value, x), ()), e.shape(x))
 
 
 @aten("slice_backward.default")
@@ -193,13 +179,6 @@ def cat(e: Emit, parts: Sequence[str], dim: int = 0) -> str:
     return e.concat(parts, e.dim(parts[0], dim))
 
 
-@aten("stack.default")
-def stack(e: Emit, parts: Sequence[str], dim: int = 0) -> str:
-    dim = e.dim(parts[0], dim, extra=1)
-    shape = e.shape(parts[0])
-    return e.concat([e.reshape(p, (*shape[:dim], 1, *shape[dim:])) for p in parts], dim)
-
-
 @aten("constant_pad_nd.default")
 def constant_pad_nd(e: Emit, x: str, pads: Sequence[int], value: Any = 0) -> str:
     """Negative pads cut; a value other than 0 is joined as a constant."""
@@ -228,21 +207,6 @@ def cumsum(e: Emit, x: str, dim: int, dtype: Any = None) -> str:
 def flip(e: Emit, x: str, dims: Sequence[int]) -> str:
     for dim in dims:
         x = e.add("flip", x, dim=e.dim(x, dim))
-    return x
-
-
-@aten("roll.default")
-def roll(e: Emit, x: str, shifts: Sequence[int], dims: Sequence[int] = ()) -> str:
-    """Without dims it is the flat tensor that is rolled."""
-    if not dims:
-        flat = e.reshape(x, (math.prod(e.shape(x)),))
-        return e.reshape(roll(e, flat, shifts, (0,)), e.shape(x))
-    for shift, dim in zip(shifts, dims, strict=True):
-        dim = e.dim(x, dim)
-        extent = e.shape(x)[dim]
-        if extent and shift % extent:
-            cut = extent - shift % extent
-            x = e.concat([e.slice(x, dim, cut, extent), e.slice(x, dim, 0, cut)], dim)
     return x
 
 
