@@ -135,7 +135,9 @@ def split(module: Module, param: Param, style: str, name: str, size: int) -> Lay
     if style == "replicate" or size == 1:
         return layout
     if style == "experts":
-        dim, parts = module.splits[param.path.rpartition(".")[2]]
+        dim, parts = module.splits.get(param.path.rpartition(".")[2], (None, 1))
+        if dim is None:
+            return layout
         inner = param.shape[dim] // parts // size
         return layout.with_dim(dim, normal((Atom(parts), Atom(size, name), Atom(inner))))
     is_weight = param is module.weight and len(param.shape) > 1 and style != "recurrent"

@@ -73,6 +73,7 @@ def modules(program: Program, kinds: Mapping[str, str] | None = None) -> list[Mo
     """The modules that own parameters, in order of first use. `kinds` maps paths to class names."""
     found: dict[str, Module] = {}
     found_uses, biases = uses(program)
+    grains: dict[str, int] = {}
     stacked = _stacked(program)
     for item in program.inputs:
         if item.role != "param":
@@ -102,8 +103,9 @@ def modules(program: Program, kinds: Mapping[str, str] | None = None) -> list[Mo
             elif use.kind == "expert":
                 name = item.path.removeprefix(f"{path}.")
                 module.splits[name] = use.out_dim, use.parts
+                grains[item.name] = use.grain
     for module in found.values():
-        _settle_experts(module)
+        _settle_experts(module, biases, grains)
         if module.kind in GATES and all(GATED.match(p.path) for p in module.params):
             module.use, module.parts, module.heads = "recurrent", GATES[module.kind], 0
         if module.use == "channels" and len({p.shape for p in module.params}) > 1:
@@ -128,19 +130,25 @@ def _like_others(found: Iterable[Module]) -> None:
             )  # fmt: skip
 
 
-def _settle_experts(module: Module) -> None:
-    """Experts are two weights for each, the second on what the first gives: hidden units split
-    along the outputs of the one are split along the inputs of the other."""
-    deep = {p.path.rpartition(".")[2]: p.shape for p in module.params if len(p.shape) > 2}
+def _settle_experts(module: Module, biases: Mapping[str, str], grains: Mapping[str, int]) -> None:
+    """Experts are two weights for each, the second on what the first gives, and their biases:
+    hidden units split along the outputs of the one are split along the inputs of the other."""
+    deep = {p.name: p for p in module.params if len(p.shape) > 2}
     if deep and module.use == "embedding":
         module.use = "other"
-    if len(module.splits) != 2 or set(module.splits) != set(deep) or len(module.params) != 2:
+    added = {p.name: p for p in module.params if biases.get(p.name) in deep}
+    if len(module.splits) != 2 or len(deep) != 2 or len(module.params) != len(deep) + len(added):
         module.splits = {}
         return
+    own = {p.path.rpartition(".")[2]: p for p in deep.values()}
     (first, (up, parts)), (second, (down, pieces)) = module.splits.items()
-    if pieces == 1 and deep[first][up] == parts * deep[second][3 - down]:
+    wide, narrow = own[first].shape[up], own[second].shape[3 - down]
+    if pieces == 1 and wide == narrow * parts * grains[own[first].name]:
         module.use = "experts"
         module.splits = {first: (up, parts), second: (3 - down, 1)}
+        for bias in added.values():
+            if biases[bias.name] == own[first].name:
+                module.splits[bias.path.rpartition(".")[2]] = 1, parts
 
 
 def heads(found: list[Module]) -> frozenset[str]:

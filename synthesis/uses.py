@@ -19,6 +19,8 @@ class Use:
     module: str = ""
     follows: frozenset[str] = frozenset()
     own_index: bool = False
+    grain: int = 1
+    """Experts: entries of a row, side by side, that are of one hidden unit."""
 
 
 @dataclass
@@ -103,7 +105,11 @@ class _Scope:
             return name, Use("channels", 0, 1, at, follows=narrow)
         if node.op == "bmm" and not any(u.kind == "expert" for u in found.uses.get(name, ())):
             side = 1 + (node.inputs[0] not in origin)
-            return name, Use("expert", dims[side], self._stacked_parts(node), at)
+            parts, grain = self._stacked_parts(node), self._grain(node)
+            return name, Use("expert", dims[side], parts, at, grain=grain)
+        if node.op == "take" and (weight := self._looked_up_bias(node)) is not None:
+            found.biases[name] = weight
+            return name, Use("other", 0, 1, at)
         if node.op == "take" and node.inputs[0] in origin:
             own, heads = self._own_index(node), self._bias_heads(node)
             return name, Use("embedding", 1, 1, at, heads, own_index=own)
@@ -135,6 +141,11 @@ class _Scope:
             value = moved.outputs[0]
         return 0
 
+    def _looked_up_bias(self, node: Node) -> str | None:
+        """The weight of the batched product that rows of a table are added to."""
+        users = self.read(node.outputs[0])
+        return self._product_before(users[0], "bmm") if users else None
+
     def _deep(self, node: Node) -> bool:
         """Whether a lookup takes whole matrices, one for each entry of its index."""
         return node.op == "take" and [len(self.shape(v)) for v in node.inputs] == [3, 1]
@@ -145,6 +156,21 @@ class _Scope:
         rows = [n for n in self.read(node.outputs[0]) if n.op == "reshape"]
         flat = next((n for n in rows if len(self.shape(n.outputs[0])) == 2), None)
         return self._pieces(flat if flat is not None and 1 in self.shape(node.outputs[0]) else node)
+
+    def _grain(self, node: Node) -> int:
+        """Into how many entries of each unit the rows of a batched product are taken apart."""
+        value = node.outputs[0]
+        for _ in range(4):
+            onward = self.passed_on(value)
+            if not onward:
+                return 1
+            value, before = onward[0].outputs[0], self.shape(value)
+            last = len(self.shape(value)) - 1
+            users = self.read(value)
+            cut = [u for u in users if u.op == "slice" and u.attrs["dim"] == last]
+            if len(self.shape(value)) > len(before) and users and len(cut) == len(users):
+                return self.shape(value)[last]
+        return 1
 
     def _own_index(self, node: Node) -> bool:
         """Whether the rows that a lookup takes are worked out in its module, or are constants."""
@@ -257,8 +283,12 @@ class _Scope:
         (width, *more), shape = self.shape(node.inputs[0]) or (0,), self.shape(node.outputs[0])
         if more or math.prod(shape) != width or len(shape) < 2:
             return None
-        readers = self.read(node.outputs[0])
-        met = [v for v in readers[0].inputs if v != node.outputs[0]] if readers else []
+        value = node.outputs[0]
+        readers = self.read(value)
+        if readers and readers[0].op == "expand":
+            value = readers[0].outputs[0]
+            readers = self.read(value)
+        met = [v for v in readers[0].inputs if v != value] if readers else []
         return self._follows(met[0], channels=True) if met else frozenset()
 
     def _follows(self, value: str, *, channels: bool = False) -> frozenset[str]:
@@ -308,12 +338,13 @@ class _Scope:
         item = next((i for i in self.program.inputs if i.name == value), None)
         return item is not None and item.role == "const"
 
-    def _product_before(self, node: Node) -> str | None:
+    def _product_before(self, node: Node, product: str = "mm") -> str | None:
         """The weight of the product that an `add` comes right after."""
         for value in node.inputs if node.op == "add" else ():
             made = self.producers.get(value)
             while made is not None and made.op == "reshape":
                 made = self.producers.get(made.inputs[0])
-            if made is not None and made.op == "mm" and made.inputs[1] in self.origin:
-                return self.origin[made.inputs[1]][0]
+            for held in made.inputs if made is not None and made.op == product else ():
+                if held in self.origin:
+                    return self.origin[held][0]
         return None

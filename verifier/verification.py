@@ -154,6 +154,8 @@ class Examination:
     """Whether the programs are small enough to be run on numbers."""
     difference: Difference | None = None
     walked: Walk | None = None
+    furthest: Walk | None = None
+    """By further ways, where these were tried."""
     location: Location | None = None
     reason: str = ""
     """Why the last decider found neither."""
@@ -318,7 +320,7 @@ def _further(wide: bool) -> Callable[[Examination], Verdict | None]:
         if not run.few or not (wide or run.walked.rules.shared):
             return None
         with run.timed("widened_s"):
-            by = walk(run.problem, wide=wide)
+            by = run.furthest = walk(run.problem, wide=wide)
         return run.proof(by) if by.holds else None
 
     return step
@@ -327,7 +329,7 @@ def _further(wide: bool) -> Callable[[Examination], Verdict | None]:
 def _reaches(run: Examination, opened: Program) -> bool:
     """Whether ranks hold all that opened cross entropies are computed from, and not all that these
     stand in the place of: else they relate no more, unless by further ways."""
-    by, given = run.walked, run.problem.sequential
+    by, given = run.furthest or run.walked, run.problem.sequential
     assert by is not None
     held = {fact.ref.id for facts in by.related.facts.values() for fact in facts}
     held |= {i for i, term in enumerate(by.one.terms.nodes) if not term.args}

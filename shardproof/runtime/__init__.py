@@ -22,6 +22,7 @@ PLACEMENT = (
     "Replicated",
     "causal_lm_loss",
     "dp_shard",
+    "own_pieces",
     "summed_over",
     "synced_norms",
     "vocab_parallel_cross_entropy",

@@ -161,7 +161,8 @@ class KVHeadParallel(ParallelStyle):
 class ExpertsParallel(ParallelStyle):
     """Experts of which each rank has a piece of every hidden layer, added up on the way out.
 
-    `splits` maps a parameter to the dim that is split and the equal parts stacked along it.
+    `splits` maps a parameter to the dim that is split and the equal parts stacked along it. Each
+    rank adds its share of any other, a bias of what is added up.
     """
 
     def __init__(self, splits):
@@ -172,13 +173,21 @@ class ExpertsParallel(ParallelStyle):
             split = _StridedShard(dim, split_factor=parts) if parts > 1 else Shard(dim)
             param = distribute_tensor(getattr(module, name), device_mesh, [split])
             module.register_parameter(name, nn.Parameter(param))
+        others = [n for n, _ in module.named_parameters(recurse=False) if n not in self.splits]
+        for name in others:
+            param = distribute_tensor(getattr(module, name), device_mesh, [Replicate()])
+            module.register_parameter(name, nn.Parameter(param))
         inner = copy.copy(module)
+
+        def share(param):
+            return param.to_local(grad_placements=[Partial()]) / device_mesh.size()
 
         def whole(x):
             return whole_input(x, device_mesh, Replicate()) if x.is_floating_point() else x
 
         def forward(*args):
             local = {name: getattr(module, name).to_local() for name in self.splits}
+            local |= {name: share(getattr(module, name)) for name in others}
             out = functional_call(inner, local, tuple(map(whole, args)))
             out = DTensor.from_local(out, device_mesh, [Partial()], run_check=False)
             return out.redistribute(placements=[Replicate()]).to_local()
@@ -455,6 +464,28 @@ def summed_over(module, tp):
     for param in module.parameters(recurse=False):
         if param.requires_grad:
             param.register_hook(partial(over_ranks, dp=tp, reduce="sum"))
+
+
+def own_pieces(module, tp, splits):
+    """Own parameters of a module that works on its piece, split over `tp`: its code sees its own.
+
+    `splits` maps a parameter to the dim that is split.
+    """
+    for name, dim in splits.items():
+        whole = getattr(module, name)
+        param = nn.Parameter(distribute_tensor(whole, tp, [Shard(dim)]), whole.requires_grad)
+        module.register_parameter(name, param)
+    run = module.forward
+
+    def forward(*args, **kwargs):
+        held = module._parameters
+        module._parameters = held | {name: held[name].to_local() for name in splits}
+        try:
+            return run(*args, **kwargs)
+        finally:
+            module._parameters = held
+
+    module.forward = forward
 
 
 class OwnOutput(ParallelStyle):

@@ -67,7 +67,7 @@ def placed_modules(facts: ModelFacts, plan: Plan) -> list[str]:
     """Paths of the modules whose parameters `parallelize` turns into DTensors over `tp`."""
     if not (plan.tp and plan.tp_size > 1 and plan.modules):
         return []
-    outer = _outer(facts, plan)
+    outer = [m.path for m in _outer(facts, plan).values() if not m.splits]
     return [m.path for m in (*plan.modules, *_replicated(facts, plan)) if m.path not in outer]
 
 
@@ -86,25 +86,31 @@ def _replicated(facts: ModelFacts, plan: Plan) -> list[ModulePlan]:
     return list(out.values())
 
 
-def _outer(facts: ModelFacts, plan: Plan) -> list[str]:
-    """Paths of modules with parts of their own that work on a split activation: they have no
-    style, which would place what their parts hold as well."""
-    found = [(m, facts.find(m.path)) for m in plan.modules if m.style == "sequence"]
-    return [m.path for m, fact in found if fact is not None and fact.children]
+OWN = {"sequence": "summed_over", "channels": "own_pieces"}
+"""What is done to the parameters that a module with parts holds itself, by its style: a style of
+PyTorch's would place what the parts hold as well."""
 
 
-def _summed(paths: Sequence[str]) -> list[str]:
-    """Lines that add up the gradients of what these modules hold themselves."""
+def _outer(facts: ModelFacts, plan: Plan) -> dict[str, ModulePlan]:
+    """Modules with parts of their own that work on a split activation, by path."""
+    found = [(m, facts.find(m.path)) for m in plan.modules if m.style in OWN]
+    return {m.path: m for m, fact in found if fact is not None and fact.children}
+
+
+def _own(modules: Iterable[ModulePlan]) -> list[str]:
+    """Lines that treat what these modules hold themselves."""
     lines: list[str] = []
-    for path in paths:
-        head, star, rest = path.partition(".*")
+    for m in modules:
+        name, splits = OWN[m.style], ", ".join(f'"{own}": {dim}' for own, dim, _ in m.splits)
+        given = f", tp, {{{splits}}})" if splits else ", tp)"
+        head, star, rest = m.path.partition(".*")
         if "*" in rest:
-            raise EmitError(f"{path}: nested layer lists are not emitted")
+            raise EmitError(f"{m.path}: nested layer lists are not emitted")
         if star:
             lines.append(f"    for block in model.{indexed(head)}:")
-            lines.append(f"        summed_over(block{indexed(rest)}, tp)")
+            lines.append(f"        {name}(block{indexed(rest)}{given}")
         else:
-            lines.append(f"    summed_over(model{indexed('.' + path) if path else ''}, tp)")
+            lines.append(f"    {name}(model{indexed('.' + m.path) if m.path else ''}{given}")
     return lines
 
 
@@ -348,10 +354,10 @@ def parallelize_code(
     if plan.tp and plan.tp_size > 1 and plan.modules:
         entries, styles, more = _entries(plan, facts, form.width)
         body += [f'    tp = mesh["{plan.tp}"]', "    plan = {", *entries, "    }"]
-        outer = _summed(_outer(facts, plan))
-        body += ["    parallelize_module(model, tp, plan)", *_tie(facts, plan), *outer]
+        outer = _outer(facts, plan).values()
+        body += ["    parallelize_module(model, tp, plan)", *_tie(facts, plan), *_own(outer)]
         imports += [(PARALLEL, "parallelize_module"), *more]
-        needs += [*styles, *([SNIPPETS["summed_over"]] if outer else [])]
+        needs += [*styles, *(SNIPPETS[OWN[m.style]] for m in outer)]
         body += _attributes(changes)
         if loss:
             body.append(loss[0])

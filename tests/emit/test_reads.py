@@ -20,7 +20,7 @@ class Part(nn.Module):
     def __init__(self):
         super().__init__()
         self.up = nn.Linear(8, 16)
-        self.scale = nn.Parameter(nn.Parameter(self.up.weight[:1, :1]))
+        self.scale = nn.Parameter(nn.Parameter(self.up.weight[:2, :1]))
         self.down = nn.Linear(16, 8)
 
     def forward(self, x):
@@ -55,7 +55,7 @@ def patched(folder: Path, *more: ModulePlan) -> Patch:
     path.write_text(SOURCE)
     modules = (
         module("", "Model", 2),
-        module("part", "Part", 2, scale=(1, 1)),
+        module("part", "Part", 2, scale=(2, 1)),
         module("part.up", "Linear", weight=(16, 8), bias=(16,)),
         module("part.down", "Linear", weight=(8, 16), bias=(8,)),
         module("norm", "LayerNorm", weight=(8,), bias=(8,)),
@@ -77,7 +77,7 @@ def test_reads_of_split_parameters_are_made_whole(tmp_path: Path) -> None:
 
 def test_what_is_built_or_asked_of_them_stays(tmp_path: Path) -> None:
     new = patched(tmp_path).files["model.py"][1]
-    assert "self.scale = nn.Parameter(nn.Parameter(self.up.weight[:1, :1]))" in new
+    assert "self.scale = nn.Parameter(nn.Parameter(self.up.weight[:2, :1]))" in new
     assert "x.to(self.up.weight.dtype)" in new
     assert "return x * self.up.weight" in new  # of a class that the model has no instance of
 
@@ -87,6 +87,14 @@ def test_own_gradients_of_a_module_with_parts_are_added_up(tmp_path: Path) -> No
     new = patched(tmp_path, own).files["model.py"][1]
     assert "    summed_over(model.part, tp)\n" in new
     assert '"part":' not in new
+
+
+def test_own_parameters_of_a_module_with_parts_are_split(tmp_path: Path) -> None:
+    own = ModulePlan("part", "Part", "channels", "S(1)", "S(1)", splits=(("scale", 0, 1),))
+    new = patched(tmp_path, own).files["model.py"][1]
+    assert '    own_pieces(model.part, tp, {"scale": 0})\n' in new
+    assert '"part":' not in new
+    assert "whole_param(model.part.scale)" in new  # of all ranks, outside of its module
 
 
 @pytest.mark.torch

@@ -74,6 +74,38 @@ def test_experts_whose_halves_overlap_are_not() -> None:
     assert module.use != "experts"
 
 
+IN_TURN = """%p = reshape %hb {shape=[6, 5, 2]}  @ m.py:3 mlp.experts | every second
+  %a = slice %p {dim=2, start=0, stop=1, step=1}  @ m.py:3 mlp.experts | gate
+  %b = slice %p {dim=2, start=1, stop=2, step=1}  @ m.py:3 mlp.experts | up
+  %ab = mul %a, %b  @ m.py:3 mlp.experts | gate
+  %g = reshape %ab {shape=[6, 5]}  @ m.py:3 mlp.experts | gate"""
+BIASES = """  %ub = take %up_bias, %ids {dim=0}  @ m.py:3 mlp.experts | bias
+  %hb = add %h2, %ub  @ m.py:3 mlp.experts | bias
+"""
+
+
+def test_biases_of_experts_are_split_where_their_units_are() -> None:
+    text = EXPERTS.replace("  CUT", BIASES + "  " + IN_TURN).replace("DEEP", "5")
+    text = text.replace(
+        "  return %y", "  %y2 = reshape %y {shape=[6, 4]}  @ m.py:4 mlp.experts | s\n" + LAST
+    )
+    given = '  param %up_bias: f32[3, 10] "mlp.experts.up_bias"\n' + TO
+    text = text.replace("  %x3 =", given + "  %x3 =")
+    (module,) = modules(parse_text(text), {"mlp.experts": "Experts"})
+    assert module.use == "experts"
+    assert module.splits == {"up": (1, 1), "down": (2, 1), "up_bias": (1, 1)}
+    shapes = {p.name: split(module, p, "experts", "tp", 5).local_shape for p in module.params}
+    assert (shapes["up"], shapes["up_bias"]) == ((3, 2, 4), (3, 2))
+    assert shapes["down_bias"] == (3, 4)
+    assert "experts" not in options(module, 2)
+
+
+LAST = """  %db = take %down_bias, %ids {dim=0}  @ m.py:4 mlp.experts | bias
+  %out = add %y2, %db  @ m.py:4 mlp.experts | bias
+  return %out"""
+TO = '  param %down_bias: f32[3, 4] "mlp.experts.down_bias"\n'
+
+
 def test_one_weight_that_is_looked_up_is_no_expert() -> None:
     text = EXPERTS.replace("CUT", WHOLE).replace("DEEP", "10").split("  %d =")[0] + "  return %h3\n"
     text = text.replace('  param %down: f32[3, 4, 10] "mlp.experts.down"\n', "")

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import math
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
 
 from synthesis.repair.diagnosis import verify
+from tests.checker.second import Second
 from tests.verifier.pieces import TP, typed, whole
 from verifier import verification as module
 from verifier.kernel.contract import Contract
+from verifier.kernel.placements import from_placements
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import Attr, Mesh
@@ -146,3 +151,36 @@ def test_zero_start_and_a_choice_in_the_block_do_not_fail() -> None:
     one: Program = build(Mesh())
     contract: Contract = whole(one)
     assert isinstance(verify(Problem(one, build(TP), contract)), Proof)
+
+
+def biased(mesh: Mesh, share: Fraction = Fraction(1)) -> Program:
+    """In each step a sum over x, and b, are added to a carry."""
+    b, n = Builder("p", mesh), 4 // math.prod(size for _, size in mesh.dims)
+    given = b.input("c", typed(1)), b.input("x", typed(3, n)), b.input("b", typed(1))
+    body = Builder("body", mesh)
+    c, x, k = (
+        body.input(name, typed(size), role)
+        for name, size, role in (("c", 1, "carry"), ("x", n, "xs"), ("b", 1, "const"))
+    )
+    added = body.add("sum", x, dims=(0,), keepdim=True)
+    added = body.add("add", added, body.add("mul_scalar", k, value=share))
+    if mesh.dims:
+        added = body.add("all_reduce", added, mesh_dim="tp", reduce="sum")
+    body.output(body.add("add", c, added), "carry")
+    attrs: dict[str, Attr] = {"length": 3, "carry": 1, "xs": 1}
+    b.output(b.add_node("scan", list(given), attrs, body=body.build())[0], path="y")
+    return b.build()
+
+
+def test_shares_of_what_ranks_hold_are_added_in_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = biased(Mesh())
+    contract = whole(one)
+    inputs = {**contract.inputs, "x": from_placements((3, 4), [("tp", 2, "S(1)")])}
+    contract = replace(contract, inputs=inputs)
+    half = Problem(one, biased(TP, Fraction(1, 2)), contract)
+    assert isinstance(verify(Problem(one, biased(TP), contract)), Counterexample)
+    monkeypatch.setattr(module, "MAX_ELEMENTS", 0)
+    found = verify(half)
+    assert isinstance(found, Proof)
+    Second(half).check(json.loads(json.dumps(found.certificate)))
+    assert not isinstance(verify(Problem(one, biased(TP), contract)), Proof)

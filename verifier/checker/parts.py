@@ -28,7 +28,8 @@ def known_part(program: Program, contract: Contract, places: Regions) -> Part:
 
     def known(row: Row, parts: Sequence[Claim], value: str, terms: Terms, mesh: Mesh) -> Ref:
         need(not KINDS.isdisjoint(row.rule.split(":")[1:2]), f"rule {row.rule}")
-        return part(row, parts, value, about[value], value in signs, terms, mesh)
+        same = about.get(value, frozenset[str]())
+        return part(row, parts, value, same, value in signs, terms, mesh)
 
     return known
 

@@ -481,7 +481,8 @@ class _Walk:
         self.told.add(JOINED, {}, parts, (), row.rule, row)
         if not JOINS.isdisjoint(row.rule.split(":")[1:2]):
             return self._named(one, row, join(row, parts, one.terms, self.mesh))
-        need(program is self.program, "parts of a value inside a repeated block")
+        share = row.rule.startswith("joined:share:")
+        need(share or program is self.program, "parts of a value inside a repeated block")
         return self._named(one, row, self._part()(row, parts, name, one.terms, self.mesh))
 
     def _part(self) -> Part:

@@ -72,7 +72,7 @@ def relate(
             out.rules[node.op] = out.rules.get(node.op, 0) + 1
         else:
             facts = step(node)
-        if not path and not facts and share(out, rules, node):
+        if not facts and share(out, rules, node):
             facts = step(node)
         if wide and not facts and wide.apart(node):
             facts = step(node)

@@ -88,7 +88,17 @@ def repeat(e: Emit, x: str, times: Sequence[int]) -> str:
 def slice_(
     e: Emit, x: str, dim: int = 0, start: Any = None, stop: Any = None, step: int = 1
 ) -> str:
-    return e.slice(x, dim, 0 if start is None else start, 2**62 if stop is None else stop, step)
+    dim, lines = e.dim(x, dim), slice(start, stop, step).indices(e.shape(x)[dim])
+    if (step := lines[2]) > 1 and e.shape(x)[dim] == len(range(*lines)) * step:
+        return every(e, x, dim, lines[0], step)
+    return e.slice(x, dim, *lines)
+
+
+def every(e: Emit, x: str, dim: int, start: int, step: int) -> str:
+    """Of groups of `step` lines, that at `start` of each."""
+    before, n, after = e.shape(x)[:dim], e.shape(x)[dim] // step, e.shape(x)[dim + 1 :]
+    x = e.reshape(x, (*before, n, step, *after))
+    return e.reshape(e.slice(x, dim + 1, start, start + 1), (*before, n, *after))
 
 
 @aten("slice_scatter.default")
@@ -124,6 +134,10 @@ def scatter_lines(e: Emit, g: str, dim: int, start: int, step: int, size: int) -
     """Zeros of extent `size` along `dim` with `g` at start, start+step, ..."""
     shape = e.shape(g)
     n = shape[dim]
+    if step > 1 and n * step == size:
+        g = e.reshape(g, (*shape[: dim + 1], 1, *shape[dim + 1 :]))
+        g = e.pad(g, dim + 1, start, step - 1 - start)
+        return e.reshape(g, (*shape[:dim], size, *shape[dim + 1 :]))
     if step > 1 and n:
         g = e.reshape(g, (*shape[: dim + 1], 1, *shape[dim + 1 :]))
         g = e.pad(g, dim + 1, 0, step - 1)

@@ -1,0 +1,40 @@
+"""Every n-th line of a tensor, and the lines of a gradient put back where they came from."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from synthesis.frontends.torch.aten.table import Emit
+from synthesis.frontends.torch.aten.views import scatter_lines, slice_
+from verifier.domains.floats import Floats
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.types import TensorType
+from verifier.refute.evaluate import evaluate
+
+pytestmark = pytest.mark.torch
+
+
+@pytest.mark.parametrize("start", [0, 1, 2])
+@pytest.mark.parametrize(("size", "step"), [(6, 2), (6, 3), (7, 2), (6, 1), (5, 4)])
+def test_lines_are_those_of_numpy(start: int, size: int, step: int) -> None:
+    b = Builder("lines")
+    x = b.input("x", TensorType((3, size, 2), "f64"))
+    e = Emit(b)
+    taken = slice_(e, x, 1, start, None, step)
+    back = scatter_lines(e, taken, 1, start, step, size)
+    b.output(taken, path="taken")
+    b.output(back, path="back")
+    whole = np.random.default_rng(0).random((3, size, 2))
+    found = evaluate(b.build(), {x: whole}, Floats())
+    expected = np.zeros_like(whole)
+    expected[:, start::step] = whole[:, start::step]
+    assert np.array_equal(found[taken], whole[:, start::step])
+    assert np.array_equal(found[back], expected)
+
+
+def test_groups_of_lines_are_split_where_a_stride_is_not() -> None:
+    b = Builder("lines")
+    x = b.input("x", TensorType((8, 6), "f64"))
+    slice_(Emit(b), x, 1, 1, None, 2)
+    assert [n.op for n in b.build().nodes] == ["reshape", "slice", "reshape"]

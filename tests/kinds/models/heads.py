@@ -1,0 +1,54 @@
+"""Attention of which each head has numbers of its own, beside the projections."""
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class Sink(nn.Module):
+    """A logit for each head that attends to nothing."""
+
+    def __init__(self, d, heads):
+        super().__init__()
+        self.heads = heads
+        self.q, self.k, self.v, self.o = (nn.Linear(d, d) for _ in range(4))
+        self.sinks = nn.Parameter(torch.zeros(heads))
+
+    def forward(self, x):
+        b, t, _ = x.shape
+        q, k, v = (f(x).view(b, t, -1, 8).transpose(1, 2) for f in (self.q, self.k, self.v))
+        scores = q @ k.transpose(-1, -2) * 8**-0.5
+        sinks = self.sinks.reshape(1, -1, 1, 1).expand(b, -1, t, -1)
+        chances = torch.cat([scores, sinks], dim=-1).softmax(-1)[..., :-1]
+        return self.o((chances @ v).transpose(1, 2).reshape(b, t, -1))
+
+
+class Gated(Sink):
+    """What each head gives is scaled by a number of it."""
+
+    def forward(self, x):
+        b, t, _ = x.shape
+        q, k, v = (f(x).view(b, t, -1, 8).transpose(1, 2) for f in (self.q, self.k, self.v))
+        scores = q @ k.transpose(-1, -2) * 8**-0.5
+        scale = (torch.logsumexp(scores, -1) - self.sinks.view(1, -1, 1)).sigmoid()
+        out = scores.softmax(-1) @ v * scale.unsqueeze(-1)
+        return self.o(out.transpose(1, 2).reshape(b, t, -1))
+
+
+class Sinks(nn.Module):
+    def __init__(self, vocab=64, d=32, heads=4, kind=Sink):
+        super().__init__()
+        self.emb, self.head = nn.Embedding(vocab, d), nn.Linear(d, vocab)
+        self.layers = nn.ModuleList(kind(d, heads) for _ in range(2))
+        self.norms = nn.ModuleList(nn.LayerNorm(d) for _ in range(2))
+
+    def forward(self, ids, y):
+        x = self.emb(ids)
+        for norm, layer in zip(self.norms, self.layers, strict=True):
+            x = x + layer(norm(x))
+        return F.cross_entropy(self.head(x).transpose(1, 2), y)
+
+
+class GatedSinks(Sinks):
+    def __init__(self):
+        super().__init__(kind=Gated)
