@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from synthesis.guard import kernels
+from synthesis.guard import kernels, private
 from synthesis.guard.calls import READERS, Call, Tensors, process_group, read
 from synthesis.guard.ours import thread
 from synthesis.guard.words import flat_bytes
@@ -51,6 +51,8 @@ class Injector:
         """Every fault, and whether it changed a byte."""
         self.spans: list[tuple[int, int] | None] = []
         """The elements that each changed of what the rank received, counted over all pieces."""
+        self._held: list[Callable[[], None]] = []
+        """What strikes calls that are gathered, once they were made."""
         self._armed: Fault | None = None
         self._left = 0
         self._before: dict[int, torch.Tensor] = {}
@@ -80,22 +82,22 @@ class Injector:
         if fault is None or not mine or self._left >= 0:
             result = proceed(*args)
             if call.op == "recv":
-                _after(result, lambda: self._remember(call))
+                self._after(result, lambda: self._remember(call), group)
             return result
         self._armed = None
-        return self._inject(fault, call, partial(proceed, *args))
+        return self._inject(fault, call, process_group(name, args), partial(proceed, *args))
 
     def _remember(self, call: Call) -> None:
         """This message, for one that is handed over in its place later."""
         for _, t in call.got:
             self._before[t.numel()] = t.detach().clone()
 
-    def _inject(self, fault: Fault, call: Call, proceed: kernels.Proceed) -> Any:
+    def _inject(self, fault: Fault, call: Call, group: Any, proceed: kernels.Proceed) -> Any:
         terms = [t.detach().clone() for t in call.terms]
         before = [t.detach().clone() for t in call.written]
         if fault.kind == "missing_rank":
             for t in call.terms:
-                t.detach().zero_()
+                t.data.zero_()  # hardware writes, too, are no op that a version counts
         result = proceed()
 
         def strike() -> None:
@@ -103,7 +105,7 @@ class Injector:
             if fault.kind == "missing_rank":
                 if call.op == "reduce_scatter":
                     for t, old in zip(call.terms, terms, strict=True):
-                        t.detach().copy_(old)
+                        t.data.copy_(old)
                 self.done.append((fault, any(bool(t.any()) for t in terms)))
                 self.spans.append(None)
                 return
@@ -114,8 +116,30 @@ class Injector:
             self.done.append((fault, changed))
             self.spans.append(_span(written, call.written))
 
-        _after(result, strike, now=call.op not in ("send", "recv", "reduce_scatter"))
+        now = call.op not in ("send", "recv", "reduce_scatter")
+        self._after(result, strike, group, now)
         return result
+
+    def _after(self, result: Any, do: Callable[[], None], group: Any, now: bool = False) -> None:
+        """Do this when the call is complete: at once, waiting for it, at the program's own wait
+        (gloo's messages cannot be waited for twice, and its reduce-scatter writes when it is), or
+        when calls that are gathered were made."""
+        work = kernels.work_of(result)
+        if work is None and private.coalescing(group):
+            self._held.append(do)
+        elif work is None or now:
+            if work is not None:
+                work.wait()
+            do()
+        else:
+            kernels.watch_wait(work, lambda _, wait: _then(wait, do))
+
+    def settle(self) -> None:
+        """Strike what was gathered: the calls were made, and nobody has waited for them."""
+        for strike in self._held:
+            torch.accelerator.synchronize()
+            strike()
+        self._held.clear()
 
     def _change(self, fault: Fault, call: Call, terms: Tensors, before: Tensors) -> None:
         generator = torch.Generator().manual_seed(fault.draw)
@@ -127,7 +151,7 @@ class Injector:
             target = call.sent[0][1] if call.sent else call.terms[0]
             _flip(target, drawn(target.nbytes * 8))
             return
-        pieces = [t.detach() for t in call.written]
+        pieces = [t.data for t in call.written]
         at = drawn(len(pieces))
         piece = pieces[at]
         if fault.kind == "bit_flip":
@@ -158,26 +182,14 @@ class Injector:
                 other.copy_(saved.reshape(other.shape))
 
 
-def _after(result: Any, do: Callable[[], None], now: bool = False) -> None:
-    """Do this when the call is complete: at once, waiting for it, or at the program's own wait
-    (gloo's messages cannot be waited for twice, and its reduce-scatter writes when it is)."""
-    work = kernels.work_of(result)
-    if work is None or now:
-        if work is not None:
-            work.wait()
-        do()
-        return
-
-    def then(_: Any, wait: kernels.Proceed) -> Any:
-        done = wait()
-        do()
-        return done
-
-    kernels.watch_wait(work, then)
+def _then(wait: kernels.Proceed, do: Callable[[], None]) -> Any:
+    done = wait()
+    do()
+    return done
 
 
 def _flip(t: torch.Tensor, bit: int) -> None:
-    raw = t.detach().view(-1).view(torch.uint8)
+    raw = t.data.view(-1).view(torch.uint8)
     raw[bit // 8] ^= 1 << bit % 8
 
 

@@ -43,17 +43,19 @@ EXACT = (("bit_flip", "reduce_scatter"), ("bit_flip", "all_reduce"), ("not_reduc
 class Training:
     """One rank: the patched model, its data, an optimizer, and a handoff round the ring."""
 
-    def __init__(self, module: Any, config: dict[str, Any], tokens: tuple[int, int]) -> None:
+    def __init__(
+        self, module: Any, config: dict[str, Any], tokens: tuple[int, int], device: str
+    ) -> None:
         import torch
         import torch.distributed as dist
 
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
         torch.manual_seed(0)
-        self.model = module.parallelize(module.build_model(**config))
+        self.model = module.parallelize(module.build_model(**config).to(device))
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3)
         torch.manual_seed(self.rank // 2)
-        self.ids = torch.randint(0, self.model.config.vocab_size, tokens)
-        self.message = torch.zeros(256)
+        self.ids = torch.randint(0, self.model.config.vocab_size, tokens).to(device)
+        self.message = torch.zeros(256, device=device)
 
     def forward_backward(self) -> None:
         import torch
@@ -62,14 +64,18 @@ class Training:
         self.optimizer.zero_grad()
         loss = self.model(self.ids, labels=self.ids).loss
         loss.backward()
-        out = self.message + loss.detach() + torch.arange(256) * (1 + self.rank)
-        self.message = torch.empty(256)
+        first = torch.arange(256, device=self.message.device)
+        out = self.message + loss.detach() + first * (1 + self.rank)
+        self.message = torch.empty_like(self.message)
         after, before = (self.rank + 1) % self.size, (self.rank - 1) % self.size
         ops = [
             dist.P2POp(dist.isend, out, after),
             dist.P2POp(dist.irecv, self.message, before),
         ]
-        for work in dist.batch_isend_irecv(ops):
+        works = dist.batch_isend_irecv(ops)
+        for injector in INJECTOR:
+            injector.settle()
+        for work in works:
             work.wait()
 
     def step(self) -> None:
@@ -155,16 +161,20 @@ def rank_main(folder: Path, rank: int, size: int, args: argparse.Namespace) -> N
     import torch.distributed as dist
 
     from benchmarks.fault_injection import Injector
+    from synthesis.execute.compare import take_gpu
     from synthesis.execute.load import load_file
 
     warnings.simplefilter("ignore")
+    if args.device == "cuda":
+        take_gpu(rank, size)
     dist.init_process_group(
-        "gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=size
-    )
+        "nccl" if args.device == "cuda" else "gloo",
+        init_method=f"file://{folder}/rendezvous", rank=rank, world_size=size,
+    )  # fmt: skip
     if not args.overhead:
         INJECTOR.append(Injector(rank))
     module = load_file(folder / "parallel_llama.py")
-    run = Training(module, args.sizes, args.tokens)
+    run = Training(module, args.sizes, args.tokens, args.device)
     work: Callable[[], dict[str, Any]] = (
         (lambda: guard_cost.steps(run.step, args.seconds, args.null))
         if args.overhead
@@ -199,6 +209,7 @@ def main() -> int:
     parser.add_argument("--every", type=int, default=100, help="of --overhead")
     parser.add_argument("--seconds", type=float, default=360, help="of --overhead, about")
     parser.add_argument("--null", action="store_true", help="--overhead of no guard at all")
+    parser.add_argument("--device", default="cpu", help="cuda: over NCCL")
     parser.add_argument("--patched", type=Path, help="a parallel_llama.py that is there already")
     args = parser.parse_args()
     args.sizes, args.tokens = {}, (2, 16)

@@ -129,9 +129,11 @@ def _head_split(fact: ModuleFact, path: str, plan: Plan) -> str:
 
 
 def _blocks(plan: Plan, facts: ModelFacts) -> list[str]:
-    """Paths of the module lists whose members are the repeated blocks."""
-    lists = dict.fromkeys(m.path.split(".*.")[0] for m in plan.modules if ".*." in m.path)
-    return [path for path in lists if facts.find(f"{path}.*") is not None]
+    """Paths of the module lists whose members are the repeated blocks, and are called."""
+    named = (*(m.path for m in plan.modules), *plan.params)
+    lists = dict.fromkeys(path.split(".*.")[0] for path in named if ".*." in path)
+    found = ((path, facts.find(f"{path}.*")) for path in lists)
+    return [path for path, block in found if block is not None and block.output]
 
 
 def _tie(facts: ModelFacts, plan: Plan) -> list[str]:

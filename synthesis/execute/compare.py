@@ -84,13 +84,13 @@ def step(
     if scalars:
         loss = outputs.pop(scalars[0])
     else:
-        loss = torch.zeros((), dtype=next(model.parameters()).dtype)
+        loss = next(model.parameters()).new_zeros(())
         for name, value in outputs.items():
             if value.is_floating_point():
                 generator = torch.Generator().manual_seed(len(name))
                 whole = (value.shape[0] * count, *value.shape[1:])
                 weight = torch.randn(whole, generator=generator, dtype=torch.float64)
-                part = (value * weight.chunk(count)[index].to(value.dtype)).sum()
+                part = (value * weight.chunk(count)[index].to(value)).sum()
                 loss = loss + (part if summed else count * part)
     cast(Any, loss).backward()
     return {**{k: v.detach() for k, v in outputs.items()}, "loss": loss.detach()}
@@ -119,9 +119,10 @@ def reference_run(job: Job, folder: Path) -> None:
     target, _ = open_target(job.request)
     model = target.build().to(dtype)
     randomize(model, job.seed)
-    found = find_inputs(job.request, target, model)
-    with mode_of(model, job.train):
-        data = reference_step(model, make_inputs(found, job.seed, dtype), dtype)
+    inputs = make_inputs(find_inputs(job.request, target, model), job.seed, dtype)
+    inputs = {name: value.to(job.device) for name, value in inputs.items()}
+    with mode_of(model.to(job.device), job.train):
+        data = reference_step(model, inputs, dtype)
     (folder / "loss.json").write_text(json.dumps(data["outputs"]["loss"].item()))
     torch.save(data, folder / "reference.pt")
 
@@ -154,13 +155,28 @@ def _part(want: torch.Tensor, got: torch.Tensor, ranks: tuple[int, int, int, int
     return want
 
 
-def connect(plan: Plan, folder: Path, rank: int, size: int) -> DeviceMesh:
+def connect(plan: Plan, folder: Path, rank: int, size: int, device: str = "cpu") -> DeviceMesh:
     """Join the other ranks, who meet in `folder`; the mesh of the plan."""
+    backend = "gloo"
+    if device == "cuda":
+        backend = "nccl"
+        take_gpu(rank, size)
     dist.init_process_group(
-        "gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=size
+        backend, init_method=f"file://{folder}/rendezvous", rank=rank, world_size=size
     )
     sizes = tuple(extent for _, extent in plan.mesh.dims)
-    return init_device_mesh("cpu", sizes, mesh_dim_names=plan.mesh.names)
+    return init_device_mesh(device, sizes, mesh_dim_names=plan.mesh.names)
+
+
+def take_gpu(rank: int, size: int) -> None:
+    """Set this rank's GPU. Where ranks share one, each is a host of its own to NCCL, which has them
+    talk through sockets: on one host it wants a GPU for each."""
+    found = torch.cuda.device_count()
+    if size > found:
+        os.environ |= {"NCCL_HOSTID": f"rank-{rank}", "NCCL_IB_DISABLE": "1"}
+        os.environ["NCCL_SOCKET_IFNAME"] = "lo"
+    os.environ["LOCAL_RANK"] = str(rank % found)
+    torch.cuda.set_device(rank % found)
 
 
 def rank_step(
@@ -177,7 +193,7 @@ def rank_step(
     dp, tp = (mesh[dim].get_local_rank() if dim else 0 for dim in (plan.dp, plan.tp))
     dp_size, split = plan.dp_size, plan.tp_size if plan.loss_parallel else 1
     built, parallelize = patched_model(job, tree)
-    model = built.to(dtype)
+    model = built.to(dtype).to(job.device)
     model.load_state_dict(reference["state"])
     model = parallelize(model, mesh)
     inputs = rows(reference["inputs"], dp, dp_size)
@@ -214,8 +230,8 @@ def rank_step(
 
 def rank_run(job: Job, folder: Path, rank: int, size: int) -> None:
     """One rank: builds the patched model, parallelizes it, runs it, writes `rank<n>.json`."""
-    mesh = connect(job.plan, folder, rank, size)
-    reference = torch.load(folder / "reference.pt", weights_only=False)
+    mesh = connect(job.plan, folder, rank, size, job.device)
+    reference = torch.load(folder / "reference.pt", job.device, weights_only=False)
     table = rank_step(job, folder / "tree", mesh, reference, job.plan.loss == "sum")
     (folder / f"rank{rank}.json").write_text(json.dumps(table))
     cast(Any, dist).barrier()

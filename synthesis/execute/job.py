@@ -62,6 +62,8 @@ class Job:
     seed: int = 0
     train: bool = False
     """Whether the model runs in train mode, with dropout left out."""
+    device: str = "cpu"
+    """`cpu` or `cuda`: what the reference and the ranks run on."""
 
 
 @contextmanager

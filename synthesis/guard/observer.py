@@ -280,6 +280,8 @@ class Observer:
         if exact:
             flight.versions = versions(call.tensors)
         self.tracker.follow(flight)
+        if flight.work is None and not private.coalescing(ProcessGroup.unbox(call.group)):
+            self.tracker.finish(flight, True)  # NCCL: in order on the stream, with no Work
         return result
 
     def _sum_exactly(self, flight: Flight, group: Group, args: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -86,6 +86,11 @@ def counting_messages(pg: Any) -> frozenset[str]:
     return frozenset(d.type for d in pg._device_types if pg._get_backend(d).name() == "gloo")
 
 
+def coalescing(pg: Any) -> bool:
+    """Whether calls are being gathered, to be made together when the last has come."""
+    return pg in dist.distributed_c10d._world.pg_coalesce_state
+
+
 def alive(pg: Any) -> bool:
     """Whether it was not destroyed."""
     return pg in dist.distributed_c10d._world.pg_group_ranks

@@ -27,7 +27,7 @@ from torch.distributed.tensor.parallel import (
 )
 
 from benchmarks.fault_injection import Fault, Injector
-from synthesis.guard import FaultError, Guard, active, watch
+from synthesis.guard import FaultError, Guard, active, kernels, watch
 from synthesis.guard.exchange import Exchange
 from synthesis.guard.meeting import COURTESY
 from tests.guard.cycles import (
@@ -169,6 +169,31 @@ def faults(r: int, n: int) -> Any:
         except FaultError as error:
             exact = str(error)
     return {"rows": rows, "exact": exact, "done": [changed for _, changed in injector.done]}
+
+
+def without_work(r: int, n: int) -> Any:
+    """NCCL gives no Work where a call is not `async_op`: what follows on the stream comes later."""
+    work_of = kernels.work_of
+
+    def waited(result: Any) -> None:
+        work = work_of(result)
+        if work is not None:
+            work.wait()
+
+    injector = Injector(r)
+    kernels.work_of = waited  # type: ignore[assignment]
+    try:
+        with Guard(on_fault="log", agree=0, canary=False) as guard:
+            injector.arm(Fault("bit_flip", 1, "all_gather", 0, 5))
+            for _ in range(2):
+                buffer = torch.empty(100 * n)
+                dist.all_gather_into_tensor(buffer, torch.randn(100))
+                buffer.zero_()  # it is the program's again
+            guard.step()
+            return [str(a) for a in guard.alarms], guard.summary()["unjudged"]
+    finally:
+        kernels.work_of = work_of
+        injector.remove()
 
 
 def verdict_kept(r: int, n: int) -> Any:
@@ -315,7 +340,8 @@ def late(r: int, n: int) -> Any:
 SCENARIOS: dict[str, tuple[int, Callable[[int, int], Any]]] = {
     f.__name__: (2, f)
     for f in (
-        clean, odd_calls, faults, verdict_kept, another_dtype, another_op, another_size_late,
+        clean, odd_calls, faults, without_work, verdict_kept, another_dtype, another_op,
+        another_size_late,
         orders, orders_with_sums, other_settings, right_plan, other_plans, uneven, too_few_rows,
         wrong_dim, killed, killed_in_a_call, late, watched_steps, other_sides, killed_unwatched,
         group_made_unwatched,

@@ -76,6 +76,15 @@ def test_faults_are_found_in_their_step_with_their_rank(said: Any) -> None:
     assert all(first["done"] + second["done"])
 
 
+def test_a_call_without_work_is_judged_before_its_buffer_is_the_programs_again(said: Any) -> None:
+    for rank in said("without_work"):
+        assert "error" not in rank, rank["trace"]
+        alarms, unjudged = rank["value"]
+        assert len(alarms) == 1
+        assert "ranks 1" in alarms[0]
+        assert unjudged == 0
+
+
 def test_a_guard_that_keeps_its_verdict_is_found_out(said: Any) -> None:
     """Nothing is complete on one rank alone: no rank would raise. (`faults` has both raise.)"""
     assert [rank["value"] for rank in said("verdict_kept")] == [0, 0]

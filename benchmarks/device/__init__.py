@@ -1,0 +1,1 @@
+"""What one GPU does: kernels by shape, a rank at true extents, patches and the guard."""
