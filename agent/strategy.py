@@ -99,7 +99,7 @@ def space_of(shape: Shape, wanted: Wanted) -> tuple[Space, str]:
     if wanted.memory is not None:
         limit = min(read_bytes(wanted.memory), cluster.device.memory_bytes)
         cluster = replace(cluster, device=replace(cluster.device, memory_bytes=float(limit)))
-    machine = Machine(cluster, constants_of(wanted.hardware, "default"))
+    machine = Machine(cluster, constants_of(wanted.hardware, "patched"))
     space = Space(machine, shape.model, wanted.gpus, batch, seq, precision, fixed=wanted.fixed)
     return space, _said(shape, wanted, batch, seq, precision)
 

@@ -16,17 +16,23 @@ from synthesis.price.memory import memory
 from synthesis.price.step import price
 
 PACKAGE = Path(__file__).parents[2] / "synthesis"
+MEASURED = "# What a patch runs: "
+"""How the remark on the table begins that is written by hand and stays."""
 TOP = """\
 # Constants of the price by software stack; synthesis/price/constants.py says what each means.
 # Written by `python -m benchmarks.cost --write`, which fits them to benchmarks/tables; `names`,
-# and flash, last and zero, are read in the sources and written by hand.
+# and flash, last and zero, are read in the sources and written by hand, and so is `patched`.
 """
 
 
 def write(made: Fitted, data: Sequence[Measured]) -> None:
     """Write the tables of stacks, and that of each device."""
     blocks = [TOP]
+    text = (PACKAGE / "price" / "stacks.toml").read_text("utf-8")
     for stack in stacks():
+        if stack == "patched":
+            blocks.append(MEASURED + text.partition(MEASURED)[2])
+            continue
         own = [x for x in data if x.stack == stack] if stack != "default" else list(data)
         kept = {k: v for k, v in stacks()[stack].items() if k == "names" or k in SWITCHES}
         values = made.default if stack == "default" else made.stack.get(stack, {})

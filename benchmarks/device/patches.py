@@ -34,7 +34,6 @@ TARGETS = {
     "resnet dp=2": (f"{KINDS}/resnet.py:ResNet", "--mesh", "dp=2"),
     "resnet tp=2": (f"{KINDS}/resnet.py:ResNet", "--mesh", "tp=2"),
     "unet tp=2": (f"{KINDS}/unet.py:UNet", "--mesh", "tp=2"),
-    "lstm tp=2": (f"{KINDS}/language.py:Lstm", "--mesh", "tp=2"),
     "recommender tp=2": (f"{KINDS}/recommender.py:DLRM", "--mesh", "tp=2"),
     "vision tp=2": (f"{KINDS}/images.py:ViT", "--mesh", "tp=2"),
     "diffusion tp=2": (f"{KINDS}/diffusion.py:DiT", "--mesh", "tp=2"),
@@ -77,8 +76,9 @@ def run(folder: Path, device: str) -> bool:
     for at in sorted(path.parent for path in folder.glob("*/job.json")):
         job = replace(load(Job, (at / "job.json").read_text()), device=device)
         start = time.perf_counter()
-        row = {"patch": at.name, "ranks": job.plan.mesh.size, "device": device}
+        row = {"kind": "patch", "patch": at.name, "ranks": job.plan.mesh.size, "device": device}
         (at / "job.json").write_text(dump(Job, job))
+        (at / "rendezvous").unlink(missing_ok=True)
         command = [sys.executable, "-c", RUN, str(at.resolve())]
         try:
             done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT)

@@ -84,7 +84,8 @@ def step(
     if scalars:
         loss = outputs.pop(scalars[0])
     else:
-        loss = next(model.parameters()).new_zeros(())
+        some = next(model.parameters())
+        loss = torch.zeros((), dtype=some.dtype, device=some.device)
         for name, value in outputs.items():
             if value.is_floating_point():
                 generator = torch.Generator().manual_seed(len(name))

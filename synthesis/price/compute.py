@@ -148,7 +148,7 @@ def host(machine: Machine, plan: Plan) -> float:
     """Host seconds of a layer, forward and backward."""
     c = machine.constants
     crosses = plan.pp > 1 and plan.tp > 1 and plan.gpus > machine.cluster.devices_per_node
-    return c.layer_s + (c.cross_s * plan.tp if crosses else 0.0)
+    return c.layer_s + c.split_s * (plan.tp > 1) + (c.cross_s * plan.tp if crosses else 0.0)
 
 
 def exchanges(

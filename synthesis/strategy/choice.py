@@ -159,7 +159,7 @@ def on_mesh(space: Space, dp: int, tp: int) -> Priced:
     plans = [
         priced(small, small.plan(r, zero=small.zeros(r)[0]))
         for size in divisors(space.global_batch // dp)
-        for r in (Region(tp, 1, 1, 1, dp, size),)
+        for r in (Region(tp, 1, small.expert_ranks(tp), 1, dp, size),)
     ]
     return min((p for p in plans if p.price.fits), key=lambda p: p.step_s, default=plans[0])
 

@@ -97,10 +97,14 @@ class Space:
 
     def _batches(self, tp: int, cp: int, pp: int, dp: int) -> Iterator[Region]:
         experts = divisors(self.model.experts) if self.reach == "all" else ()
-        for ep in experts or (1,):
+        for ep in experts or (self.expert_ranks(tp),):
             if tp * cp * dp % ep == 0:
                 for size in divisors(self.global_batch // dp):
                     yield Region(tp, cp, ep, pp, dp, size)
+
+    def expert_ranks(self, tp: int) -> int:
+        """Ranks that a patch splits experts over: those of tp."""
+        return tp if self.model.experts and self.reach != "all" else 1
 
     def zeros(self, r: Region) -> tuple[tuple[int, int], ...]:
         """ZeRO stages, each with the number of ranks that share one copy."""

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from synthesis.emit import EmitError, emit
+from synthesis.emit.facts import ModuleFact
 from synthesis.emit.parallelize import indexed
 from synthesis.plan import LocalExtent
+from verifier.kernel.program.types import Mesh
 
 _spec = importlib.util.spec_from_file_location("emit_models", Path(__file__).with_name("models.py"))
 assert _spec
@@ -176,6 +178,22 @@ def test_fsdp_shards_the_columns_of_a_fused_linear(tmp_path: Path) -> None:
     call = "shard_placement_fn=dp_shard(2)"
     assert call in patch.files["block.py"][1]
     assert any("equal part of the batch" in o for o in patch.obligations)
+
+
+@pytest.mark.parametrize("output", ["tensor", ""])
+def test_fsdp_shards_each_block_that_is_called(tmp_path: Path, output: str) -> None:
+    path = write(tmp_path)
+    given = models.facts(path)
+    blocks = tuple(ModuleFact(f"blocks.{i}", "Block", "Block", output=output) for i in range(2))
+    facts = replace(given, modules=(*given.modules, *blocks))
+    plan = replace(
+        models.plan(str(path)),
+        mesh=Mesh.of(dp=2), tp=None, dp="dp", data="fsdp", modules=(),
+        params={"blocks.*.fc.weight": {"dp": "S(0)"}, "out.weight": {"dp": "S(0)"}},
+    )  # fmt: skip
+    text = emit(facts, plan, tmp_path).files["block.py"][1]
+    assert ("for block in model.blocks:" in text) == bool(output)
+    assert 'fully_shard(model, mesh=mesh["dp"])' in text
 
 
 def test_an_attribute_is_changed_where_a_line_has_its_minus_one_already(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from synthesis.strategy.choice import (
     quicker,
 )
 from synthesis.strategy.space import fitted
-from tests.strategy.models import DENSE, LLAMA_8B, space
+from tests.strategy.models import DENSE, EXPERTS, LLAMA_8B, space
 
 
 def test_patch_is_never_faster_than_the_best_and_is_one_that_can_be_written() -> None:
@@ -47,6 +47,15 @@ def test_each_mesh_is_offered_once_fastest_first() -> None:
     meshes = [(p.plan.dp, p.plan.tp) for p in found]
     assert len(set(meshes)) == len(meshes) > 2
     assert [p.step_s for p in found] == sorted(p.step_s for p in found)
+
+
+def test_a_patch_splits_experts_over_the_ranks_of_tp() -> None:
+    whole = space(EXPERTS, 4, 16)
+    wide = on_mesh(whole, 1, 4)
+    one = on_mesh(replace(whole, gpus=1), 1, 1)
+    assert wide.price.memory.parameters == pytest.approx(one.price.memory.parameters / 4)
+    assert not words.beyond(wide.plan)
+    assert {p.plan.ep == p.plan.tp for p in patches(whole)} == {True}
 
 
 def test_a_mesh_that_slows_a_small_model_is_said() -> None:
