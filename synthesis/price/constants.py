@@ -92,7 +92,8 @@ class Constants:
 BOUNDS: Mapping[str, tuple[float, float]] = {
     "gemm": (0.5, 0.9), "side": (0, 600), "scores": (0.1, 0.8), "low": (0, 1),
     "passes": (0.5, 6), "slow": (0.6, 1.8), "layer_s": (0, 8e-3), "split_s": (0, 2e-2),
-    "moe_s": (0, 2e-2), "cross_s": (0, 8e-3), "stall_s": (0, 2), "step_s": (0, 0.05), "monthly": (0, 0.05),
+    "moe_s": (0, 2e-2), "cross_s": (0, 8e-3), "stall_s": (0, 2), "step_s": (0, 0.05),
+    "monthly": (0, 0.05),
     "node": (0.2, 1),
     "network": (0.1, 1), "spread": (0, 0.5), "hop_s": (0, 1e-4), "dp_hidden": (0, 1),
     "zero_hidden": (0, 1), "tp_hidden": (0, 0.9), "ep_hidden": (0, 0.9), "p2p_hidden": (0, 1),
