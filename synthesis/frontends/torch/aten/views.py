@@ -115,6 +115,15 @@ def slice_scatter(
     return e.concat([p for p in ends if e.shape(p)[dim]], dim)
 
 
+@aten("select_scatter.default")
+def select_scatter(e: Emit, x: str, part: str, dim: int, index: int) -> str:
+    """`x` with one of its lines exchanged."""
+    dim = e.dim(x, dim)
+    index %= e.shape(x)[dim]
+    line = e.reshape(part, [1 if i == dim else n for i, n in enumerate(e.shape(x))])
+    return slice_scatter(e, x, line, dim, index, index + 1)
+
+
 @aten("copy.default", "copy_.default")
 def copy(e: Emit, x: str | None, source: str, non_blocking: bool = False) -> str:
     """What is copied; it takes the shape and the dtype of what it is copied to."""

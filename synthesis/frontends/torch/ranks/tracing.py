@@ -22,6 +22,7 @@ from torch.fx.traceback import preserve_node_meta
 
 from synthesis.frontends.torch import torch_api
 from synthesis.frontends.torch.aten.table import TABLE, Emit
+from synthesis.frontends.torch.decompose import decompositions
 from synthesis.frontends.torch.digest import Digest
 from synthesis.frontends.torch.errors import CaptureError
 from synthesis.frontends.torch.provenance import Provenance
@@ -318,7 +319,9 @@ def _without_writes(
         return again.run(*args, enable_io_processing=False)
 
     with torch.no_grad():
-        plain = make_fx(functionalize(run, remove="mutations"))(*flat)
+        # Writes are made other ops here, of which some are to be opened.
+        whole = functionalize(run, remove="mutations")
+        plain = make_fx(whole, decomposition_table=decompositions())(*flat)
     placeholders = [n for n in plain.graph.nodes if n.op == "placeholder"]
     owner = dict(zip(placeholders, names, strict=True))
     for node in plain.graph.nodes:
