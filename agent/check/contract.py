@@ -20,8 +20,6 @@ from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import Mesh
 from verifier.kernel.program.where import EVERYWHERE, Where, contains, ranks_where, show
 
-NO_RANK = "the model has a parameter {}, which no rank has"
-
 
 @dataclass(frozen=True)
 class Placed:
@@ -100,6 +98,10 @@ def agree(
         if item.role != "param":
             continue
         kind = "buffer" if item.path in captured.one.states else "parameter"
+        if not any(item.path in r.params or item.path in r.states for r in captured.ranks):
+            whole = Layout.replicate(item.type.shape)
+            placed.append(Placed(kind, item.path, whole, "no rank has it"))
+            continue
         local = _local(captured, item.path)
         known = _known(captured, kind, item.path)
         where = _holders(captured, item.path, mesh)
@@ -166,15 +168,18 @@ def agree(
     return Contract(inputs, outputs, held=held, wanted=wanted), tuple(placed)
 
 
+def no_rank(path: str) -> InputError:
+    """What there is to say of a parameter that no rank has."""
+    return InputError(
+        f"the model has a parameter {path}, which no rank has",
+        hint=f"say which it is: --param NAME={path}",
+    )
+
+
 def _local(captured: RanksCaptured, path: str) -> tuple[int, ...]:
     """What each rank holds of a parameter. Raises InputError where they hold different shapes."""
     ranks = enumerate({**r.params, **r.states} for r in captured.ranks)
     held = {k: r[path].shape for k, r in ranks if path in r}
-    if not held:
-        raise InputError(
-            NO_RANK.format(path),
-            hint=f"say which it is: --param NAME={path}",
-        )
     shapes = set(held.values())
     if len(shapes) > 1:
         where, first = next(iter(held.items()))

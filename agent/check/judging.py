@@ -6,7 +6,7 @@ from pathlib import Path
 
 from agent.check import dropout
 from agent.check.consts import same_tables
-from agent.check.contract import NO_RANK, Placed, Statements, agree
+from agent.check.contract import Placed, Statements, agree, no_rank
 from agent.check.parts import in_parts
 from agent.errors import InputError
 from agent.loop.sources import node_of
@@ -86,9 +86,9 @@ def check(
     """
     doubt = next((r.doubt for r in captured.ranks if r.doubt is not None), None)
     if doubt is None:
-        return _checked(captured, stated, tell, compared)
+        return _held(captured, stated, tell, compared)
     try:
-        found = _checked(captured, stated, tell, compared)
+        found = _held(captured, stated, tell, compared)
     except InputError:
         raise doubt.refusal from None
     verdict = found.verdict
@@ -99,6 +99,26 @@ def check(
     said = f"{doubt.refusal.message}: {used}  {doubt.refusal.text}"
     place = Location("", text, said, Source(file, line, text=text))
     return replace(found, verdict=replace(verdict, location=place))
+
+
+def _held(captured: RanksCaptured, stated: Statements, tell: Tell, compared: Compared) -> Checked:
+    """What `_checked` finds. Where no rank has a parameter, what else is wrong may refute them.
+
+    Raises:
+        InputError, CaptureError: as `_checked`; such a parameter, where nothing else is wrong.
+    """
+    one = captured.one.program
+    params = [i.path for i in one.inputs if i.role == "param"]
+    lacking = [p for p in params if not any(p in r.params or p in r.states for r in captured.ranks)]
+    rest = tuple(o for o in one.outputs if o.role != "grad" or o.path not in lacking)
+    if not lacking or not rest:
+        return _checked(captured, stated, tell, compared)
+    kept = replace(captured, one=replace(captured.one, program=replace(one, outputs=rest)))
+    found = _checked(kept, stated, tell, compared)
+    if not isinstance(found.verdict, Counterexample):
+        raise no_rank(lacking[0])
+    tell(str(no_rank(lacking[0])))
+    return found
 
 
 def _checked(
@@ -243,7 +263,7 @@ def _outside(captured: RanksCaptured) -> Counterexample | Unknown | tuple[str, .
         InputError: the model on one device looks outside of its own tables.
     """
     for found in outside(captured.one.program, captured.one.inputs):
-        if found.index is not None and found.index >= found.size:
+        if found.leaves:
             raise InputError(
                 f"the model looks up entry {found.index} of {found.size}: {found.given}",
                 where=str(found.source),
@@ -327,7 +347,7 @@ def _same_outputs(one: Program, many: Program) -> Program:
         if output_key(out) in theirs:
             continue
         if out.role == "grad" and not out.path.startswith(GRAD_OF_INPUT):
-            raise InputError(NO_RANK.format(out.path))
+            raise no_rank(out.path)
         if out.path.startswith(STATE):
             raise InputError(
                 f"the model changes its buffer {out.path.removeprefix(STATE)}, which no rank does",
@@ -382,7 +402,7 @@ def _reworded(text: str, texts: Path) -> str:
     return " ".join(w for w in out if w)
 
 
-CHANGES = ("set", "set_alike", "drop", "drop_alike")
+CHANGES = ("set", "set_alike", "drop", "drop_alike", "skip")
 """Edits by which one op that is there does something else, or nothing."""
 LARGER = ("replace", "rewire", "swap", "commute")
 """Edits by which an op reads, or is read, otherwise."""

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from agent.errors import InputError
 from synthesis.frontends.torch.errors import CaptureError
 from synthesis.frontends.torch.ranks.request import EVAL, TRAIN
 from verifier.kernel.program.types import Mesh
@@ -95,9 +94,12 @@ def test_a_model_without_a_loss_is_refused(made: Callable[..., object]) -> None:
         made("gpipe", "Plain").check()
 
 
-def test_a_layer_that_no_stage_has_is_told(made: Callable[..., object]) -> None:
-    with pytest.raises(InputError, match="which no rank has"):
-        made("lost").check()
+def test_a_layer_that_no_stage_has_refutes_where_the_loss_shows_it(
+    made: Callable[..., object],
+) -> None:
+    found = made("lost").refuted()
+    assert found.verdict.wrong_outputs[0].startswith("loss:")
+    assert "no rank has it" in {p.how for p in found.placed}
 
 
 def test_stages_that_count_otherwise_do_not_go_through(made: Callable[..., object]) -> None:

@@ -34,6 +34,11 @@ class Outside:
     """For which integer of which input; empty where the index needs none."""
     source: Source
 
+    @property
+    def leaves(self) -> bool:
+        """Whether an entry is looked up that is behind the last."""
+        return self.index is not None and self.index >= self.size
+
 
 def outside(program: Program, specs: Sequence[InputSpec]) -> list[Outside]:
     """Every lookup that leaves its table for some integers, or of which it is not known."""
