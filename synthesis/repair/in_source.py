@@ -284,11 +284,11 @@ def group_attributes(files: Mapping[str, SourceFile]) -> set[str]:
                     pairs = list(zip(target.elts, node.value.elts, strict=False))
                 for one, value in pairs:
                     if isinstance(one, ast.Attribute):
-                        out |= {one.attr} if "group" in one.attr or _is_group(value) else set()
+                        out |= {one.attr} if "group" in one.attr or is_group(value) else set()
     return out
 
 
-def _is_group(value: ast.expr) -> bool:
+def is_group(value: ast.expr) -> bool:
     """Whether an expression is a process group, by its name."""
     if isinstance(value, ast.Call):
         return call_name(value) in ("get_group", "new_group")
@@ -331,6 +331,19 @@ def groups_at(
     return list(dict.fromkeys([*local, *out]))
 
 
+def _of_class(
+    file: SourceFile, function: Function, files: Mapping[str, SourceFile]
+) -> Iterator[ast.AST]:
+    """All that stands in the class of a method, and in those that it derives from."""
+    made = {n.name: n for f in files.values() for n in f.tree.body if isinstance(n, ast.ClassDef)}
+    owner = file.owner(function)
+    ahead = [owner] if owner is not None else []
+    for kind in ahead:
+        yield from ast.walk(kind)
+        bases = [made.get(ast.unparse(b)) for b in kind.bases]
+        ahead += [b for b in bases if b is not None and b not in ahead]
+
+
 def _held(
     first: str,
     file: SourceFile,
@@ -344,6 +357,8 @@ def _held(
         for n in ast.walk(file.tree)
         if isinstance(n, ast.Attribute) and base_name(n) == first
     }
+    own = {n.attr for n in _of_class(file, function, files) if isinstance(n, ast.Attribute)}
+    attributes = attributes & own or attributes
     if first != "self":
         here |= {
             n.attr

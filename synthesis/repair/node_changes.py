@@ -16,7 +16,9 @@ from synthesis.repair.in_source import (
     base_name,
     call_name,
     groups_at,
+    is_group,
 )
+from synthesis.repair.leads import sets
 
 REDUCING = {"all_reduce", "reduce_scatter", "reduce_scatter_tensor", "reduce_scatter_single"}
 GATHERING = {"all_gather", "all_gather_into_tensor", "all_gather_tensor", "all_to_all_single"}
@@ -77,8 +79,10 @@ class At:
         if isinstance(node, ast.Return):
             yield from self.addends(node)
         match node:
-            case ast.Assign(targets=[ast.Name(id=name)]):
-                yield from self.inserted(node, name, before=False)
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                function = self.file.function(node)
+                if function is None or not _is_number(value, function):
+                    yield from self.inserted(node, name, before=False)
             case ast.AugAssign(target=ast.Attribute(attr="grad") as target):
                 yield from self.inserted(node, self.file.code(target), before=True)
             case ast.Return(value=value) if value is not None:
@@ -215,7 +219,19 @@ class At:
             for word in OPPOSITE.get(type(node.ops[0]), ()):
                 yield from self.made(node, "compare", file.put(node, f"{left} {word} {right}"))
         if self.is_value(node):
+            yield from self.operands(node)
             yield from self.wrapped(node)
+
+    def operands(self, node: ast.expr) -> Iterator[Rewrite]:
+        """A local value that nothing reads joins a value that is made after it."""
+        function, code = self.file.function(node), self.file.code(node)
+        if isinstance(node, ast.Name | ast.Attribute | ast.BinOp) and function is not None:
+            for name in unread(function, node.lineno):
+                for sign in "+-":
+                    new = f"{code} {sign} {name}"
+                    inside = isinstance(self.file.parents[node], ast.BinOp)
+                    put = self.file.put(node, f"({new})" if inside else new)
+                    yield from self.made(node, "operand", put)
 
     def rows(self, node: ast.expr) -> Iterator[Rewrite]:
         """Another count of rows: of the next rank, of one rank, from the first of this rank on."""
@@ -291,10 +307,10 @@ class At:
     def wrapped(self, node: ast.expr) -> Iterator[Rewrite]:
         """A region around a value, or a factor."""
         file, code = self.file, self.file.code(node)
-        if applied(node) or self.file.function(node) is None:
-            return
         function = self.file.function(node)
-        if function is None or function.name == "__init__":
+        if applied(node) or function is None or function.name == "__init__":
+            return
+        if _is_number(node, function) or is_group(node):
             return
         backward = self.module.only_gradients
         for group in self.groups(node):
@@ -307,7 +323,7 @@ class At:
                 talks = REDUCING | GATHERING
                 if likely & talks and not (backward and other & talks):
                     new = f"{region.name}.apply({code}, {group})"
-                    yield from self.made(node, "insert", file.put(node, new))
+                    yield from self.made(node, "apply", file.put(node, new))
             if file.has("dist"):
                 inner = (
                     code if isinstance(node, ast.Name | ast.Call | ast.Attribute) else f"({code})"
@@ -346,6 +362,40 @@ class At:
                     yield from self.made(
                         node, "group", *_renamed(file, node, arg.arg, f"{other}_{what}")
                     )
+
+
+COUNTS = {"size", "numel", "len", "rank", "get_rank", "get_world_size"}
+
+
+def _is_number(node: ast.expr, function: Function, depth: int = 3) -> bool:
+    """Whether an expression is a count, a size or a number of a rank, and no tensor."""
+
+    def number(part: ast.expr) -> bool:
+        return _is_number(part, function, depth - 1)
+
+    match node:
+        case ast.Constant(value=value):
+            return isinstance(value, int)
+        case ast.BinOp(left=left, right=right):
+            return number(left) and number(right)
+        case ast.Subscript(value=ast.Attribute(attr="shape")):
+            return True
+        case ast.Call():
+            return call_name(node) in COUNTS
+        case ast.Name(id=name):
+            every = ast.walk(function) if depth > 0 else ()
+            made = [n.value for n in every if isinstance(n, ast.Assign) and sets(n, name)]
+            return name.endswith(("_size", "_rank")) or (bool(made) and all(map(number, made)))
+        case _:
+            return False
+
+
+def unread(function: Function, line: int) -> list[str]:
+    """Local values that are made above a line and that nothing reads."""
+    names = [n for n in ast.walk(function) if isinstance(n, ast.Name)]
+    read = {n.id for n in names if not isinstance(n.ctx, ast.Store)}
+    made = [n.id for n in names if isinstance(n.ctx, ast.Store) and n.lineno < line]
+    return [n for n in dict.fromkeys(made) if n not in read and not n.startswith("_")]
 
 
 def _renamed(file: SourceFile, function: Function, old: str, new: str) -> Iterator[Splice]:

@@ -29,14 +29,15 @@ NEAR = 3
 TACTICS = {
     "drop": ("drop", "swap", "scale"),
     "drop_alike": ("drop", "swap", "scale"),
+    "skip": ("drop", "scale", "swap", "order"),
     "commute": ("order", "swap", "insert"),
     "swap": ("order", "number", "compare"),
-    "rewire": ("swap", "order", "number", "insert"),
-    "on": ("insert", "compare", "drop"),
+    "rewire": ("swap", "order", "number", "insert", "apply"),
+    "on": ("insert", "apply", "compare", "drop"),
 }
 """Changes of source by the kind of the edit of the traced program."""
 BLAMED = {
-    REDUCES: ("finish", "reduce", "drop", "insert"),
+    REDUCES: ("finish", "reduce", "drop", "insert", "apply"),
     AVERAGES: ("drop", "wrap", "scale"),
     RETURNED: ("wrap",),
     COUNTS: ("compare", "rows", "number"),
@@ -59,8 +60,12 @@ def tactics_for(said: str, edits: Sequence[Edit]) -> tuple[str, ...]:
     """Which changes of source are likely at the line that is to blame, and why it is."""
     why = next((k for k in BLAMED if k and said.startswith(k)), None)
     more = [t for edit in edits for t in tactics_of(edit)]
-    exchanged = ["swap"] if {"after", "drop"} <= {e.kind for e in edits} else []
-    return tuple(dict.fromkeys([*exchanged, *(BLAMED[why] if why is not None else ()), *more]))
+    kinds = [e.kind for e in edits]
+    exchanged = ["swap"] if {"after", "drop"} <= set(kinds) else []
+    both = ["apply"] if kinds.count("after") > 1 else []
+    return tuple(
+        dict.fromkeys([*exchanged, *both, *(BLAMED[why] if why is not None else ()), *more])
+    )
 
 
 def tactics_of(edit: Edit) -> tuple[str, ...]:
@@ -79,7 +84,7 @@ def tactics_of(edit: Edit) -> tuple[str, ...]:
     if edit.kind == "after":
         kind = lookup(edit.op).kind
         if kind in ("collective", "movement"):
-            return ("insert", "finish", "swap", "reduce", "plan")
+            return ("insert", "apply", "finish", "swap", "reduce", "plan")
         return ("scale", "reduce", "finish", "number")
     return TACTICS.get(edit.kind, ())
 
@@ -128,6 +133,7 @@ def _cost(rewrite: Rewrite, hint: Hint, index: int) -> float:
     if rewrite.tactic == "group":
         far = min(far, 2)
     place = hint.tactics.index(rewrite.tactic) if rewrite.tactic in hint.tactics else 8
+    place = 0 if rewrite.tactic == "operand" else place
     return min(far, FAR) + 1.5 * place + 0.5 * index
 
 

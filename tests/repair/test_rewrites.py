@@ -112,3 +112,35 @@ def test_nothing_is_changed_that_cannot_be_parsed() -> None:
     assert gone is not None
     assert file.spliced(gone) == "if x:\n    pass\n"
     assert file.spliced(file.put(stmt, "f(")) is None
+
+
+LEFT = """import torch.distributed as dist
+
+class Layer(nn.Module):
+    def __init__(self, tp_group):
+        self.group = tp_group
+
+    def forward(self, x):
+        rows = x.shape[0] * self.group.size()
+        y = self.up(x)
+        return (x * rows) + self.down.bias
+
+class Other(nn.Module):
+    def __init__(self, dp_group):
+        self.dp = dp_group
+"""
+
+
+def test_a_local_value_that_nothing_reads_joins_what_is_made_after_it() -> None:
+    first = tried({"a.py": LEFT}, Hint("a.py", 10))[:2]
+    assert "return (x * rows) + self.down.bias + y" in first[0].text
+    assert "return (x * rows) + self.down.bias - y" in first[1].text
+    read = LEFT.replace("(x * rows)", "(x * rows) + y")
+    assert not [r for r in tried({"a.py": read}, Hint("a.py", 10)) if r.tactic == "operand"]
+
+
+def test_counts_are_not_summed_and_groups_are_those_of_the_class() -> None:
+    texts = [r.text for r in tried({"a.py": LEFT}, Hint("a.py", 9, ("insert",)))]
+    assert any("dist.all_reduce(y, group=self.group)" in t for t in texts)
+    assert not any("all_reduce(rows" in t for t in texts)
+    assert not any("self.dp)" in t for t in texts)
