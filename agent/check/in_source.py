@@ -15,11 +15,13 @@ from agent.check.judging import Checked, Compared
 from agent.loop.sources import node_of
 from agent.repairing import unified
 from agent.translate import as_ours
+from synthesis.frontends.torch.ranks.bounds import outside
 from synthesis.frontends.torch.ranks.pairing import GRAD_OF_INPUT
 from synthesis.frontends.torch.ranks.request import EVAL, TRAIN, RanksRequest
 from synthesis.frontends.torch.ranks.result import RanksCaptured, Side, capture_ranks
+from synthesis.repair.agreement import differing, needless, spared
 from synthesis.repair.culprits import Seen, culprit
-from synthesis.repair.edits import Edit
+from synthesis.repair.edits import Edit, of_line
 from synthesis.repair.in_source import Module, Rewrite, read_module
 from synthesis.repair.leads import Lead, leads
 from synthesis.repair.localize import REASON, SHARE
@@ -30,7 +32,7 @@ from verifier.kernel.contract import output_key
 from verifier.kernel.program.program import Node, Program
 from verifier.kernel.program.types import NOWHERE, Source
 from verifier.text.parser import to_text
-from verifier.verdict import Counterexample, Proof, Verdict
+from verifier.verdict import Counterexample, Location, Proof, Verdict
 
 Capture = Callable[[RanksRequest, Path], Sequence[RanksCaptured]]
 
@@ -163,24 +165,13 @@ def looked_at(request: RanksRequest, refuted: Checked, place: Source) -> list[Le
 
 def to_blame(request: RanksRequest, refuted: Checked, edits: Sequence[Edit]) -> Verdict:
     """The verdict, with edits that mend what was traced, at the line of source that is at fault."""
-    verdict, question = judging.with_edits(refuted, edits), refuted.question
-    if not isinstance(verdict, Counterexample) or question is None or verdict.location is None:
+    verdict = judging.with_edits(refuted, edits)
+    if not isinstance(verdict, Counterexample) or verdict.location is None:
         return verdict
-    place, many = verdict.location, question.distributed
+    place = verdict.location
     if not place.op:  # not of what is computed: of what waits, or is used too early
         return verdict
-    told = all(e.kind in (*judging.CHANGES, "after") for e in edits)
-    changes = [(e, n) for e in edits for n in _changed(many, e)] if told else []
-    added = any(e.kind == "after" and e.op == "all_reduce" for e in edits)
-    seen = Seen(
-        place.source,
-        place.reason,
-        " must be " in place.reason,
-        added if changes else place.mesh_dim is not None,
-        many,
-        changes,
-        () if changes or place.reason in (REASON, SHARE) else strays(question),
-    )
+    seen = _seen(refuted, place, edits)
     module, _, texts = read_source(request, refuted)
     found = culprit(module, seen)
     if found is None or (found.file, found.line) == (place.source.file, place.source.line):
@@ -192,12 +183,50 @@ def to_blame(request: RanksRequest, refuted: Checked, edits: Sequence[Edit]) -> 
     return replace(verdict, location=moved)
 
 
+def _seen(refuted: Checked, place: Location, edits: Sequence[Edit]) -> Seen:
+    """What is known of where a module goes wrong: of a lookup that leaves its table, the place."""
+    question, captured = refuted.question, refuted.captured
+    if question is None:
+        programs = [r.program for r in captured.ranks]
+        left = (p for p in programs if any(f.leaves for f in outside(p, captured.one.inputs)))
+        return Seen(place.source, place.reason, False, False, next(left, programs[0]))
+    many, run = question.distributed, differing(question)
+    line = needless(question, run) if run is not None and not edits else None
+    told = [line] if line is not None else list(edits)
+    changes = [(e, n) for e in told for n in _changed(many, e)]
+    if not all(e.kind in (*judging.CHANGES, "after") or _same_op(e, n) for e, n in changes):
+        changes = []
+    added = any(e.kind == "after" and e.op == "all_reduce" for e in told)
+    return Seen(
+        place.source,
+        place.reason,
+        " must be " in place.reason,
+        added if changes else place.mesh_dim is not None,
+        many,
+        changes,
+        () if changes or place.reason in (REASON, SHARE) else strays(question),
+        spared(question, run) if run is not None else (),
+    )
+
+
+def _same_op(edit: Edit, node: Node) -> bool:
+    """Whether an op is replaced by itself, with other attributes."""
+    same = edit.kind == "replace" and edit.op == node.op
+    return same and edit.operands in ((), node.inputs)
+
+
 def _changed(program: Program, edit: Edit) -> list[Node]:
     """The op that an edit is about, and all that it changes alike."""
     node = node_of(program, edit)
-    if node is None or not edit.kind.endswith("_alike"):
-        return [] if node is None else [node]
-    return [n for n in program.nodes if (n.op, n.attrs) == (node.op, node.attrs)]
+    if node is None:
+        return []
+    if edit.kind == "skip":
+        return of_line(program, node)
+    if edit.kind == "after" and edit.uses:
+        return [n for n in program.nodes if n.outputs[0] in edit.uses] or [node]
+    if edit.kind.endswith("_alike"):
+        return [n for n in program.nodes if (n.op, n.attrs) == (node.op, node.attrs)]
+    return [node]
 
 
 def _wrong(refuted: Checked) -> tuple[list[str], list[str], bool]:

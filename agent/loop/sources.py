@@ -78,6 +78,8 @@ def _says(node: Node, edit: Edit) -> str:
             return f"put {edit.op} ({attrs}) after what this line makes" if attrs else str(edit)
         case "drop" | "drop_alike":
             return f"take the {node.op} of this line away"
+        case "skip":
+            return "leave this line out"
         case "commute":
             return f"do the {node.op} of this line before what it now comes after"
         case "set" | "set_alike" | "replace" if edit.op in ("", node.op):

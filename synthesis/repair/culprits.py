@@ -9,6 +9,7 @@ collectives have wrong is made wrongly.
 import ast
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 
 from synthesis.repair.edits import Edit
@@ -17,11 +18,14 @@ from synthesis.repair.in_source import (
     Module,
     SourceFile,
     base_name,
+    call_name,
     group_attributes,
+    is_group,
     regions,
 )
 from synthesis.repair.leads import (
     REDUCES,
+    RETURNED,
     Reached,
     afterwards,
     in_plans,
@@ -60,6 +64,8 @@ class Seen:
     """Edits after which it is proved."""
     strays: Sequence[Node] = ()
     """Where its numbers leave those of one device, in order."""
+    spared: Collection[int] = ()
+    """The ranks that have right what others have wrong."""
 
     @property
     def nodes(self) -> list[Node]:
@@ -189,9 +195,28 @@ def _group(looked: _Looked) -> Told:
                 if isinstance(n, ast.Attribute) and n.attr in held and base_name(n) == "self"
             }
             yield from _lines(methods(looked.module, looked.reached, Source(file, line)))
+            if _chosen(looked, (file, line)):
+                yield "the group is given here", file, line
             if named:
                 yield from _made(looked, named)
                 yield "the group is given here", file, line
+
+
+def _chosen(looked: _Looked, at: Line) -> bool:
+    """Whether a call on a line is given a group that comes from nothing that its function has."""
+    file, function = looked.function(at)
+    given = {"self", "ctx"}
+    for node in ast.walk(function) if function is not None else ():
+        given |= {node.arg} if isinstance(node, ast.arg) else set()
+        given |= (
+            {node.id} if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) else set()
+        )
+    for call in (n for n in _on(file, at[1]) if isinstance(n, ast.Call)):
+        groups = [k.value for k in call.keywords if k.arg == "group"]
+        for group in (*groups, *filter(is_group, call.args)):
+            if not given & {n.id for n in ast.walk(group) if isinstance(n, ast.Name)}:
+                return True
+    return False
 
 
 def _on(file: SourceFile, line: int) -> Iterator[ast.AST]:
@@ -203,6 +228,14 @@ def _on(file: SourceFile, line: int) -> Iterator[ast.AST]:
 
 def _made(looked: _Looked, attributes: Collection[str]) -> Told:
     """Where attributes of modules are set."""
+    for file, node, own in _assigned(looked, attributes):
+        yield f"{SETS}{' and '.join(sorted(own))}", file.name, node.lineno
+
+
+def _assigned(
+    looked: _Looked, attributes: Collection[str]
+) -> Iterator[tuple[SourceFile, ast.Assign, set[str]]]:
+    """What sets some of these attributes of modules, and which."""
     for file, made in looked.reached.values():
         for node in ast.walk(made):
             if not isinstance(node, ast.Assign):
@@ -212,21 +245,33 @@ def _made(looked: _Looked, attributes: Collection[str]) -> Told:
             if isinstance(made, ast.ClassDef) and node in made.body:
                 own |= {n.id for n in parts if isinstance(n, ast.Name)} & set(attributes)
             if own and base_name(node.targets[0]) != "ctx":
-                yield f"{SETS}{' and '.join(sorted(own))}", file.name, node.lineno
+                yield file, node, own
 
 
 def _numbers(looked: _Looked) -> Told:
     """Rows that a rank looks up in a table of which it has some: where they are counted."""
     seen, sources = looked.seen, list[Source]()
-    window = "index window" in seen.reason or any(f" {o}=" in seen.reason for o in OFFSETS)
+    forward = looked.module.only_gradients and not looked.behind(seen.place)
+    window = any(f" {o}=" in seen.reason for o in OFFSETS) or "the index is" in seen.reason
+    window = window or ("index window" in seen.reason and not forward)
     sources += [seen.place] if window else []
     sources += [n.source for e, n in seen.changes if OFFSETS & dict(e.attrs).keys()]
     for file, line in (at for source in sources for at in looked.own(source)[:1]):
         counted, read = _counted(looked, (file, line))
-        if window and not ("window" in seen.reason and _bounded(looked, counted)):
+        sizes, held = _bounds(looked, counted)
+        odd = held - {0, *sizes} if sizes else set[int]()
+        literal = [at for at in sorted(counted) if odd & _literals(looked.module.files[file], at)]
+        ends = held - {0} if len(held) > 2 else held
+        bounded = not (sizes and held) or max(ends) - min(ends) in sizes
+        if window and not literal and not (" index " in seen.reason and bounded):
             yield from _made(looked, read)
-        for at in sorted(counted)[:1]:
+        for at in (literal or sorted(counted))[:1]:
             yield COUNTS, file, at
+
+
+def _literals(file: SourceFile, line: int) -> set[object]:
+    """The constants that are written on a line."""
+    return {n.value for n in _on(file, line) if isinstance(n, ast.Constant)}
 
 
 OFFSETS = {"offset", "q_offset", "k_offset"}
@@ -254,22 +299,69 @@ def _counted(looked: _Looked, at: Line) -> tuple[set[int], set[str]]:
     return lines, read - group_attributes(looked.module.files)
 
 
-def _bounded(looked: _Looked, lines: Collection[int]) -> bool:
-    """Whether the first rank compares with its first and last row; else a number is set wrongly."""
+def _bounds(looked: _Looked, lines: Collection[int]) -> tuple[set[int], set[int]]:
+    """How many rows a rank has of a table, and the numbers that lines compare with."""
     program, place = looked.seen.program, looked.seen.place
     first = program.mesh.coords()[0]
     sizes = {
-        program.types[n.inputs[0]].shape[0]
+        program.types[n.inputs[0]].shape[n.number("dim") if n.op == "take_along" else 0]
         for n in program.nodes
-        if n.source == place and n.op == "take"
+        if n.source == place and n.op in ("take", "take_along")
     }
     held = {
-        n.attrs["value"]
+        int(_number(n.attrs["value"]) or 0)
         for n in program.nodes
         if n.op == "full" and (n.source.file, contains(n.where, first)) == (place.file, True)
         if n.source.line in lines
     }
-    return not sizes or bool(sizes & held and held <= {0, *sizes})
+    return sizes, held
+
+
+def _constants(looked: _Looked) -> Told:
+    """A number that the model has otherwise, in a line that it runs too: where it is set."""
+    for edit, node in looked.seen.changes:
+        if (node.source.file, node.source.line) not in looked.module.shared:
+            continue
+        ours = {_number(node.attrs.get(name)) for name, _ in edit.attrs} - {None}
+        for file, made in looked.reached.values():
+            for at in (n for n in ast.walk(made) if isinstance(n, ast.Assign)):
+                held = _number(at.value.value) if isinstance(at.value, ast.Constant) else None
+                if held is not None and ours & {held, 1 - held}:
+                    yield f"{SETS}{ast.unparse(at.targets[0])}", file.name, at.lineno
+
+
+def _number(value: object) -> Fraction | None:
+    if isinstance(value, int | float | Fraction) and not isinstance(value, bool):
+        return Fraction(value)
+    return None
+
+
+def _levelled(looked: _Looked) -> Told:
+    """A number by which ranks should differ, read where they go wrong: where it is set to one."""
+    seen = looked.seen
+    for at in [] if seen.changes else looked.own(seen.place)[:1]:
+        for name in sorted(_counted(looked, at)[1]):
+            found = [(file, n) for file, n, _ in _assigned(looked, {name})]
+            if any("rank" in ast.unparse(n.value) for _, n in found):
+                for file, node in found:
+                    if isinstance(node.value, ast.Constant):
+                        yield f"{SETS}{name} on all ranks alike", file.name, node.lineno
+
+
+def _parted(looked: _Looked) -> Told:
+    """Where ranks part, of which some go wrong with a line that others have right."""
+    seen, mesh = looked.seen, looked.seen.program.mesh
+    here = [n for n in seen.program.nodes if n.source == seen.place]
+    coords = [mesh.coords()[r] for r in seen.spared]
+    if seen.changes or not any(contains(n.where, at) for n in here for at in coords):
+        return
+    for file, line in looked.own(seen.place):
+        inside, function = looked.function((file, line))
+        for node in ast.walk(function) if function is not None else ():
+            if not isinstance(node, ast.If) or inside.function(node) is not function:
+                continue
+            if node.lineno < line <= (node.end_lineno or 0) and "rank" in ast.unparse(node.test):
+                yield "ranks part here", file, node.lineno
 
 
 def _ahead(looked: _Looked) -> Told:
@@ -291,18 +383,33 @@ def _ahead(looked: _Looked) -> Told:
 
 def _silent(looked: _Looked, method: str) -> Told:
     """A function that is given a group and does nothing with it, where a sum lacks."""
-    if not looked.seen.pending:
-        return
+    other = {"forward": "backward", "backward": "forward"}[method]
+    for said, file, function in _idle(looked) if looked.seen.pending else ():
+        if function.name != other:
+            yield said, file.name, function.body[-1].lineno
+
+
+def _called(looked: _Looked) -> Told:
+    """The same, where it is called in the function that goes wrong."""
+    for at in [] if looked.seen.changes else looked.own(looked.seen.place)[:1]:
+        _, around = looked.function(at)
+        called = {call_name(n) for n in ast.walk(around)} if around is not None else set[str]()
+        for said, file, function in _idle(looked):
+            if function.name in called:
+                yield said, file.name, function.body[-1].lineno
+
+
+def _idle(looked: _Looked) -> Iterator[tuple[str, SourceFile, Function]]:
+    """Functions that do nothing with a group that they are given, or that their forward keeps."""
     for file, made in looked.reached.values():
         for function in (n for n in ast.walk(made) if isinstance(n, Function)):
             names = {a.arg for a in function.args.args if "group" in a.arg}
             unread = sorted(n for n in names if not _read(function, n))
             owner = file.owner(function)
             if function.name == "backward" and owner is not None:
-                unread = [n for n in _kept(owner) if not _read(owner, n)]
-            other = {"forward": "backward", "backward": "forward"}[method]
-            if unread and function.name not in ("__init__", other):
-                yield f"does nothing with {unread[0]}", file.name, function.body[-1].lineno
+                unread = [n for n in _kept(owner) if not _taken(function, n)]
+            if unread and function.name != "__init__":
+                yield f"does nothing with {unread[0]}", file, function
 
 
 def _kept(owner: ast.ClassDef) -> list[str]:
@@ -315,6 +422,14 @@ def _kept(owner: ast.ClassDef) -> list[str]:
         and base_name(n) == "ctx"
         and "group" in n.attr
     ]
+
+
+def _taken(backward: Function, name: str) -> bool:
+    """Whether a backward reads what its forward kept, or hands all of it on."""
+    bases = [n.value for n in ast.walk(backward) if isinstance(n, ast.Attribute)]
+    whole = [n for n in ast.walk(backward) if isinstance(n, ast.Name) and n not in bases]
+    read = (n.attr for n in ast.walk(backward) if isinstance(n, ast.Attribute))
+    return name in read or any(n.id == "ctx" for n in whole)
 
 
 def _read(node: ast.AST, name: str) -> bool:
@@ -366,9 +481,11 @@ def _within(looked: _Looked) -> Told:
 
 def _around(looked: _Looked) -> Told:
     """What makes a module parallel from outside: the plan, or what wraps it."""
-    plans = _lines(in_plans(looked.module, looked.reached, looked.seen.place))
-    around = _lines(wrappers(looked.module, looked.reached))
-    yield from (*around, *plans) if looked.module.only_gradients else (*plans, *around)
+    plans = list(_lines(in_plans(looked.module, looked.reached, looked.seen.place)))
+    around = list(_lines(wrappers(looked.module, looked.reached)))
+    averages = [told for told in around if told[0] != RETURNED]
+    yield from averages if looked.module.only_gradients else ()
+    yield from (*plans, *around)
 
 
 def _lines(found: Iterable[tuple[str, SourceFile, ast.expr | ast.stmt]]) -> Told:
@@ -376,4 +493,7 @@ def _lines(found: Iterable[tuple[str, SourceFile, ast.expr | ast.stmt]]) -> Told
         yield said, file.name, node.lineno
 
 
-RULES: tuple[Callable[[_Looked], Told], ...] = (_group, _numbers, _ahead, _back, _within, _around)
+RULES: tuple[Callable[[_Looked], Told], ...] = (
+    *(_group, _numbers, _constants, _levelled, _parted, _called),
+    *(_ahead, _back, _within, _around),
+)

@@ -4,7 +4,7 @@ An edit names the value it is about and keeps every other name. Nothing here is 
 program is verified anew, and neither the one-device program nor the contract can be edited.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from verifier.kernel.contract import output_key
@@ -223,6 +223,40 @@ def _drop_alike(program: Program, edit: Edit) -> Edited:
         old, new = node.outputs[0], now.inputs[edit.index]
         nodes, outputs = _redirect(program, rest, outputs, old, new, edit)
     return nodes, outputs
+
+
+def of_line(program: Program, node: Node) -> list[Node]:
+    """All nodes of one call of a source line, and of its backward."""
+    at = node.source, node.source.calls
+    same = [n for n in program.nodes if (n.source, n.source.calls) == at]
+    return same if node.source.file else [node]
+
+
+@kind("skip", "index", lambda e: f"skip the line that makes %{e.value}")
+def _skip(program: Program, edit: Edit) -> Edited:
+    """Remove every node of one call of a source line.
+
+    What reads a result reads one of the values that it is made of, of its type, the nearest first.
+    """
+    gone = of_line(program, program.nodes[_at(program, edit.value)])
+    made = {v: n for n in gone for v in n.outputs}
+    nodes, outputs = [n for n in program.nodes if n not in gone], program.outputs
+    read = {v for n in nodes for v in n.inputs} | {o.value for o in outputs}
+    for old in made.keys() & read:
+        new = list(_made_of(program, made, old))[edit.index]
+        nodes, outputs = _redirect(program, nodes, outputs, old, new, edit)
+    return nodes, outputs
+
+
+def _made_of(program: Program, made: Mapping[str, Node], value: str) -> Iterator[str]:
+    """What comes into some nodes and leads to a result of theirs of the same type."""
+    ahead, seen = [value], set[str]()
+    for at in ahead:
+        if at in made:
+            ahead += [v for v in made[at].inputs if v not in seen]
+            seen.update(made[at].inputs)
+        elif program.types[at] == program.types[value]:
+            yield at
 
 
 @kind(

@@ -9,16 +9,15 @@ are to blame. What only arranges numbers is accounted for wherever it puts them,
 rule admits is still named where nothing between it and the first wrong number is right again.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
-from itertools import chain, combinations
+from collections.abc import Iterator, Mapping
+from itertools import combinations
 
 import numpy as np
 
+from synthesis.repair.agreement import NEAR, agreement, differing
 from synthesis.repair.attribute_fault import mended
 from synthesis.repair.edits import Edit
-from verifier.domains.base import Array, Domain
-from verifier.domains.floats import Floats
+from verifier.domains.base import Array
 from verifier.explain import place, show
 from verifier.kernel.contract import output_key
 from verifier.kernel.live import leading_to
@@ -26,17 +25,11 @@ from verifier.kernel.ops import lookup
 from verifier.kernel.program.groups import process_groups
 from verifier.kernel.program.program import Node, Program
 from verifier.problem import Problem
-from verifier.refute.compare import compare
-from verifier.refute.evaluate import Ranks, Values, elements, simulate
-from verifier.refute.premises import Premises
-from verifier.refute.roots import under_roots
-from verifier.refute.sampling import rooted, sample, sized
-from verifier.refute.search import DRAWS, held_elements
+from verifier.refute.evaluate import Ranks, Values, elements
+from verifier.refute.search import held_elements
 from verifier.verdict import Location
 
 MAX_ELEMENTS = 400_000
-NEAR = 1e-9
-"""Relative difference of numbers that are taken for one."""
 REASON = (
     "its operands hold numbers that one device computes too, or shares of them; its result does not"
 )
@@ -67,16 +60,15 @@ def blame(
     sequential, distributed = problem.sequential, problem.distributed
     if found is None or elements(sequential) + held_elements(distributed) > MAX_ELEMENTS:
         return found
-    run = _differing(problem)
+    run = differing(problem)
     if run is None:
         return found
-    whole, ranks, wrong, inputs = run
-    lost = _Lost(distributed, whole, ranks)
-    ends = [o.value for o in distributed.outputs if output_key(o) in wrong]
+    lost = _Lost(distributed, run.whole, run.ranks)
+    ends = [o.value for o in distributed.outputs if output_key(o) in run.outputs]
     path = lost.path(ends)
     nodes = [n for n in distributed.nodes if path & set(n.outputs)]
     old = next((n for n in distributed.nodes if _shown(n) == found.text.split(" = ")[0]), None)
-    rather = _mended(problem, inputs, nodes, ends)
+    rather = _mended(problem, run.inputs, nodes, ends)
     if rather and all(n is not old for n, _ in rather) and len(rather) == 1:
         (node, edit), *_ = rather
         return named(node, f"{MENDED} {', '.join(f'{k}={v}' for k, v in edit.attrs)}")
@@ -103,18 +95,8 @@ def _mended(
     sequential, distributed = problem.sequential, problem.distributed
     rest = [n for n in leading_to(wrong, distributed.nodes) if n not in path]
     among = [*path, *reversed(rest)]
-    rng = np.random.default_rng(1)
-    others = sample(sequential, Floats(), rng, {}, True)
-    premises = Premises(sequential, problem.contract, distributed.mesh)
-    again = premises.met({n: others.get(n, a) for n, a in inputs.items()}, Floats(), rng) or inputs
-
-    def right(edited: Program) -> bool:
-        tried = replace(problem, distributed=edited)
-        with np.errstate(all="ignore"):
-            return compare(tried, inputs) is None and compare(tried, again) is None
-
     given = [n for n in among if not _stated(n) and n.body is None]
-    return mended(sequential, distributed, given[:MAX_MENDED], right)
+    return mended(sequential, distributed, given[:MAX_MENDED], agreement(problem, inputs))
 
 
 MAX_MENDED = 60
@@ -126,43 +108,6 @@ ARRANGING = frozenset({"slice", "concat", "pad", "merge", "only"})
 def _stated(node: Node) -> bool:
     """Whether a node belongs to a program of the contract, which is given."""
     return node.outputs[0].startswith(("given.", "taken."))
-
-
-def _differing(
-    problem: Problem,
-) -> tuple[Values, Ranks, tuple[str, ...], Mapping[str, Array]] | None:
-    """Every value of both programs on plain random inputs that show the difference."""
-    sequential, consts = problem.sequential, problem.consts
-    rng = np.random.default_rng(0)
-    seen: list[Ranks] = []
-
-    def run(
-        program: Program,
-        ranks: Sequence[Mapping[str, Array]],
-        domain: Domain,
-        *,
-        wanted: Collection[str],
-    ) -> Ranks:
-        seen.append(simulate(program, ranks, domain))
-        return seen[-1]
-
-    premises = Premises(sequential, problem.contract, problem.distributed.mesh, consts)
-    plain = (
-        sized(sample(sequential, Floats(), rng, consts, special), size, positive, consts)
-        for size, special, positive in DRAWS
-    )
-    first = rooted(sequential, consts, 0) if under_roots(sequential) else ()
-    for drawn in chain(first, plain):
-        inputs = premises.met(drawn, Floats(), rng)
-        if inputs is None:
-            continue
-        seen.clear()
-        with np.errstate(all="ignore"):
-            difference = compare(problem, inputs, run)
-        if difference is not None:
-            (whole,), ranks = seen[:2]
-            return whole, ranks, difference.outputs, inputs
-    return None
 
 
 class _Lost:

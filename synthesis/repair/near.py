@@ -3,7 +3,7 @@
 Likelier faults come first; nothing is tried here.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from itertools import combinations, permutations
 from typing import cast
@@ -82,6 +82,17 @@ def alike(program: Program, node: Node) -> Iterator[Edit]:
         yield Edit("set_alike", name, attrs=edit.attrs)
     for edit in dropped(program, node):
         yield Edit("drop_alike", name, node.op, index=edit.index)
+
+
+def skipped(program: Program, among: Sequence[Node]) -> Iterator[Edit]:
+    """Lines of source left out that make some of these nodes, and more than one."""
+    lines: dict[object, list[Node]] = {}
+    for node in among:
+        lines.setdefault((node.source, node.source.calls), []).append(node)
+    for same in lines.values():
+        if len(same) > 1 and same[0].source.file:
+            for index in range(2):
+                yield Edit("skip", same[0].outputs[0], index=index)
 
 
 def _values(

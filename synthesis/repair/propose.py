@@ -1,12 +1,12 @@
 """All edits of a program, likeliest first, and how far an edit takes it."""
 
 from collections.abc import Iterator
-from itertools import chain
+from itertools import chain, islice
 
 from synthesis.repair.claims import Claim
 from synthesis.repair.edits import Edit
 from synthesis.repair.guided import factors, guided, settled
-from synthesis.repair.near import attributes, dropped, near, returned, scaled
+from synthesis.repair.near import attributes, dropped, near, returned, scaled, skipped
 from synthesis.repair.numbers import State
 from synthesis.repair.view import UNMET, View, block
 from verifier.kernel.contract import Contract
@@ -45,17 +45,22 @@ def candidates(
 
 
 def _around(view: View) -> Iterator[tuple[View, Edit]]:
-    for place, node in enumerate(view.suspects()):
-        if place == UNMET:
-            for other in view.collectives()[:COLLECTIVES]:
-                for edit in chain(dropped(view.program, other), attributes(view.program, other)):
-                    yield view, edit
-        inside: Iterator[tuple[View, Edit]] = iter(())
-        if node.body is not None:
-            inner = block(view, node)
-            if inner is not None:
-                inside = _around(inner)
-        yield from chain(((view, e) for e in _edits(view, node)), inside)
+    suspects = view.suspects()
+    for node in islice(suspects, UNMET):
+        yield from _at(view, node)
+    for other in view.collectives()[:COLLECTIVES]:
+        for edit in chain(dropped(view.program, other), attributes(view.program, other)):
+            yield view, edit
+    yield from ((view, e) for e in skipped(view.program, view.leading))
+    for node in suspects:
+        yield from _at(view, node)
+
+
+def _at(view: View, node: Node) -> Iterator[tuple[View, Edit]]:
+    yield from ((view, e) for e in _edits(view, node))
+    inner = block(view, node) if node.body is not None else None
+    if inner is not None:
+        yield from _around(inner)
 
 
 def _edits(view: View, node: Node) -> Iterator[Edit]:

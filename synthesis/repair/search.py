@@ -10,10 +10,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import count, islice
 
 import numpy as np
 
+from synthesis.repair.agreement import agreement, differing
 from synthesis.repair.edits import Edit, apply, without_dead
 from synthesis.repair.frame import keeps
 from synthesis.repair.numbers import Numbers, State
@@ -175,6 +177,13 @@ class _Trial:
     gain: float
     state: State | None
     """The whole run, where it was run whole."""
+    wrong: frozenset[str] = frozenset()
+    """Keys of the outputs that it leaves wrong, where it was run whole."""
+
+    @property
+    def right(self) -> bool:
+        """Whether it was run whole, and all outputs are right."""
+        return self.state is not None and not self.wrong
 
 
 class _Search:
@@ -281,7 +290,7 @@ class _Search:
             trial = self._try(point, view, edit)
             if trial is not None and trial.gain >= CLEAR:
                 trial = self._whole(point, trial)
-                right = trial is not None and not self.numbers.wrong(_state(trial))
+                right = trial is not None and trial.right
             if trial is not None:
                 trials.append(trial)
             clear = trial is not None and trial.gain >= FAR / 3
@@ -311,11 +320,29 @@ class _Search:
             if not view.scope:
                 gain += 2 * self._outputs(point, state)
             return _Trial(named, gain, None) if gain > 0 else None
-        wrong = self.numbers.wrong(state)
+        wrong = self._wrong(point, edit, state)
         gain += 2 * (len(point.wrong) - len(wrong))
         if gain <= 0 and wrong:
             return None
-        return _Trial(named, gain + 100 * (not wrong), state)
+        return _Trial(named, gain + 100 * (not wrong), state, wrong)
+
+    def _wrong(self, point: _Point, edit: Edit, state: State) -> frozenset[str]:
+        """The outputs that an edit leaves wrong.
+
+        Functions are hashes there: what is right by a law of exponentials is so on floats alone.
+        """
+        wrong = self.numbers.wrong(state)
+        likely = edit.kind == "skip" or len(wrong) < len(point.wrong)
+        if wrong and likely and self._agrees is not None and self._agrees(state.program):
+            return frozenset()
+        return frozenset(wrong)
+
+    @cached_property
+    def _agrees(self) -> Callable[[Program], bool] | None:
+        q = self.question
+        problem = Problem(q.sequential, q.distributed, q.contract, consts=q.consts)
+        found = differing(problem)
+        return agreement(problem, found.inputs) if found is not None else None
 
     def _outputs(self, point: _Point, state: State) -> int:
         """How many more outputs are right, of those that an edit reached so far."""
@@ -335,13 +362,14 @@ class _Search:
         gain = trial.gain
         if not trial.edit.scope and point.view is not None:
             gain = gained(point.view, state, FAR)
-        gain += 2 * (len(point.wrong) - len(self.numbers.wrong(state)))
-        return _Trial(trial.edit, gain, state)
+        wrong = self._wrong(point, trial.edit, state)
+        gain += 2 * (len(point.wrong) - len(wrong))
+        return _Trial(trial.edit, gain, state, wrong)
 
     def _solved(self, point: _Point, trials: list[_Trial]) -> Repaired | None:
         """The cheapest edit after which the program is proved."""
-        right = [t.state for t in trials if t.state and not self.numbers.wrong(t.state)]
-        edits = [t.edit for t in trials if t.state and not self.numbers.wrong(t.state)]
+        right = [t.state for t in trials if t.state and t.right]
+        edits = [t.edit for t in trials if t.right]
         self.tally.update((e.tactic, "agree") for e in edits)
         priced = sorted((self.question.cost(s.program), i, s.program) for i, s in enumerate(right))
         for price, index, program in priced:
@@ -393,9 +421,9 @@ class _Search:
         for index, trial in enumerate(trials):
             if trial.state is None or trial.gain <= 0:
                 continue
-            wrong = self.numbers.wrong(trial.state)
             gain = point.gain + trial.gain
             edits = (*point.edits, trial.edit)
+            wrong = set(trial.wrong)
             child = _Point(trial.state.program, edits, trial.state, wrong, point.view, gain)
             found.append((-gain, index, child))
             if wrong:  # one that agrees on numbers and is not proved leads nowhere
@@ -432,8 +460,3 @@ class _Search:
             reason += f"; {self.unproved} edited programs agree on numbers and are not proved"
         seconds = self.clock() - self.begin
         return NotRepaired(reason, self.best[2], self.tried, seconds, self.tally)
-
-
-def _state(trial: _Trial) -> State:
-    assert trial.state is not None
-    return trial.state

@@ -107,8 +107,12 @@ class View:
     @cached_property
     def cone(self) -> set[str]:
         """Values that a wrong result depends on."""
-        leading = leading_to(self.wrong, self.program.nodes)
-        return set(self.wrong).union(*(n.inputs for n in leading))
+        return set(self.wrong).union(*(n.inputs for n in self.leading))
+
+    @cached_property
+    def leading(self) -> list[Node]:
+        """Nodes that a wrong result depends on, in order."""
+        return list(leading_to(self.wrong, self.program.nodes))
 
     @cached_property
     def lost(self) -> set[str]:

@@ -116,7 +116,7 @@ STALE = {
         "its result is used while",
     ),
     "memory that nobody wrote": (
-        "z = torch.empty(4, 8)\nz[:2] = y[:2]\ny = y + z  # here",
+        "z = torch.empty(4, 8)  # here\nz[:2] = y[:2]\ny = y + z",
         "nothing was written to",
     ),
 }
@@ -209,3 +209,15 @@ def test_layouts(case, name):
     what, message = LAYOUTS[name]
     with pytest.raises((CaptureError, InputError), match=message):
         case(**what).check()
+
+
+def test_a_parameter_that_no_rank_has_refutes_only_what_is_wrong(case):
+    """One that nothing depends on may have another name there."""
+    wide = "self.up = nn.Linear(hidden, wide)"
+    spare = f"{wide}\n        self.spare = nn.Parameter(torch.zeros(8))"
+    asked = case().edit(wide, spare, "model.py")
+    with pytest.raises(InputError, match="a parameter spare, which no rank has"):
+        asked.check()
+    read = "self.up(self.norm(x))))"
+    found = asked.edit(read, f"{read} + self.spare", "model.py").refuted()
+    assert found.verdict.wrong_outputs == ("output:output",)

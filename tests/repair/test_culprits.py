@@ -112,6 +112,64 @@ def test_what_one_device_runs_is_not_blamed() -> None:
     assert blamed("c", changed, shared=(("layer.py", 11),)) == "layer.py:16"
 
 
+NUMBERS = """class Layer(nn.Module):
+    slope = 0.25
+
+    def __init__(self, group):
+        self.group, self.first = group, 2 * group.rank()
+
+    def forward(self, x):
+        part = x[self.first :]
+        y = part * 2
+        if self.group.rank() < 1:
+            y = scaled(y, self.slope)
+        return y
+
+class Steeper(Layer):
+    slope = 0.5
+
+class First(Layer):
+    def forward(self, x):
+        self.first = 0
+        return super().forward(x)
+"""
+ON_RANKS = """program ranks mesh(tp=2)
+  input %x: f32[8]
+  %a = mul_scalar %x {value=2} @ layer.py:9 | a
+  %b = mul_scalar %a {value=1/2} @ layer.py:11 | b
+  return %b "output"
+"""
+
+
+def told(target: str, place: str, *edits: Edit, spared: tuple[int, ...] = ()) -> str:
+    files = {"layer.py": SourceFile("layer.py", NUMBERS, ast.parse(NUMBERS))}
+    shared = frozenset({("layer.py", 11)} if edits else ())
+    module = Module(*(files, {"tp": 2}, (), (), False, "", target), shared)
+    program = parse_text(ON_RANKS)
+    made = program.producers()
+    changes = [(e, made[e.value]) for e in edits]
+    seen = Seen(made[place].source, "", False, False, program, changes, (), spared)
+    found = culprit(module, seen)
+    return f"{found.file}:{found.line} {found.said}" if found is not None else ""
+
+
+def test_a_number_that_the_model_has_otherwise_is_blamed_where_it_is_set() -> None:
+    changed = Edit("set", "b", attrs=(("value", 1),))
+    assert told("Steeper", "b", changed) == "layer.py:15 sets slope"
+    assert told("Layer", "b", changed) == ""
+
+
+def test_a_number_of_ranks_that_is_set_to_one_for_all_is_blamed() -> None:
+    assert told("First", "a") == "layer.py:19 sets first on all ranks alike"
+    assert told("Layer", "a") == "layer.py:9 numbers go wrong here"
+
+
+def test_a_branch_is_blamed_where_some_ranks_are_right() -> None:
+    assert told("Layer", "b", spared=(1,)) == "layer.py:10 ranks part here"
+    assert told("Layer", "b") == "layer.py:11 numbers go wrong here"
+    assert told("Layer", "a", spared=(1,)) == "layer.py:9 numbers go wrong here"
+
+
 def test_calls_are_read_as_they_are_written() -> None:
     program = parse_text(RANKS)
     (source,) = [n.source for n in program.nodes if n.outputs == ("b",)]
@@ -120,3 +178,76 @@ def test_calls_are_read_as_they_are_written() -> None:
     again = parse_text(to_text(program))
     assert [n.source.calls for n in again.nodes] == [n.source.calls for n in program.nodes]
     assert NOWHERE.calls == ()
+
+
+HANDED = """class Layer(nn.Module):
+    def forward(self, x):
+        h = total(x, self.group)
+        return h * 2
+
+def total(x, group):
+    x = x.clone()
+    return x
+"""
+
+
+def test_a_function_that_does_nothing_with_its_group_is_blamed_where_it_is_called() -> None:
+    text = RANKS.replace("regions.py:7 from regions.py:4 from layer.py:13", "layer.py:4")
+    assert _of(HANDED, text) == "layer.py:8 does nothing with group"
+    used = HANDED.replace("x.clone()", "all_reduced(x, group)")
+    assert _of(used, text) == "layer.py:4 numbers go wrong here"
+
+
+def test_a_group_that_is_named_where_it_is_used_is_blamed_there() -> None:
+    text = RANKS.replace("regions.py:7 from regions.py:4", "layer.py:7").replace(":13", ":3")
+    edit = Edit("set", "b", attrs=(("mesh_dim", "dp"),))
+    named = HANDED.replace("x.clone()", "all_reduce(x, group=dist.group.WORLD)")
+    assert _of(named, text, edit) == "layer.py:7 the group is given here"
+    given = HANDED.replace("x.clone()", "all_reduce(x, group=group)")
+    assert _of(given, text, edit) != "layer.py:7 the group is given here"
+
+
+def _of(layer: str, ranks: str, *edits: Edit) -> str:
+    files = {"layer.py": SourceFile("layer.py", layer, ast.parse(layer))}
+    module = Module(files, {"tp": 2}, (), (), False, "", "Layer")
+    program = parse_text(ranks)
+    made = program.producers()
+    changes = [(e, made[e.value]) for e in edits]
+    found = culprit(module, Seen(made["b"].source, "", False, False, program, changes))
+    return f"{found.file}:{found.line} {found.said}" if found is not None else ""
+
+
+WINDOW = """class Table(nn.Module):
+    def __init__(self, tp_rank, tp_size):
+        rows = 8 // tp_size
+        self.first, self.last = tp_rank * rows, (tp_rank + 1) * rows
+
+    def forward(self, ids):
+        other = (ids < self.first) | (ids >= self.last)
+        local = ids - self.first
+        local[other] = 0
+        return self.table(local)
+"""
+OF_A_RANK = """program rank mesh(tp=2)
+  param %w: f32[4, 2]
+  input %ids: i64[3]
+  %a = full {dtype=i64, shape=[], value=LOW} @ layer.py:7 | a
+  %b = full {dtype=i64, shape=[], value=8} @ layer.py:7 | a
+  %c = lt %ids, %a @ layer.py:7 | a
+  %d = ge %ids, %b @ layer.py:7 | a
+  %t = take %w, %ids @ layer.py:10 | t
+  return %t "output"
+"""
+
+
+@pytest.mark.parametrize(("low", "line"), [("4", "layer.py:7"), ("1", "layer.py:4")])
+def test_an_index_that_leaves_its_table_is_blamed_where_it_is_counted(low: str, line: str) -> None:
+    files = {"layer.py": SourceFile("layer.py", WINDOW, ast.parse(WINDOW))}
+    module = Module(files, {"tp": 2}, (), (), False, "", "Table")
+    program = parse_text(OF_A_RANK.replace("LOW", low))
+    place = program.producers()["t"].source
+    found = culprit(
+        module, Seen(place, "the index is 7, the entries are 0 to 3", False, False, program)
+    )
+    assert found is not None
+    assert f"{found.file}:{found.line}" == line

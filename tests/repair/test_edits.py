@@ -36,6 +36,7 @@ EDITS: dict[str, tuple[Edit, str]] = {
     "set": (Edit("set", "r", attrs=(("reduce", "avg"),)), "reduce=avg"),
     "set_alike": (Edit("set_alike", "r", attrs=(("reduce", "max"),)), "reduce=max"),
     "drop_alike": (Edit("drop_alike", "r", "all_reduce"), 'return %y, %s "r"'),
+    "skip": (Edit("skip", "s", index=1), "%r = all_reduce %c"),
     "rewire": (Edit("rewire", "s", operands=("x",), index=1), "%s = sub %a, %x"),
     "swap": (Edit("swap", "s", operands=("c", "a")), "%s = sub %c, %a"),
     "commute": (Edit("commute", "r", index=0), "%r = sub %r_early, %c"),

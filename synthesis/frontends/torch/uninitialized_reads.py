@@ -19,6 +19,7 @@ from torch.utils import _pytree as pytree
 
 from synthesis.frontends.torch.errors import CaptureError
 from synthesis.frontends.torch.provenance import Provenance
+from verifier.kernel.program.types import Source
 
 EMPTY = {
     *("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"),
@@ -47,12 +48,12 @@ def refuse_unwritten(graph: fx.Graph, places: Provenance) -> None:
     """Raises CaptureError at the first op that computes with an entry that was never written."""
     found = unwritten_read(graph, places)
     if found is not None:
-        raise found
+        raise found[0]
 
 
-def unwritten_read(graph: fx.Graph, places: Provenance) -> CaptureError | None:
-    """The first op that computes with an entry that was never written, as the graph is before all
-    such memory is of zeros.
+def unwritten_read(graph: fx.Graph, places: Provenance) -> tuple[CaptureError, Source] | None:
+    """The first op that computes with an entry that was never written, and where its memory was
+    made, as the graph is before all such memory is of zeros.
 
     Raises:
         CaptureError: which entries were written is not followed.
@@ -64,7 +65,7 @@ def unwritten_read(graph: fx.Graph, places: Provenance) -> CaptureError | None:
     return found
 
 
-def _first_read(graph: fx.Graph, places: Provenance) -> CaptureError | None:
+def _first_read(graph: fx.Graph, places: Provenance) -> tuple[CaptureError, Source] | None:
     masks: dict[fx.Node, Any] = {}
 
     def refused(node: fx.Node, what: str, hint: str) -> CaptureError:
@@ -72,6 +73,10 @@ def _first_read(graph: fx.Graph, places: Provenance) -> CaptureError | None:
         return CaptureError(
             f"{what} (torch.empty)", file=at.file, line=at.line, text=at.text, hint=hint
         )
+
+    def made(node: fx.Node) -> Source:
+        before = [n for n in node.all_input_nodes if n in masks]
+        return made(before[0]) if before else places.source(node)
 
     def mask(node: fx.Node) -> Any:
         if node in masks:
@@ -87,21 +92,22 @@ def _first_read(graph: fx.Graph, places: Provenance) -> CaptureError | None:
         if not unwritten or name in _SHAPES:
             continue
         if node.op == "output" or not (name in _MOVES or node.target is operator.getitem):
-            return refused(
+            said = refused(
                 node if node.op != "output" else unwritten[0],
                 "memory is read that nothing was written to",
                 "write every entry before, or start from torch.zeros",
             )
+            return said, made(unwritten[0])
         try:
-            made = _moved(node, name, mask)
+            moved = _moved(node, name, mask)
         except _ManyError:
             raise refused(
                 node,
                 "it is not followed which entries of this memory were written to",
                 "start from torch.zeros, or join the pieces with torch.cat",
             ) from None
-        if any(_any(t) for t in pytree.tree_leaves(made) if isinstance(t, torch.Tensor)):
-            masks[node] = made
+        if any(_any(t) for t in pytree.tree_leaves(moved) if isinstance(t, torch.Tensor)):
+            masks[node] = moved
     return None
 
 

@@ -62,7 +62,7 @@ class Doubt:
     said: Mapping[str, Any]
     """The fields of the CaptureError that it is where what was traced is not refuted."""
     at: tuple[str, int, str]
-    """File, line and text that are to blame: where what is used was started."""
+    """File, line and text that are to blame: where what is used was started, or its memory made."""
 
     @property
     def refusal(self) -> CaptureError:

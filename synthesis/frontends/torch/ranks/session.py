@@ -480,8 +480,8 @@ def _lowered(
     unwritten = unwritten_read(followed.traced.graph, provenance)
     doubts = [Doubt(asdict(d), at) for d, at in watch.seen.doubts]
     if unwritten is not None:
-        at = unwritten.file, unwritten.line, unwritten.text
-        doubts.append(Doubt(asdict(unwritten), at))
+        refusal, made = unwritten
+        doubts.append(Doubt(asdict(refusal), (made.file, made.line, made.text)))
     if doubts and whole is None:
         raise doubts[0].refusal
     lowered = lower_rank(
