@@ -1,4 +1,5 @@
-"""What is recorded is what `make_fx` traces: the same ops on the same operands, in one order.
+"""What is recorded is what `make_fx` traces: the same ops on the same operands, in one order, with
+the same decompositions.
 
 Chunks that are made one by one are those of FSDP2.
 """
@@ -42,13 +43,14 @@ def _both(run: Callable[..., Any], *shapes: tuple[int, ...]) -> tuple[list[Any],
     from torch._subclasses import FakeTensorMode
     from torch.fx.experimental.proxy_tensor import make_fx
 
+    from synthesis.frontends.torch.decompose import decompositions
     from synthesis.frontends.torch.ranks.recording import Recorder
 
     def given() -> list[Any]:
         return [torch.empty(s).requires_grad_() for s in shapes]
 
     with FakeTensorMode():
-        traced = make_fx(run)(*given())
+        traced = make_fx(run, decomposition_table=decompositions())(*given())
         tensors = given()
         recorder = Recorder(tensors)
         with recorder:
