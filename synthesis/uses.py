@@ -293,7 +293,7 @@ class _Scope:
 
     def _follows(self, value: str, *, channels: bool = False) -> frozenset[str]:
         """The weights of the products that an activation depends on, where it depends on nothing
-        else but biases that each head looks up, and numbers for each channel.
+        else but biases that each head looks up, numbers for each channel, and what integers choose.
 
         A norm's own parameter on the way, a carry or an input of the program ends the walk: none.
         So do joined `channels`.
@@ -304,7 +304,7 @@ class _Scope:
         todo, seen, found = [value], set[str](), set[str]()
         while todo:
             value = todo.pop()
-            if value in seen:
+            if value in seen or not self.program.types[value].is_float:
                 continue
             seen.add(value)
             made = self.producers.get(value)

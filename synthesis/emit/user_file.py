@@ -17,7 +17,7 @@ from synthesis.emit.patch import EmitError, Patch, patch
 from synthesis.emit.reads import edit_reads
 from synthesis.emit.snippets import RUNTIME, SNIPPETS
 from synthesis.emit.source import Edit, SourceText
-from synthesis.plan import Plan
+from synthesis.plan import LocalExtent, Plan
 
 
 def _function_name(names: Collection[str], class_name: str) -> str:
@@ -44,23 +44,30 @@ def _local_extents(
     source: SourceText, path: Path, facts: ModelFacts, plan: Plan
 ) -> tuple[list[Edit], list[AttributeChange]]:
     """Edits that make extents local; where a line leaves no room for one, or is a library's, the
-    attribute that it reads is changed instead.
+    attribute that it reads is changed instead. Where others of that line are those it writes, one
+    that it has no room for comes from inside an operation.
 
     Raises:
         EmitError: an extent that can be made local in neither way.
     """
     edits: list[Edit] = []
     changes: list[AttributeChange] = []
+    written = set[tuple[int, int]]()
+    refused: list[tuple[LocalExtent, EmitError]] = []
     for extent in plan.local_extents:
         if not _same_file(extent.file, path):
             changes += attribute_changes(facts, [extent], plan.tp_size, read)
             continue
         try:
             edits += edit_extents(source, [extent])
-        except EmitError:
+            written.add((extent.line, len(extent.whole)))
+        except EmitError as error:
+            refused.append((extent, error))
+    for extent, error in refused:
+        if (extent.line, len(extent.whole)) not in written:
             found = attribute_changes(facts, [extent], plan.tp_size, lambda _: source.text)
             if not found:
-                raise
+                raise error
             changes += found
     return list(dict.fromkeys(edits)), list(dict.fromkeys(changes))
 

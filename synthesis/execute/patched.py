@@ -59,7 +59,7 @@ from synthesis.frontends.torch.target import TORCH_DTYPES
 from synthesis.frontends.torch.torch_api import plain_kernels
 from synthesis.frontends.torch.uninitialized_reads import refuse_unwritten
 from synthesis.frontends.torch.worker import explain
-from verifier.kernel.contract import layout_to_json
+from verifier.kernel.contract import layout_to_json, output_key
 from verifier.kernel.inline import inline
 from verifier.kernel.live import live
 from verifier.kernel.program.program import Program
@@ -112,7 +112,7 @@ def save_patched(job: Job, folder: Path) -> None:
         if any(other.facts[key] != facts[key] for key in ("layouts", "tables")):
             raise RankError(f"ranks 0 and {rank} lay parameters or tables out in different ways")
     flat = gathers_by_dim(one_by_one(joined))
-    program = live(inline(_rolled(flat, facts, order)))
+    program = live(inline(_rolled(_reached(flat, order.untrained), facts, order)))
     (folder / "distributed.json").write_text(dumps(program))
     (folder / "layouts.json").write_text(
         json.dumps({"ranks": list(read), "params": facts["layouts"], "tables": facts["tables"]})
@@ -285,6 +285,19 @@ def _owned(program: Program, lists: Sequence[str]) -> Program:
         for n in program.nodes
     )
     return replace(program, nodes=nodes)
+
+
+def _reached(program: Program, untrained: Sequence[str]) -> Program:
+    """The program without the gradients of parameters that none reaches, where these are zeros:
+    layers have such a value in common."""
+    zeros = set[str]()
+    for node in program.nodes:
+        full = node.op == "full" and node.attrs["value"] == 0
+        if full or (node.op in (*VIEWS, "expand") and zeros.issuperset(node.inputs)):
+            zeros.update(node.outputs)
+    spare = {f"grad:{path}" for path in untrained}
+    kept = tuple(o for o in program.outputs if output_key(o) not in spare or o.value not in zeros)
+    return replace(program, outputs=kept)
 
 
 def _marked(program: Program, backward: frozenset[str]) -> Program:

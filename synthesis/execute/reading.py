@@ -40,6 +40,8 @@ class Order:
     tied: tuple[tuple[str, ...], ...] = ()
     groups: tuple[Group, ...] = ()
     """The repeated blocks, and how many of each were traced."""
+    untrained: tuple[str, ...] = ()
+    """Parameters that no gradient reaches."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,7 @@ def read_patch(
         else spec
         for spec in facts.inputs
     )
-    order = Order(inputs, facts.tied, facts.groups)
+    order = Order(inputs, facts.tied, facts.groups, (*facts.unused, *facts.untrained))
     with patched_folder(patch) as folder:
         arrays: Any = {k: np.asarray(v) for k, v in consts.items()}
         np.savez(folder / "consts.npz", **arrays)

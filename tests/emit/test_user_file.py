@@ -90,6 +90,17 @@ def test_an_extent_beside_another_minus_one_is_an_error_with_its_line(tmp_path: 
         emit(models.facts(path), models.plan(str(path)), tmp_path)
 
 
+def test_an_extent_of_an_operation_on_a_line_that_writes_another_needs_no_edit(
+    tmp_path: Path,
+) -> None:
+    path = write(tmp_path, models.SOURCE.replace("reshape(b, t, c)", "reshape(b, t, -1)"))
+    plan = models.plan(str(path))
+    line = models.line_of(".reshape(")
+    inner = LocalExtent(str(path), line, "reshape", "", (8, 4, 2), (4, 4, 2))
+    more = replace(plan, local_extents=(inner, *plan.local_extents))
+    assert emit(models.facts(path), more, tmp_path) == emit(models.facts(path), plan, tmp_path)
+
+
 def test_a_line_without_a_split_is_an_error(tmp_path: Path) -> None:
     path = write(tmp_path)
     extra = LocalExtent(str(path), models.line_of("b, t, c = x"), "split", "", (8,), (4,))

@@ -12,6 +12,7 @@ from agent.run import Run
 from synthesis import hardware
 from synthesis.frontends.torch.request import CaptureRequest, InputSpec
 from verifier.kernel.program.types import Mesh
+from verifier.text.parser import parse_text
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.xdist_group("gloo")]
 
@@ -160,3 +161,16 @@ def test_norms_after_sums_over_ranks_are_proved_in_rolled_layers(tmp_path: Path)
     diff = parallel(request, tmp_path / "out")
     assert '.o_proj": RowwiseParallel' in diff
     assert '.down_proj": RowwiseParallel' in diff
+
+
+def test_zeros_that_layers_share_are_no_gradients_where_none_is_asked() -> None:
+    from synthesis.execute.patched import _reached
+
+    program = parse_text(
+        'program p\n param %a: f32[2] "layers.0.a"\n param %b: f32[2] "layers.1.b"\n'
+        " %0 = full {shape=[1], value=0.0, dtype=f32}\n %z = expand %0 {shape=[2]}\n"
+        ' %g = neg %b\n return grad %z "layers.0.a", grad %g "layers.1.b"\n'
+    )
+    both = _reached(program, ("layers.0.a", "layers.1.b"))
+    assert [o.path for o in both.outputs] == ["layers.1.b"]
+    assert _reached(program, ()) == program

@@ -20,6 +20,7 @@ PROVED = (
     ("graph.py:Gcn", "tp=2"),
     ("heads.py:GatedSinks", "tp=2"),
     ("heads.py:Sinks", "tp=2"),
+    ("indexed.py:Sparse", "tp=2"),
     ("recommender.py:DLRM", "dp=2"),
     ("language.py:Recurrent", "tp=2"),
     ("recommender.py:DLRM", "tp=2"),

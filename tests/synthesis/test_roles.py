@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import pytest
 
 from synthesis.assign import options, split
@@ -54,6 +56,18 @@ def test_a_chain_of_linears_is_split_by_columns_and_rows_in_turn() -> None:
     found = modules(b.build())
     styles = dict(TACTICS["column_row"](found, 2).styles)
     assert styles == {"a": "column", "b": "row", "c": "column", "d": "row"}
+
+
+def test_what_chooses_entries_is_not_followed() -> None:
+    b = Builder("chosen")
+    x, c = b.input("x", decoder.f64(4, 8)), b.param("choose.weight", decoder.f64(8, 8))
+    scores = b.add("mul", b.add("mm", x, c), b.param("norm.weight", decoder.f64(8)))
+    up = b.add("mm", x, b.param("up.weight", decoder.f64(8, 8)))
+    zero = b.add("full", shape=(4, 8), value=Fraction(0), dtype="f64")
+    kept = b.add("where", b.add("le", scores, x), up, zero)
+    b.output(b.add("mm", kept, b.param("down.weight", decoder.f64(8, 8))), "output", "out")
+    (down,) = [m for m in modules(b.build()) if m.path == "down"]
+    assert down.follows == {"up.weight"}
 
 
 def test_heads_are_read_off_the_reshape() -> None:
