@@ -1,24 +1,15 @@
-"""Whether two expressions are equal: denominators cleared, names spelled out, cases of signs.
-
-Expressions with the same value at one random point of a prime field are compared in this way
-before they become operands of functions, so that equal operands are one object. The point only
-proposes: what is compared is the forms.
-"""
+"""Whether two expressions are equal: denominators cleared, names spelled out, cases of signs."""
 
 import hashlib
 from collections.abc import Callable
-from contextlib import suppress
 from fractions import Fraction
 
 from verifier.domains.algebra.expressions import Budget, ExceededError, Expr, Number
 from verifier.domains.algebra.order import Order
-from verifier.domains.algebra.points import Point
 
 ROUNDS = 400
 TERMS = 50_000
 """Terms that one comparison may use."""
-FEW = 10_000
-"""Terms that it may use on the way, where what is not found is no loss of truth."""
 CASES = 6
 """Signs that one comparison may split on, one within the other."""
 
@@ -31,29 +22,25 @@ class Equality(Order):
     """Expressions with a decision of equality."""
 
     def __init__(self, budget: Budget | None = None) -> None:
-        self._buckets: dict[int, list[Expr]] = {}
         self._digests: dict[int, str] = {}
-        self._busy = False
         self._limit = 0
         super().__init__(budget)
-        self._anywhere, self._above = Point(self), Point(self, above=True)
 
     def equal(self, a: Expr, b: Expr) -> bool:
         """True only where the values are equal for all inputs in scope. Raises ExceededError."""
         if a is b:
             return True
         gap = self.sub(a, b)
-        for point in (self._above, self._anywhere):
-            if point.value(gap) and point.refutes(gap):
-                return False
-        return all(self._found_zero(part) for part in self._parts(gap))
+        parts = self._parts(gap)
+        apart = len(parts) > 1 and all(map(self._found_zero, parts))
+        return apart or self._found_zero(gap)
 
     def _found_zero(self, e: Expr) -> bool:
         self._limit = self.made + TERMS
         return self._zero(e, CASES)
 
     def _parts(self, e: Expr) -> list[Expr]:
-        """Summands without a common factor that is a sum, if each seems to be 0; else all of it.
+        """Summands without a common factor that is a sum.
 
         To clear the denominators of one part takes none of the others.
         """
@@ -64,28 +51,7 @@ class Equality(Order):
             for other, more in near:
                 sums, terms = sums | other, more | terms
             groups = [g for g in groups if g not in near] + [(sums, terms)]
-        parts = [self.make(terms) for _, terms in groups]
-        return [e] if any(map(self._anywhere.value, parts)) else parts
-
-    def same(self, e: Expr) -> Expr:
-        if self._busy:
-            return e
-        bucket = self._buckets.setdefault(self._anywhere.value(e), [])
-        if e in bucket:
-            return e
-        self._busy = True
-        try:
-            for other in bucket:
-                self._limit = self.made + FEW
-                if self.leaves(e) != self.leaves(other):
-                    continue
-                with suppress(LongError):
-                    if self._zero(self.sub(e, other), 0):
-                        return other
-        finally:
-            self._busy = False
-        bucket.append(e)
-        return e
+        return [self.make(terms) for _, terms in groups]
 
     # the decision
 

@@ -56,14 +56,14 @@ class Functions(Signs):
 
     def function(self, name: str, *args: Expr) -> Expr:
         """A function that nothing is known of, but that equal operands give equal values."""
-        return self.of_atom(self.atom("fn", name, tuple(self.same(a) for a in args)))
+        return self.of_atom(self.atom("fn", name, args))
 
     # what may have no value
 
     def loose(self, name: str, e: Expr) -> Expr:
         """A function of what may be outside of where it has values."""
         self.opened += 1
-        atom = self.atom("fn", f"{name}?", (self.same(e),))
+        atom = self.atom("fn", f"{name}?", (e,))
         self._loose.add(atom)
         return self.of_atom(atom)
 
@@ -93,7 +93,7 @@ class Functions(Signs):
 
     def closed(self, name: str, *args: Expr) -> Expr:
         """A function that may have a value where an operand has none: nothing else is known."""
-        atom = self.atom("fn", f"{name}?", tuple(self.same(a) for a in args))
+        atom = self.atom("fn", f"{name}?", args)
         self._closed.add(atom)
         return self.of_atom(atom)
 
@@ -141,7 +141,7 @@ class Functions(Signs):
         factors, h = self.monomials[m]
         kept = [(a, -n) for a, n in factors if self.atoms[a].kind not in ("pos", "neg")]
         if p is not self.one:
-            kept.append((self.atom("sum", "", (self.same(p),)), -1))
+            kept.append((self.atom("sum", "", (p,)), -1))
         inverse = self.monomial(tuple(sorted(kept)), self.neg(self.exprs[h]).id)
         return self.scale(self.expand(self.one, self.single(inverse)), number(Fraction(1) / c))
 
@@ -181,7 +181,6 @@ class Functions(Signs):
             else:
                 rest = self.mul(rest, self._integer_power(self.of_atom(atom), power))
         if rest is not self.one:
-            rest = self.same(rest)
             out = self.mul(out, self.of_atom(self.atom("root", "", (rest,), n)))
         return out
 
@@ -230,7 +229,6 @@ class Functions(Signs):
             h = self.make(rest)
             if self.is_mask(h):
                 return self.zero
-            h = self.same(h)
             found = self.mul(out, self.single(self.monomial((), h.id)))
             self._made["exp", e.id] = found
         return found

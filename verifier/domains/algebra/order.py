@@ -34,7 +34,7 @@ class Order(Functions):
         c, m, p = self.primitive(d)
         kept = [(a, e) for a, e in self.monomials[m][0] if not self.positive_atom(a)]
         outer = self.single(self.monomial(tuple(kept), 0))
-        base = self.same(self.mul(outer, p))
+        base = self.mul(outer, p)
         above, below = (
             self._truth(self.of_atom(self.atom(k, "", (base,)))) for k in ("pos", "neg")
         )
@@ -153,7 +153,7 @@ class Order(Functions):
             if self.lexsign(self.sub(e, least)) < 0:
                 least = e
         scale = abs(least.terms[min(least.terms)])
-        inner = {self.same(self.scale(e, Fraction(1) / scale)).id for e in gaps}
+        inner = {self.scale(e, Fraction(1) / scale).id for e in gaps}
         args = tuple(self.exprs[i] for i in sorted(inner))
         return self.add(top, self.scale(self.of_atom(self.atom("max", "", args)), scale))
 

@@ -27,10 +27,6 @@ class Signs(Expressions):
         self._nonnegative: set[int] = set()
         self._known: dict[tuple[str, int], tuple[int, int]] = {}
 
-    def same(self, e: Expr) -> Expr:
-        """An equal expression that stands for all that are known to be equal to it."""
-        return e
-
     @contextmanager
     def assuming(self) -> Generator[None]:
         """Values computed inside are defined, by assumption."""
@@ -51,7 +47,7 @@ class Signs(Expressions):
             return False
         atoms = [a for a, _ in self.monomials[m][0]]
         if p is not self.one:
-            atoms.append(self.atom("sum", "", (self.same(p),)))
+            atoms.append(self.atom("sum", "", (p,)))
         if self.assume:
             self._nonzero.update(atoms)
             if self.nonnegative(e):
@@ -78,7 +74,7 @@ class Signs(Expressions):
         c, _, _ = self.primitive(e)
         if not c:
             return e
-        return self.same(self.scale(e, Fraction(1) / abs(c)))
+        return self.scale(e, Fraction(1) / abs(c))
 
     # what is known
 
@@ -117,7 +113,7 @@ class Signs(Expressions):
         _, m, p = self.primitive(self.mul(e, e))
         atoms = [a for a, _ in self.monomials[m][0]]
         if p is not self.one:
-            atoms.append(self.atom("sum", "", (self.same(p),)))
+            atoms.append(self.atom("sum", "", (p,)))
         return all(a in self._nonzero for a in atoms)
 
     def positive_atom(self, atom: int) -> bool:
