@@ -225,12 +225,17 @@ class At:
     def operands(self, node: ast.expr) -> Iterator[Rewrite]:
         """A local value that nothing reads joins a value that is made after it."""
         function, code = self.file.function(node), self.file.code(node)
+        match self.file.parents[node]:
+            case ast.BinOp(op=ast.Add() | ast.Sub()):
+                return  # as where the whole sum is
+            case ast.BinOp():
+                form = "({} {} {})"
+            case _:
+                form = "{} {} {}"
         if isinstance(node, ast.Name | ast.Attribute | ast.BinOp) and function is not None:
             for name in unread(function, node.lineno):
                 for sign in "+-":
-                    new = f"{code} {sign} {name}"
-                    inside = isinstance(self.file.parents[node], ast.BinOp)
-                    put = self.file.put(node, f"({new})" if inside else new)
+                    put = self.file.put(node, form.format(code, sign, name))
                     yield from self.made(node, "operand", put)
 
     def rows(self, node: ast.expr) -> Iterator[Rewrite]:
@@ -391,11 +396,14 @@ def _is_number(node: ast.expr, function: Function, depth: int = 3) -> bool:
 
 
 def unread(function: Function, line: int) -> list[str]:
-    """Local values that are made above a line and that nothing reads."""
+    """Local values that are made above a line and that nothing below reads."""
     names = [n for n in ast.walk(function) if isinstance(n, ast.Name)]
-    read = {n.id for n in names if not isinstance(n.ctx, ast.Store)}
-    made = [n.id for n in names if isinstance(n.ctx, ast.Store) and n.lineno < line]
-    return [n for n in dict.fromkeys(made) if n not in read and not n.startswith("_")]
+    made: dict[str, int] = {}
+    for name in names:
+        if isinstance(name.ctx, ast.Store) and name.lineno < line:
+            made[name.id] = max(made.get(name.id, 0), name.lineno)
+    read = {n.id for n in names if isinstance(n.ctx, ast.Load) and n.lineno > made.get(n.id, line)}
+    return [n for n in made if n not in read and not n.startswith("_")]
 
 
 def _renamed(file: SourceFile, function: Function, old: str, new: str) -> Iterator[Splice]:

@@ -135,6 +135,10 @@ def test_a_local_value_that_nothing_reads_joins_what_is_made_after_it() -> None:
     first = tried({"a.py": LEFT}, Hint("a.py", 10))[:2]
     assert "return (x * rows) + self.down.bias + y" in first[0].text
     assert "return (x * rows) + self.down.bias - y" in first[1].text
+    again = LEFT.replace("y = self.up(x)", "y = self.up(x)\n        y = summed(y)")
+    assert (
+        "return (x * rows) + self.down.bias + y" in tried({"a.py": again}, Hint("a.py", 11))[0].text
+    )
     read = LEFT.replace("(x * rows)", "(x * rows) + y")
     assert not [r for r in tried({"a.py": read}, Hint("a.py", 10)) if r.tactic == "operand"]
 
