@@ -251,6 +251,16 @@ def _above(e: Emit, scaled: str, threshold: Any, linear: str, curved: str) -> st
     return e.add("where", e.add("gt", scaled, e.operand(threshold, scaled)), linear, curved)
 
 
+@aten("log_sigmoid_forward.default")
+def log_sigmoid(e: Emit, x: str) -> tuple[str, str]:
+    return e.scale(e.add("softplus", e.scale(x, -1)), -1), x
+
+
+@aten("log_sigmoid_backward.default")
+def log_sigmoid_backward(e: Emit, g: str, x: str, buffer: str) -> str:
+    return e.add("mul", g, e.add("sigmoid", e.scale(x, -1)))
+
+
 @aten("native_dropout.default")
 def native_dropout(e: Emit, x: str, p: float, train: bool) -> tuple[str, str]:
     if train and p > 0:
