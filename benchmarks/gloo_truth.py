@@ -342,7 +342,8 @@ def _averages(dist: Any) -> None:
         if op != dist.ReduceOp.AVG:
             return plain(tensor, op=op, group=group, async_op=async_op)
         plain(tensor, group=group)
-        return tensor.div_(dist.get_world_size(group)) and None
+        tensor.div_(dist.get_world_size(group))
+        return None
 
     def reduce_scatter_tensor(
         out: Any,
@@ -368,16 +369,23 @@ class Late:
     """What a rank gets comes to be in its tensor when it waits for it, and not before."""
 
     def __init__(self, work: Any, made: Any, target: Any) -> None:
-        self.work, self.made, self.target = work, made, target
+        self.work, self.made, self.target, self.waited = work, made, target, False
         FLYING.append(self)
 
     def wait(self) -> bool:
         import torch
 
         self.work.wait()
+        self.waited = True
         with torch.no_grad():
             self.target.detach().copy_(self.made)
         return True
+
+
+def _overlap(a: Any, b: Any) -> bool:
+    """Whether they share memory, both being contiguous."""
+    first, second = a.data_ptr(), b.data_ptr()
+    return first < second + b.nbytes and second < first + a.nbytes
 
 
 def _late(dist: Any) -> None:
@@ -387,6 +395,8 @@ def _late(dist: Any) -> None:
         def call(target: Any, *args: Any, **kwargs: Any) -> Any:
             if not kwargs.get("async_op"):
                 return plain(target, *args, **kwargs)
+            if any(_overlap(target, late.target) for late in FLYING if not late.waited):
+                raise RuntimeError("memory of a collective in flight is given to another")
             made = target.detach().clone()
             return Late(plain(made, *args, **kwargs), made, target)
 
