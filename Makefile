@@ -87,7 +87,9 @@ check-mutants: $(OK)  ## faults in the source of parallel modules: found, repair
 	$(BIN)/python -m benchmarks.check_mutants
 
 PUBLISHED := bench/published
-PACKAGES  := fairscale==0.4.13 megatron-core==0.16.1 yunchang==0.6.4
+PACKAGES  := fairscale==0.4.13 megatron-core==0.16.1 yunchang==0.6.4 torchtitan==0.2.2
+# What torchtitan imports before it builds a model.
+PACKAGES  += triton tensorboard datasets multiprocess pandas pyarrow dill xxhash httpx pytz
 
 $(PUBLISHED)/.ok: $(OK)
 	@$(BIN)/python -m venv --without-pip $(PUBLISHED)

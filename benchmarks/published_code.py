@@ -26,7 +26,7 @@ FOLDER = "benchmarks/published"
 RESULTS = ROOT / "benchmarks" / "results" / "published_code.json"
 PAGE = ROOT / "docs" / "check.md"
 OPEN, CLOSE = "<!-- published -->", "<!-- /published -->"
-PACKAGED = ("fairscale_layers.py", "llama.py", "long_context.py", "megatron_layers.py")
+PACKAGED = ("fairscale_layers.py", "llama.py", "long_context.py", "megatron_layers.py", "titan.py")
 """Files of programs that need a package."""
 NEAR = 3
 LIMIT = 20.0
@@ -114,6 +114,8 @@ BOTH_WAYS = (
 )
 PICKED = '--mesh tp=2 --input "x=f32[3,8]" --input "label=i64[3]<16"'
 CHANNELS = '--mesh tp=2 --input "x=f32[4,4]" --no-grad x'
+TITAN = '--input "tokens=i64[4,8]"'
+BATCH = f"--mesh dp=2,tp=2 {TITAN} --input-layout tokens=S(0)@dp --output-layout output=S(0)@dp"
 CACHE = '--mesh tp=2 --input "x=f32[2,3,8]" --no-gradients'
 FEW = EP.replace("4,8", "4,4")
 OWN_NUMBERS = '--mesh ep=2 --input "x=f32[4,4]" --param "local_experts.#.*=experts.{2*ep+#}.*"'
@@ -156,6 +158,9 @@ RIGHT = (
     Row("yunchang, ring of messages", "long_context.py:Ring", "Attention", RING + SUMMED),
     Row("yunchang, Ulysses", "long_context.py:Ulysses", "Attention",
         CP.replace("4,8", "4,4") + SUMMED),
+    Row("torchtitan, tensor parallel", "titan.py:tensor_parallel", "Llama",
+        f"--mesh tp=2 {TITAN}"),
+    Row("torchtitan, FSDP and tensor parallel", "titan.py:split_and_sharded", "Llama", BATCH),
     Row("experts by all_to_all", "experts.py:SplitExperts", "Experts", EP + SUMMED),
     Row("gradients averaged one by one", "by_hand.py:Averaged", "MLP",
         f"{BY_HAND} --after-backward averaged"),
@@ -199,6 +204,8 @@ WRONG = (
         RING + SUMMED, "refuted", "if step <= comm.rank or ahead"),
     Row("heads change places", "long_context.py:HeadsTurned", "Attention",
         CP.replace("4,8", "4,4") + SUMMED, "refuted", "attend(q, k, v).flip(2)"),
+    Row("a sum that is scaled too", "titan.py:scaled", "Llama", f"--mesh tp=2 {TITAN}",
+        "refuted", "y * mesh"),
     Row("other experts", "experts.py:OtherExperts", "Experts", EP + SUMMED, "refuted",
         "computed(x).flip(0)"),
     Row("averages that are sums", "by_hand.py:Averaged", "MLP",
