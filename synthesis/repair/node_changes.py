@@ -250,10 +250,14 @@ class At:
                     yield from self.made(node, "rows", file.put(node, f"({code} {more})"))
             for group in self.groups(node) if code == "0" else ():
                 yield from self.made(node, "rows", file.put(node, f"dist.get_rank({group})"))
-        if not isinstance(parent, ast.Assign) or not isinstance(node, ast.Name):
+        whole = file.parents[parent] if isinstance(parent, ast.Tuple) else parent
+        if not isinstance(whole, ast.Assign) or is_group(node):
             return
-        for size in (a for a in args if a.endswith("_size")):
+        sizes = [a for a in args if a.endswith("_size")]
+        for size in (*sizes, *(f"{a}.size()" for a in args if a.endswith("_group"))):
             yield from self.made(node, "rows", file.put(node, f"{code} // {size}"))
+        if not isinstance(node, ast.Name) or whole is not parent:
+            return
         for group in self.groups(node) if function.name == "forward" else ():
             for held in self.counts:
                 new = f"{code} - dist.get_rank({group}) * self.{held}"

@@ -148,3 +148,10 @@ def test_counts_are_not_summed_and_groups_are_those_of_the_class() -> None:
     assert any("dist.all_reduce(y, group=self.group)" in t for t in texts)
     assert not any("all_reduce(rows" in t for t in texts)
     assert not any("self.dp)" in t for t in texts)
+
+
+def test_a_number_that_ranks_share_is_divided() -> None:
+    text = LEFT.replace("self.group = tp_group", "self.group, self.rows = tp_group, 16")
+    texts = [r.text for r in tried({"a.py": text}, Hint("a.py", 5, ("rows",)))]
+    assert any("= tp_group, 16 // tp_group.size()" in t for t in texts)
+    assert not any("tp_group // tp_group" in t for t in texts)
