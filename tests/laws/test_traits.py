@@ -187,6 +187,7 @@ ALLOWED: dict[str, str] = {
     "domains/algebra/expressions.py": "cos neg sin",
     "domains/algebra/functions.py": "erf exp log neg",
     "domains/algebra/order.py": "neg",
+    "domains/algebra/quotients.py": "neg",
     "domains/algebra/signs.py": "neg sign",
     "domains/symbolic.py": "reciprocal",
     # the activations that an attribute may name

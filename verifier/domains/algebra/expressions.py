@@ -13,19 +13,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-Number = int | Fraction
+from verifier.domains.algebra.quotients import Number, Quotients, number, over
+
 Factors = tuple[tuple[int, int], ...]
 LONG = 64
 """A product of more terms than this takes its long operands as one factor each."""
 SHORT = 8
 """A sum of at most so many terms is multiplied out wherever it is a factor."""
-
-
-def number(value: Number) -> Number:
-    """An integer where the value is one."""
-    if isinstance(value, Fraction) and value.denominator == 1:
-        return value.numerator
-    return value
 
 
 class ExceededError(Exception):
@@ -73,6 +67,8 @@ class Expressions:
         self._atom_ids: dict[Atom, int] = {}
         self.monomials: list[tuple[Factors, int]] = []
         self._monomial_ids: dict[tuple[Factors, int], int] = {}
+        self.denominators: list[tuple[int, ...]] = []
+        """For each monomial, the sums in it with a negative power."""
         self.exprs: list[Expr] = []
         self._expr_ids: dict[frozenset[tuple[int, Number]], Expr] = {}
         self._times: dict[tuple[int, int], tuple[int, Expr | None] | None] = {}
@@ -81,6 +77,7 @@ class Expressions:
         self._leads: dict[int, int] = {}
         self._primitives: dict[int, tuple[Number, int, Expr]] = {}
         self._names: dict[int, Expr] = {}
+        self._quotients = Quotients(self)
         self.zero = self.make({})
         self.unit = self.monomial((), 0)
         self.one = self.make({self.unit: 1})
@@ -108,11 +105,16 @@ class Expressions:
             found = len(self.monomials)
             self.monomials.append(key)
             self._monomial_ids[key] = found
+            self.denominators.append(
+                tuple(a for a, e in factors if e < 0 and self.atoms[a].kind == "sum")
+            )
         return found
 
     def make(self, terms: Mapping[int, Number]) -> Expr:
         """The expression with these terms."""
         kept = {m: number(c) for m, c in terms.items() if c}
+        if len(kept) > 1 and any(self.denominators[m] for m in kept):
+            self._quotients.cancel(kept)
         key = frozenset(kept.items())
         found = self._expr_ids.get(key)
         if found is None:
@@ -331,7 +333,7 @@ class Expressions:
                 math.lcm(*(v.denominator for v in values)),
             )
             c = number(content if e.terms[lead] > 0 else -content)
-            return c, self.unit, self.scale(e, number(Fraction(1) / c))
+            return c, self.unit, self.scale(e, over(1, c))
         factors = tuple(sorted(powers.items()))
         outer = self.monomial(factors, exponent)
         inverse = self.inverse(outer)
