@@ -56,9 +56,9 @@ class Found:
 
 
 def check_heads(found: list[Module], tp: str, size: int) -> None:
-    """Raise PlanError where attention heads cannot be dealt out over tp."""
+    """Raise PlanError where attention heads cannot be dealt out over tp. One alone stays whole."""
     for module in found:
-        if not module.heads or module.heads % size == 0:
+        if module.heads < 2 or module.heads % size == 0:
             continue
         if (
             module.heads < size

@@ -14,7 +14,8 @@ from synthesis.judging import costs, passed_over
 from synthesis.plan import PassedOver, Plan, from_json, table, to_json
 from synthesis.planner import Asked, Synthesis, synthesize
 from synthesis.repair.diagnosis import verify
-from synthesis.search import ROOM, search
+from synthesis.roles import Module
+from synthesis.search import ROOM, check_heads, search
 from synthesis.tactics import TACTICS
 from tests.synthesis import decoder
 from verifier.kernel.program.types import Mesh
@@ -196,3 +197,9 @@ def test_collectives_say_where_when_and_why(made: Synthesis) -> None:
     forward = {(u.op, u.where) for u in uses if u.mesh_dim == "tp" and u.phase == "forward"}
     assert ("reduce_scatter", "layers.*.attn.o") in forward
     assert ("reduce_scatter", "layers.*.mlp.down") in forward
+
+
+def test_one_head_alone_does_not_speak_against_a_mesh() -> None:
+    check_heads([Module("out", "Linear", "linear", heads=1)], "tp", 2)
+    with pytest.raises(PlanError, match="3 heads do not divide"):
+        check_heads([Module("out", "Linear", "linear", heads=3)], "tp", 2)
