@@ -91,7 +91,7 @@ PACKAGES  := fairscale==0.4.13 megatron-core==0.16.1 yunchang==0.6.4 torchtitan=
 # What torchtitan imports before it builds a model.
 PACKAGES  += triton tensorboard datasets multiprocess pandas pyarrow dill xxhash httpx pytz
 
-$(PUBLISHED)/.ok: $(OK)
+$(PUBLISHED)/.ok: $(OK) Makefile
 	@$(BIN)/python -m venv --without-pip $(PUBLISHED)
 	@site="import sysconfig; print(sysconfig.get_path('purelib'))"; \
 	  echo "import site; site.addsitedir('$$($(BIN)/python -c "$$site")')" \

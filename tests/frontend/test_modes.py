@@ -181,3 +181,39 @@ def test_the_config_says_which_dropout_is_set_to_zero():
     )
     told = capture_here(request, lambda _: None).assumptions
     assert "Dropout of the config is set to 0: attention_dropout." in told
+
+
+def test_a_buffer_that_is_assigned_is_state_as_one_that_is_written(user_model):
+    ends = {}
+    for name, change in (("assigned", "self.b = {}"), ("written", "self.b.copy_({})")):
+        forward = change.format("0.9 * self.b + 0.1 * h.detach().mean(0)")
+        target = user_model(f"h = self.w(x)\n{forward}\nreturn h - self.b", name=f"{name}.py")
+        path = file_of(target)
+        held = "        self.w = nn.Linear(4, 4)\n"
+        path.write_text(
+            path.read_text().replace(held, f"{held}        self.register_buffer('b', x0())\n")
+            + "def x0():\n    return torch.zeros(4)\n"
+        )
+        found = captured(target)
+        assert "b" in {i.name for i in found.program.inputs if i.role == "const"}
+        ends[name] = {(o.role, o.path) for o in found.program.outputs}
+        assert any("read and given back, whatever they hold: b" in a for a in found.assumptions)
+    assert ("output", "b") in ends["assigned"]
+    assert ends["assigned"] == ends["written"]
+
+
+@pytest.mark.parametrize(
+    ("forward", "message"),
+    [
+        ("h = self.w(x)\nself.b = h.detach().sum()\nreturn h", "something else of the buffer b"),
+        ("self.b = self.w.bias.detach()\nreturn self.w(x)", "b a view of a parameter"),
+    ],
+)
+def test_what_a_buffer_may_not_become(user_model, forward, message):
+    target = user_model(forward)
+    path = file_of(target)
+    held = "        self.w = nn.Linear(4, 4)\n"
+    more = "        self.register_buffer('b', torch.zeros(4))\n"
+    path.write_text(path.read_text().replace(held, held + more))
+    with pytest.raises(CaptureError, match=message):
+        captured(target)

@@ -168,10 +168,9 @@ WISHES = st.builds(
 
 
 @given(WISHES)
-def test_wishes_are_data(wishes: Wishes) -> None:
-    assert Wishes.from_json(wishes.to_json()) == wishes
-    assert bool(wishes) == bool(wishes.to_json())
+def test_each_wish_is_told_and_can_be_left_out(wishes: Wishes) -> None:
     fewer = list(wishes.each())
+    assert bool(wishes) == bool(fewer)
     assert len(fewer) == len(wishes.lines())
     assert all(less != wishes for _, less in fewer)
 

@@ -143,6 +143,7 @@ def _compared(
             at = digest.wrote(t, root)
             raise changes("parameter", label, at.file, at.line, at.text)
     state = tuple(n for n, _ in model.named_buffers() if first.left[n] != start[n])
+    _no_parameter(model, state)
     if state and numbers:
         raise CaptureError(
             f"forward changes the buffer {state[0]} and draws a number, at {numbers[0]}",
@@ -165,6 +166,17 @@ def _compared(
                 "let both modes compute the same but for dropout: one program is proved, for both",
             )
     return Modes(tuple(dropped), tuple(moved), gradients, state)
+
+
+def _no_parameter(model: nn.Module, state: tuple[str, ...]) -> None:
+    """Raises CaptureError where a call leaves a buffer that shares memory with a parameter."""
+    held = {p.untyped_storage()._cdata for p in model.parameters()}
+    for name in state:
+        if model.get_buffer(name).untyped_storage()._cdata in held:
+            raise CaptureError(
+                f"forward makes the buffer {name} a view of a parameter",
+                hint="give it a copy: clone()",
+            )
 
 
 def _named(digest: Digest, model: nn.Module, kwargs: dict[str, Any]) -> None:

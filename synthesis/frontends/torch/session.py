@@ -164,6 +164,8 @@ class Session:
             facts = replace(facts, train=bool(modes.state))
             with mode_of(model, facts.train, self.places.root):
                 traced = self._traced(model, kwargs)
+            if lost := sorted({*modes.state} - traced.state):
+                raise CaptureError(f"forward changes the buffer {lost[0]}, and how is not followed")
             if modes.state:
                 modes = replace(modes, state=tuple(sorted(traced.state)))
             if modes.unread:

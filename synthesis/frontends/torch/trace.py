@@ -3,6 +3,8 @@
 # pyright: basic
 # (PyTorch has no types for what is used here.)
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -72,6 +74,29 @@ def named_outputs(
     return named, loss
 
 
+@contextmanager
+def assignments_written(model: nn.Module) -> Iterator[None]:
+    """What the code inside assigns to a buffer is written into the tensor that it was: a change of
+    it in place.
+
+    Raises:
+        CaptureError: what is assigned has another shape or dtype, or is no tensor.
+    """
+    held = [(m, p, n, b) for p, m in model.named_modules() for n, b in m.named_buffers("", False)]
+    yield
+    for module, path, name, buffer in held:
+        now = getattr(module, name, None)
+        if now is buffer:
+            continue
+        if getattr(now, "dtype", None) != buffer.dtype or now.shape != buffer.shape:
+            raise CaptureError(
+                f"forward makes something else of the buffer {path}{'.' * bool(path)}{name}",
+                hint=f"give it a tensor of its shape, {list(buffer.shape)}, and dtype",
+            )
+        buffer.copy_(now.detach())
+        module._buffers[name] = buffer
+
+
 @dataclass
 class Record:
     """What a traced forward returned. Export undoes what a forward writes on modules, not this."""
@@ -93,7 +118,9 @@ class Run(nn.Module):
         self.record = Record()
 
     def forward(self, **kwargs: Any) -> tuple[torch.Tensor, ...]:
-        named, loss = named_outputs(self.root(**kwargs), self.result_names)
+        with assignments_written(self.root):
+            result = self.root(**kwargs)
+        named, loss = named_outputs(result, self.result_names)
         self.record.names, self.record.loss = [name for name, _ in named], loss
         return tuple(t.detach() if loss is not None and name != loss else t for name, t in named)
 

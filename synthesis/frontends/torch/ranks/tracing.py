@@ -36,7 +36,7 @@ from synthesis.frontends.torch.ranks.recording import Recorder
 from synthesis.frontends.torch.ranks.sharded import over_inputs, reshard
 from synthesis.frontends.torch.ranks.states import KeptError, writes
 from synthesis.frontends.torch.ranks.writes import without_writes
-from synthesis.frontends.torch.trace import Traced, named_outputs
+from synthesis.frontends.torch.trace import Traced, assignments_written, named_outputs
 from verifier.kernel.program.types import NO_MESH, NOWHERE
 
 COTANGENT = "shardproof_frontend::cotangent"
@@ -183,7 +183,7 @@ def run(
                 passed[name] = value.clone()
         mine = {name: storage(t) for name, t in passed.items()}
         over_inputs(model)
-        with watch.within(model), watch.within_backwards():
+        with watch.within(model), watch.within_backwards(), assignments_written(model):
             result = order.call(passed)
         named, loss = named_outputs(result, order.result_names)
         if not named and not isinstance(model, Pipeline):
