@@ -144,6 +144,12 @@ def test_rolled_and_triangular_tensors_agree_with_pytorch(user_model, code):
     agrees(CaptureRequest(user_model(f"return self.w(x).{code}.square().sum()"), dtype="f64"))
 
 
+def test_a_rolled_tensor_is_made_of_its_pieces(user_model):
+    found = capture(CaptureRequest(user_model("return self.w(x).roll(1, 0)")))
+    assert {"slice", "concat"} <= {node.op for node in found.program.nodes}
+    assert not [i for i in found.program.inputs if i.role == "const"]
+
+
 def test_a_constant_that_is_read_by_strides_agrees_with_pytorch(user_model):
     mask = "torch.zeros(4, 4).expand(4, 4).clone()"
     code = f"m = {mask}\nm[1:3, 0] = 2.0\nreturn (self.w(x) * m.as_strided((4,), (5,))).sum()"

@@ -101,6 +101,22 @@ def every(e: Emit, x: str, dim: int, start: int, step: int) -> str:
     return e.reshape(e.slice(x, dim + 1, start, start + 1), (*before, n, *after))
 
 
+@aten("roll.default")
+def roll(e: Emit, x: str, shifts: Sequence[int], dims: Sequence[int] = ()) -> str:
+    """Pieces in another order: as PyTorch opens it, rows are picked by a table. Without dims it is
+    the flat tensor that is rolled."""
+    if not dims:
+        flat = e.reshape(x, (math.prod(e.shape(x)),))
+        return e.reshape(roll(e, flat, shifts, (0,)), e.shape(x))
+    for shift, dim in zip(shifts, dims, strict=True):
+        dim = e.dim(x, dim)
+        extent = e.shape(x)[dim]
+        if extent and shift % extent:
+            cut = extent - shift % extent
+            x = e.concat([e.slice(x, dim, cut, extent), e.slice(x, dim, 0, cut)], dim)
+    return x
+
+
 @aten("slice_scatter.default")
 def slice_scatter(
     e: Emit, x: str, part: str, dim: int = 0, start: Any = None, stop: Any = None, step: int = 1
