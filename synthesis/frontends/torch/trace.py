@@ -88,8 +88,8 @@ def assignments_written(model: nn.Module) -> Iterator[None]:
         now = getattr(module, name, None)
         if now is buffer:
             continue
-        same = isinstance(now, torch.Tensor) and now.dtype == buffer.dtype
-        if not same or now.shape != buffer.shape:
+        kind = (buffer.dtype, buffer.shape)
+        if not isinstance(now, torch.Tensor) or (now.dtype, now.shape) != kind:
             raise CaptureError(
                 f"forward makes something else of the buffer {path}{'.' * bool(path)}{name}",
                 hint=f"give it a tensor of its shape, {list(buffer.shape)}, and dtype",
