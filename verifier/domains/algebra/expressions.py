@@ -62,7 +62,7 @@ class Expressions:
     def __init__(self, budget: Budget | None = None) -> None:
         self.budget = budget or Budget()
         self.made = 0
-        self.deadline = time.monotonic() + self.budget.seconds
+        self.deadline = time.process_time() + self.budget.seconds
         self.atoms: list[Atom] = []
         self._atom_ids: dict[Atom, int] = {}
         self.monomials: list[tuple[Factors, int]] = []
@@ -128,7 +128,7 @@ class Expressions:
         self.made += terms
         if self.made > self.budget.terms:
             raise ExceededError(f"more than {self.budget.terms} terms")
-        if time.monotonic() > self.deadline:
+        if time.process_time() > self.deadline:
             raise ExceededError(f"more than {self.budget.seconds:g} s")
 
     def const(self, value: Number) -> Expr:

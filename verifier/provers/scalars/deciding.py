@@ -61,7 +61,7 @@ def decide(
     tried = cases(sequential, distributed, indices or {}, max_cases)
     if isinstance(tried, Undecided):
         return tried
-    begin, left = time.monotonic(), budget or Budget()
+    begin, left = time.process_time(), budget or Budget()
     digests = {output_key(o): hashlib.sha256() for o in sequential.outputs}
     terms, masked = 0, False
     for case in tried:
@@ -78,11 +78,11 @@ def decide(
             digests[key].update(text.encode())
         masked = masked or run.masked
         terms += run.made
-        spent = time.monotonic() - begin
+        spent = time.process_time() - begin
         left = replace(left, terms=left.terms - run.made)
         left = replace(left, seconds=(budget or Budget()).seconds - spent)
     scope = _scope(sequential, distributed, indices or {})
-    stats = {"terms": float(terms), "seconds": time.monotonic() - begin}
+    stats = {"terms": float(terms), "seconds": time.process_time() - begin}
     forms = {k: d.hexdigest() for k, d in digests.items()}
     return Equal(scope, forms, len(tried), (MASKED,) if masked else (), stats)
 
@@ -126,7 +126,7 @@ class _Run:
     masked: bool = False
 
     def __post_init__(self) -> None:
-        self.end = time.monotonic() + self.budget.seconds
+        self.end = time.process_time() + self.budget.seconds
         self.algebra = Algebra(self.budget, masks=self.masks)
 
     def compare(self, case: Mapping[str, Array]) -> Undecided | None:
@@ -164,7 +164,7 @@ class _Run:
         distributed = live(replace(self.distributed, outputs=asked))
         if values is None:
             self._close()
-            left = Budget(self.budget.terms - self.made, self.end - time.monotonic())
+            left = Budget(self.budget.terms - self.made, self.end - time.process_time())
             self.algebra = Algebra(left, masks=self.masks)
             values, opened = self._one(self.sequential, case, assumed)
             if opened:  # before something was assumed that says more of them
