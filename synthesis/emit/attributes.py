@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from synthesis.emit.extents import Site, differing, function_at, site_of, sites
+from synthesis.emit.extents import Site, differing, function_at, of_kind, site_of, sites
 from synthesis.emit.facts import ModelFacts, ModuleFact
 from synthesis.plan import LocalExtent, ModulePlan
 
@@ -84,21 +84,30 @@ def _class_at(tree: ast.AST, line: int) -> ast.AST:
 
 @lru_cache(512)
 def _reached(tree: ast.Module, line: int) -> list[ast.FunctionDef]:
-    """The function at `line` and those of the file that it calls, methods of its class first."""
-    first = function_at(tree, line)
-    methods = {n.name: n for n in ast.walk(_class_at(tree, line)) if isinstance(n, ast.FunctionDef)}
-    plain = {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef)}
+    """The function at `line` and those of the file that it calls."""
+    first, known = function_at(tree, line), _functions(tree, line)
     todo, out = [first] if first else [], list[ast.FunctionDef]()
     while todo:
         function = todo.pop()
         if function in out:
             continue
         out.append(function)
-        for call in ast.walk(function):
-            if isinstance(call, ast.Call):
-                called = methods.get(_called(call)) or plain.get(_called(call))
-                todo += [called] if called else []
+        calls = (c for c in ast.walk(function) if isinstance(c, ast.Call))
+        todo += [known[name] for name in map(_called, calls) if name in known]
     return out
+
+
+def _functions(tree: ast.Module, line: int) -> dict[str, ast.FunctionDef]:
+    """What `line` may call by name: functions of the file, and methods of its class, which come
+    first."""
+    methods = [n for n in ast.walk(_class_at(tree, line)) if isinstance(n, ast.FunctionDef)]
+    return {n.name: n for n in (*tree.body, *methods) if isinstance(n, ast.FunctionDef)}
+
+
+def calls_another(tree: ast.Module, line: int) -> bool:
+    """Whether a line calls a function of the file: that may write the extents."""
+    known = _functions(tree, line)
+    return any(_called(c) in known for c in of_kind(tree, ast.Call) if c.lineno == line)
 
 
 def _change(fact: ModuleFact, path: str, name: str, local: int, tp: int) -> AttributeChange:

@@ -151,7 +151,8 @@ def _split_edit(source: SourceText, site: Site, extent: LocalExtent) -> list[Edi
 
 
 def _shape_edit(source: SourceText, site: Site, extent: LocalExtent) -> list[Edit]:
-    """The argument of the sharded dim becomes `-1` (or the operand's own last extent)."""
+    """The argument of the sharded dim becomes `-1` (or the operand's own last extent). A -1 before
+    it becomes the operand's own extent where another argument is written with the same number."""
     edits: list[Edit] = []
     free = [i for i, e in enumerate(site.extents) if _is_minus_one(e)]
     for index in differing(extent):
@@ -168,8 +169,19 @@ def _shape_edit(source: SourceText, site: Site, extent: LocalExtent) -> list[Edi
         if index == len(site.extents) - 1 and isinstance(owner, ast.Name):
             edits.append(Edit(*source.span(node), f"{owner.id}.size(-1)"))
             continue
+        if isinstance(owner, ast.Name) and free[0] < index and _again(node, site):
+            at = free.pop(0)
+            edits.append(Edit(*source.span(site.extents[at]), f"{owner.id}.size({at})"))
+            edits.append(Edit(*source.span(node), "-1"))
+            continue
         raise _error(extent, f"{source.of(node)!r} cannot become -1, another extent is -1 already")
     return edits
+
+
+def _again(node: ast.expr, site: Site) -> bool:
+    """Whether another extent of a shape is written with what stands for this one."""
+    others = (n for e in site.extents if e is not node for n in ast.walk(e))
+    return any(ast.dump(n) == ast.dump(node) for n in others)
 
 
 def edit_extents(source: SourceText, extents: Iterable[LocalExtent]) -> list[Edit]:

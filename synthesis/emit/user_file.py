@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from synthesis.emit.attributes import AttributeChange, attribute_changes
+from synthesis.emit.attributes import AttributeChange, attribute_changes, calls_another
 from synthesis.emit.extents import edit_extents
 from synthesis.emit.facts import ModelFacts
 from synthesis.emit.form import PLAIN, Form
@@ -43,8 +43,8 @@ def _same_file(name: str, path: Path) -> bool:
 def _local_extents(
     source: SourceText, path: Path, facts: ModelFacts, plan: Plan
 ) -> tuple[list[Edit], list[AttributeChange]]:
-    """Edits that make extents local; where a line leaves no room for one, or is a library's, the
-    attribute that it reads is changed instead. Where others of that line are those it writes, one
+    """Edits that make extents local; where a line leaves no room for one, or is a library's, or
+    calls the function that writes it, the attribute that it reads is changed instead. Where others of that line are those it writes, one
     that it has no room for comes from inside an operation.
 
     Raises:
@@ -58,6 +58,8 @@ def _local_extents(
         if not _same_file(extent.file, path):
             changes += attribute_changes(facts, [extent], plan.tp_size, read)
             continue
+        if calls_another(source.tree, extent.line):
+            changes += attribute_changes(facts, [extent], plan.tp_size, lambda _: source.text)
         try:
             edits += edit_extents(source, [extent])
             written.add((extent.line, len(extent.whole)))

@@ -15,6 +15,7 @@ from synthesis.frontends.torch.inputs import find_inputs
 from synthesis.frontends.torch.materialize import tied_groups
 from synthesis.frontends.torch.request import CaptureRequest
 from synthesis.frontends.torch.session import block_lists
+from synthesis.frontends.torch.torch_api import plain_kernels
 
 INDEX = ("layer_idx", "layer_index")
 """Attributes that number the layers."""
@@ -133,6 +134,7 @@ def _shapes(values: Any) -> Any:
 
 def collect(request: CaptureRequest) -> ModelFacts:
     """Build the model on the meta device and run its forward on fake tensors."""
+    plain_kernels()
     target, config = open_target(request)
     with torch.device("meta"):
         model: Any = target.build().eval()

@@ -17,7 +17,9 @@ from synthesis.frontends.torch.inputs import find_inputs
 from synthesis.frontends.torch.modes import mode_of
 from synthesis.plan import Plan
 
-NOISE = 1e-6
+NOISE = 2e-5
+"""The least that a gradient is measured by, as a share of the largest one. Where terms as large as
+that cancel, float64 leaves some 2**-46 of them: a gradient of 0 then is one within 1e-9."""
 
 
 class Promote(TorchFunctionMode):

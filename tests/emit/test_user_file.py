@@ -249,3 +249,29 @@ def test_a_generator_over_lines_is_edited_where_its_assignment_begins(tmp_path: 
         1
     ]
     assert "z.view(b, t, -1, c // self.heads).transpose(1, 2)" in new
+
+
+def test_a_minus_one_before_heads_that_size_others_becomes_the_operands_extent(
+    tmp_path: Path,
+) -> None:
+    """With fewer heads the size of one, which is computed of their number, would be another."""
+    path = write(tmp_path, models.SOURCE.replace("view(b, t,", "view(b, -1,"))
+    new = emit(models.facts(path), models.plan(str(path)), tmp_path).files["block.py"][1]
+    assert "q = q.view(b, q.size(1), -1, c // self.heads)" in new
+    assert "heads //=" not in new
+
+
+def test_an_attribute_is_changed_where_a_line_calls_what_reads_it(tmp_path: Path) -> None:
+    """Capture names the line of forward alone."""
+    line = "q = q.view(b, t, self.heads, c // self.heads).transpose(1, 2)"
+    text = models.SOURCE.replace(line, "q = self.apart(q)")
+    text += "\n    def apart(self, q):\n        return q.view(2, 4, self.heads, -1).transpose(1, 2)\n"
+    path = write(tmp_path, text)
+    given = models.facts(path)
+    root = replace(given.modules[0], ints={"heads": 4, "n": 8})
+    facts = replace(given, modules=(root, *given.modules[1:]))
+    at = text.split("\n").index("        q = self.apart(q)") + 1
+    extent = LocalExtent(str(path), at, "reshape", "", (2, 4, 4, 2), (2, 4, 2, 2))
+    plan = replace(models.plan(str(path)), local_extents=(extent,))
+    new = emit(facts, plan, tmp_path).files["block.py"][1]
+    assert "    model.heads //= tp.size()\n" in new

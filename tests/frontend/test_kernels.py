@@ -51,6 +51,12 @@ LAYERS = {
     "transposed, in groups": (IMAGE, "nn.ConvTranspose2d(4, 6, 2, 2, groups=2)", "self.n(h)"),
     "lstm": ("2, 3, 4", "nn.LSTM(4, 5, 2, batch_first=True)", "self.n(h)[0]"),
     "gru": ("2, 3, 4", "nn.GRU(4, 5, batch_first=True, bidirectional=True)", "self.n(h)[0]"),
+    "transformer with a causal mask": (
+        "2, 3, 4",
+        "nn.TransformerEncoder("
+        "nn.TransformerEncoderLayer(4, 2, 8, 0.0, batch_first=True), 1, enable_nested_tensor=False)",
+        "self.n(h, torch.full((3, 3), -torch.inf).triu(1))",
+    ),
     "bags": ("4, 4", "nn.EmbeddingBag(9, 4, mode='sum', padding_idx=0)", "self.n(ids) * h"),
     "bags of the largest": ("4, 4", "nn.EmbeddingBag(9, 4, mode='max')", "self.n(ids) * h"),
     "bags by offsets": (

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 from torch._subclasses import FakeTensorMode
 
 from synthesis.frontends.torch.decompose import decompositions
@@ -34,10 +35,13 @@ def check_version() -> None:
 
 
 def plain_kernels() -> None:
-    """From now on this process runs layers op by op: none of what this CPU has one kernel for, and
-    none that `torch.export` would write in other ops than those that run."""
+    """From now on this process runs layers op by op: none of what this CPU has one kernel for, none
+    that `torch.export` would write in other ops than those that run. A mask of `nn.Transformer` is
+    used as it is: whether it is the causal one, for which there is a kernel, is not looked at."""
     torch.backends.mha.set_fastpath_enabled(False)
     torch.backends.mkldnn.enabled = False
+    transformer: Any = nn.modules.transformer
+    transformer._detect_is_causal_mask = _told_causal
     keys = [getattr(torch._C.DispatchKey, key) for key in ("CompositeImplicitAutograd", "Autograd")]
     for name in _REWRITTEN:
         packet = getattr(torch.ops.aten, name)
@@ -45,6 +49,11 @@ def plain_kernels() -> None:
             for key in keys:
                 op.py_kernels.pop(key, None)
             op._dispatch_cache.clear()
+
+
+def _told_causal(mask: Any, is_causal: bool | None = None, size: int | None = None) -> bool:
+    del mask, size
+    return is_causal is True
 
 
 _REWRITTEN = (
