@@ -405,35 +405,37 @@ def whole_over(model, dp, reduce):
 
 
 class SyncedNorm(torch.autograd.Function):
-    """Batch norm of the batch that the ranks of `dp` hold together; its mean and variance too."""
+    """Batch norm of the batch that the ranks of `dp` hold together; its mean and variance too. The
+    backward has the factors in the order in which PyTorch opens its own."""
 
     @staticmethod
     def forward(ctx, x, weight, bias, eps, dp):
         ctx.dims = [d for d in range(x.ndim) if d != 1]
         ctx.count, ctx.dp = x.numel() // x.shape[1] * dp.size(), dp
         ctx.narrow = [1, -1] + [1] * (x.ndim - 2)
-        centred = x - SyncedNorm.mean(ctx, x)
-        variance = SyncedNorm.mean(ctx, centred * centred)
+        mean = SyncedNorm.mean(ctx, x, True)
+        centred = x - mean
+        variance = SyncedNorm.mean(ctx, centred * centred, True)
         rstd = (variance + eps).rsqrt()
-        normal = centred * rstd
-        ctx.save_for_backward(normal, rstd, weight)
-        out = normal if weight is None else normal * weight.view(ctx.narrow)
+        ctx.save_for_backward(centred, rstd.flatten(), weight)
+        out = centred * rstd if weight is None else centred * rstd * weight.view(ctx.narrow)
         out = out if bias is None else out + bias.view(ctx.narrow)
-        return out, SyncedNorm.mean(ctx, x).flatten(), variance.flatten()
+        return out, mean.flatten(), variance.flatten()
 
     @staticmethod
-    def mean(ctx, x):
-        return funcol.all_reduce(x.sum(ctx.dims, keepdim=True), "sum", ctx.dp) / ctx.count
+    def mean(ctx, x, keepdim=False):
+        return funcol.all_reduce(x.sum(ctx.dims, keepdim), "sum", ctx.dp) / ctx.count
 
     @staticmethod
     def backward(ctx, grad, *_):
-        normal, rstd, weight = ctx.saved_tensors
-        back = grad if weight is None else grad * weight.view(ctx.narrow)
-        along = normal * SyncedNorm.mean(ctx, back * normal)
-        back = rstd * (back - SyncedNorm.mean(ctx, back) - along)
+        centred, rstd, weight = ctx.saved_tensors
+        along = SyncedNorm.mean(ctx, grad * centred) * (rstd * rstd)
+        back = grad - centred * along.view(ctx.narrow) - SyncedNorm.mean(ctx, grad).view(ctx.narrow)
         if weight is None:
-            return back, None, None, None, None
-        return back, (grad * normal).sum(ctx.dims), grad.sum(ctx.dims), None, None
+            return back * rstd.view(ctx.narrow), None, None, None, None
+        to_weight = (grad * centred).sum(ctx.dims) * rstd
+        back = back * (rstd * weight).view(ctx.narrow)
+        return back, to_weight, grad.sum(ctx.dims), None, None
 
 
 def synced_norm(x, module, dp):

@@ -1,4 +1,5 @@
-"""A batch norm in train mode: the patch that splits its channels is read and proved."""
+"""A batch norm in train mode: the patch that splits its channels, and the one that takes the
+statistics of the batch of all ranks, are read and proved."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ pytestmark = [pytest.mark.torch]
 MODEL = Path(__file__).parent / "models" / "running.py"
 
 
-def test_the_patch_of_a_batch_norm_is_proved(command):
-    done = command("parallelize", f"{MODEL}:BN", "--mesh", "tp=2", "--no-run", "--out", "out")
+@pytest.mark.parametrize("mesh", ["tp=2", "dp=2"])
+def test_the_patch_of_a_batch_norm_is_proved(mesh, command):
+    done = command("parallelize", f"{MODEL}:BN", "--mesh", mesh, "--no-run", "--out", "out")
     assert done.code == 0, done.out + done.err
     assert "read again and proved" in done.out + done.err
