@@ -91,7 +91,7 @@ def _last(error: Exception) -> str:
     return lines[0] if len(lines) == 1 else f"{lines[0]}: {lines[-1]}"
 
 
-def not_proved(verdict: Verdict) -> Verdict:
+def not_proved(verdict: Verdict, plan: Plan) -> Verdict:
     """The verdict on a patch that is no proof, told as what it is: the plan was proved."""
     match verdict:
         case Proof():
@@ -107,8 +107,25 @@ def not_proved(verdict: Verdict) -> Verdict:
                 return verdict
             said = f"is not proved: {reason}"
     return Unknown(
-        f"the plan is proved, but its patch {said}",
+        _undivided(verdict, plan) or f"the plan is proved, but its patch {said}",
         verdict.location,
         verdict.wrong_outputs if isinstance(verdict, Counterexample) else (),
         stats=verdict.stats,
+    )
+
+
+def _undivided(verdict: Verdict, plan: Plan) -> str:
+    """That the batch is one whole, where all that a patch does is to split it and the values of the
+    parts are wrong: the plan gathers over dp within forward, and the owner's code does not."""
+    if not isinstance(verdict, Counterexample) or not isinstance(verdict.witness, Witness):
+        return ""
+    role = verdict.witness.output.partition(":")[0]
+    if role not in ("loss", "output") or plan.dp_size == 1 or plan.tp_size > 1:
+        return ""
+    whole = (
+        "the mean of those of its parts" if role == "loss" else "those of its parts side by side"
+    )
+    return (
+        f"the batch cannot be split over {plan.dp}={plan.dp_size}, since samples of it meet here: "
+        f"the {role} of all is not {whole}; split the model over tp, or gather over dp here"
     )

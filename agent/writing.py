@@ -47,7 +47,7 @@ class Written:
     @property
     def verdict(self) -> Verdict:
         """The word about the patch."""
-        return not_proved(self.judged)
+        return not_proved(self.judged, self.made.plan)
 
 
 def write(run: Run, job: Job, captured: Captured, facts: ModelFacts, made: Synthesis) -> Written:

@@ -43,9 +43,9 @@ def _same_file(name: str, path: Path) -> bool:
 def _local_extents(
     source: SourceText, path: Path, facts: ModelFacts, plan: Plan
 ) -> tuple[list[Edit], list[AttributeChange]]:
-    """Edits that make extents local; where a line leaves no room for one, or is a library's, or
-    calls the function that writes it, the attribute that it reads is changed instead. Where others of that line are those it writes, one
-    that it has no room for comes from inside an operation.
+    """Edits that make extents local; where a line leaves no room for one, is a library's, or calls
+    the function that writes it, the attribute that it reads is changed instead. Where others of
+    that line are those it writes, one that it has no room for comes from inside an operation.
 
     Raises:
         EmitError: an extent that can be made local in neither way.

@@ -265,7 +265,9 @@ def test_an_attribute_is_changed_where_a_line_calls_what_reads_it(tmp_path: Path
     """Capture names the line of forward alone."""
     line = "q = q.view(b, t, self.heads, c // self.heads).transpose(1, 2)"
     text = models.SOURCE.replace(line, "q = self.apart(q)")
-    text += "\n    def apart(self, q):\n        return q.view(2, 4, self.heads, -1).transpose(1, 2)\n"
+    text += (
+        "\n    def apart(self, q):\n        return q.view(2, 4, self.heads, -1).transpose(1, 2)\n"
+    )
     path = write(tmp_path, text)
     given = models.facts(path)
     root = replace(given.modules[0], ints={"heads": 4, "n": 8})

@@ -15,7 +15,7 @@ import pytest
 
 import agent.writing
 from agent import events
-from agent.execution import UNREAD
+from agent.execution import UNREAD, not_proved
 from agent.pipeline import Job, parallelize
 from agent.run import Run
 from shardproof.runtime.source import digest
@@ -38,7 +38,7 @@ from verifier.kernel.placements import from_placements
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import Mesh
 from verifier.problem import Problem
-from verifier.verdict import Counterexample, Proof, Verdict
+from verifier.verdict import Counterexample, Proof, Unknown, Verdict, Witness
 
 _place = Path(__file__).parents[1] / "emit" / "models.py"
 _spec = importlib.util.spec_from_file_location("emit_models", _place)
@@ -385,6 +385,26 @@ def test_plan_with_a_patch_that_is_not_proved_ends_unknown(
     (reached,) = [e for e in run.seen if isinstance(e, events.VerdictReached)]
     assert said in reached.message
     assert not {"patch.diff", "certificate.json"} & {p.name for p in out.iterdir()}
+
+
+@pytest.mark.parametrize(
+    ("dims", "output", "said"),
+    [
+        ({"dp": 2}, "loss:loss", "samples of it meet here: the loss of all is not the mean"),
+        ({"dp": 2}, "output:y", "the output of all is not those of its parts side by side"),
+        ({"dp": 2}, "grad:w", "its patch differs from one device: grad:w is 1, expected 2"),
+        ({"tp": 2}, "loss:loss", "its patch differs from one device: loss:loss is 1, expected 2"),
+        ({"dp": 2, "tp": 2}, "loss:loss", "its patch differs from one device"),
+    ],
+)
+def test_a_batch_that_is_one_whole_is_told_from_a_wrong_patch(
+    dims: Mapping[str, int], output: str, said: str
+) -> None:
+    wrong = Counterexample("", Witness(output, {}, (), 2.0, 1.0, {}))
+    tp, dp = (name if name in dims else None for name in ("tp", "dp"))
+    verdict = not_proved(wrong, Plan(Mesh.of(**dims), tp, dp))
+    assert isinstance(verdict, Unknown)
+    assert said in verdict.reason
 
 
 TWINS = '''"""Two layers of one shape."""
