@@ -53,8 +53,8 @@ LAYERS = {
     "gru": ("2, 3, 4", "nn.GRU(4, 5, batch_first=True, bidirectional=True)", "self.n(h)[0]"),
     "transformer with a causal mask": (
         "2, 3, 4",
-        "nn.TransformerEncoder("
-        "nn.TransformerEncoderLayer(4, 2, 8, 0.0, batch_first=True), 1, enable_nested_tensor=False)",
+        "nn.TransformerEncoder(nn.TransformerEncoderLayer(4, 2, 8, 0.0, batch_first=True), 1,"
+        " enable_nested_tensor=False)",
         "self.n(h, torch.full((3, 3), -torch.inf).triu(1))",
     ),
     "bags": ("4, 4", "nn.EmbeddingBag(9, 4, mode='sum', padding_idx=0)", "self.n(ids) * h"),
