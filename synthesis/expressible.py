@@ -11,7 +11,6 @@ from typing import NamedTuple
 from synthesis.forward import forward_values
 from synthesis.lower import Lowered
 from synthesis.roles import Module, heads
-from verifier.kernel.layout import bound
 from verifier.kernel.program.program import Node, Program
 
 MOVES = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "shard_slice"})
@@ -129,7 +128,8 @@ def _split_whole(
         path = pair.one.source.module
         if known.get(path) != "replicate" or path in others:
             continue
-        if any(tp in bound(dim) for dim in pair.result.dims):
+        met = any(tp not in layout.sharded for layout in pair.operands)
+        if met and tp in pair.result.sharded:
             why = f"{path} has no style, and works on a split activation  {pair.one.source}"
             return Obstacle(path, why)
     return None

@@ -10,7 +10,7 @@ from synthesis.describe import KINDS, describe as describe
 from synthesis.emit.styles import supported
 from synthesis.lower import Lowered
 from synthesis.plan import Plan
-from synthesis.roles import Module
+from synthesis.roles import ATTENTION, Module
 from synthesis.scoring import Asked as Asked
 from synthesis.search import Found, Search, search
 from verifier.kernel.inline import inline
@@ -75,6 +75,8 @@ def can_emit(module: Module, style: str) -> bool:
         return False
     if module.own_index and module.kind not in LOOKS_UP and style != "replicate":
         return False
+    if module.kind == ATTENTION:
+        return style == "replicate" or (module.heads > 0 and style == "fused_column")
     if module.use == "linear" and module.kind not in ("", "Linear", "Conv1D"):
         return style == "replicate"
     return not module.kind or supported(_base(module), style)

@@ -14,6 +14,8 @@ GATES = {"LSTM": 4, "GRU": 3}
 UNREAD = 1 << 30
 """The order of what no output depends on."""
 LAYER = re.compile(r"\.\d+(?=\.|$)")
+ATTENTION = "MultiheadAttention"
+"""The class that has the weights of queries, keys and values stacked, where all are as wide."""
 GATED = re.compile(r"(.*\.)?(weight|bias)_[ih]h_l\d+(_reverse)?$")
 
 
@@ -106,6 +108,8 @@ def modules(program: Program, kinds: Mapping[str, str] | None = None) -> list[Mo
                 grains[item.name] = use.grain
     for module in found.values():
         _settle_experts(module, biases, grains)
+        if module.kind == ATTENTION:
+            _settle_attention(module, program)
         if module.kind in GATES and all(GATED.match(p.path) for p in module.params):
             module.use, module.parts, module.heads = "recurrent", GATES[module.kind], 0
         if module.use == "channels" and len({p.shape for p in module.params}) > 1:
@@ -128,6 +132,18 @@ def _like_others(found: Iterable[Module]) -> None:
             m.use, m.out_dim, m.parts, m.heads, m.follows = (
                 o.use, o.out_dim, o.parts, o.heads, o.follows,
             )  # fmt: skip
+
+
+def _settle_attention(module: Module, program: Program) -> None:
+    """Queries, keys and values are three parts, each of all heads. Those are as many as the width
+    of one goes into that of a part; none where there are other parameters."""
+    names = {p.path.rpartition(".")[2] for p in module.params}
+    own = ((h, n) for h, n in program.walk() if n.source.module == module.path)
+    inner = next((h.types[n.inputs[0]].shape for h, n in own if n.op in ("sdpa", "bmm")), None)
+    module.use, module.out_dim, module.parts, module.heads = "other", 0, 1, 0
+    if names <= {"in_proj_weight", "in_proj_bias"} and inner is not None:
+        module.use, module.parts = "linear", 3
+        module.heads = module.weight.shape[0] // 3 // inner[-1]
 
 
 def _settle_experts(module: Module, biases: Mapping[str, str], grains: Mapping[str, int]) -> None:

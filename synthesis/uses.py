@@ -54,6 +54,8 @@ class _Scope:
         """For each value that is a parameter, which one, and its dims in this order."""
         self.kernels: dict[str, int] = {}
         """Groups of the convolution that each of these weights is the kernel of."""
+        self.rows: set[str] = set()
+        """Values that are some rows of a weight."""
 
     def shape(self, value: str) -> tuple[int, ...]:
         return self.program.types[value].shape
@@ -81,6 +83,10 @@ class _Scope:
         if node.op == "permute" and first in origin:
             name, dims = origin[first]
             origin[node.outputs[0]] = (name, tuple(dims[d] for d in node.numbers("dims")))
+            self.rows |= {node.outputs[0]} if first in self.rows else set()
+        elif first in origin and self._some_rows(node):
+            origin[node.outputs[0]] = origin[first]
+            self.rows.add(node.outputs[0])
         elif (node.op == "cast" or self._deep(node) or self._place(node)) and first in origin:
             origin[node.outputs[0]] = origin[first]
         elif first in origin and (dims := self._kernel(node)) is not None:
@@ -117,6 +123,8 @@ class _Scope:
             name, dims = origin[node.inputs[1]]
             if any(u.kind == "linear" for u in found.uses.get(name, ())):
                 return None
+            if node.inputs[1] in self.rows:
+                return name, Use("other", 0, 1, at)
             parts, heads = self._fused(node) or (self._pieces(node), self._heads(node))
             follows = self._follows(node.inputs[0])
             return name, Use("linear", dims[1], parts, at, heads, node.source.module, follows)
@@ -261,6 +269,12 @@ class _Scope:
                 return 0
             value = onward[0]
         return 0
+
+    def _some_rows(self, node: Node) -> bool:
+        """Whether a node takes rows of a matrix for products."""
+        readers = self.read(node.outputs[0])
+        along = node.op == "slice" and node.number("dim") == 0 and len(self.shape(node.inputs[0]))
+        return along == 2 and all(n.op in ("mm", "permute") for n in readers)
 
     def _place(self, node: Node) -> bool:
         """Whether a node takes one place of the kernel of a convolution."""

@@ -10,6 +10,7 @@ from typing import Any
 from shardproof.runtime.source import digest
 
 PLACEMENT = (
+    "AttentionParallel",
     "ChannelParallel",
     "Conv1DColwiseParallel",
     "Conv1DRowwiseParallel",

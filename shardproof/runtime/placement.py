@@ -8,6 +8,7 @@ code like the patch itself: nothing here is trusted.
 # (PyTorch has no types for what is used here, and a pasted definition needs none.)
 
 import copy
+import math
 from functools import partial
 
 import torch
@@ -334,6 +335,95 @@ class RecurrentParallel(ParallelStyle):
                     x = F.dropout(x, module.dropout, module.training)
             h, c = (torch.stack(kept) for kept in zip(*last, strict=True))
             return x.transpose(0, 1) if module.batch_first else x, (h, c) if lstm else h
+
+        module.forward = forward
+        return module
+
+
+def read_masks(
+    query,
+    key_padding_mask=None,
+    need_weights=True,
+    attn_mask=None,
+    average_attn_weights=True,
+    is_causal=False,
+):
+    """What a call of nn.MultiheadAttention says: a mask [1, queries, keys] and one [batch, keys],
+    added to scores, whether the weights are wanted, and whether the first is the causal one."""
+    given = attn_mask, key_padding_mask
+    if query.ndim < 3 or any(m is not None and m.ndim > 2 for m in given):
+        raise ValueError("heads are split for inputs with a batch, and masks of two dims")
+    if need_weights and not average_attn_weights:
+        raise ValueError("heads are split: the weights of each are not returned")
+    if is_causal and key_padding_mask is None and not need_weights:
+        return None, None, need_weights, True
+    mask, padding = (
+        query.new_zeros(m.shape).masked_fill(m, -math.inf)
+        if m is not None and m.dtype == torch.bool
+        else m
+        for m in given
+    )
+    return None if mask is None else mask.unsqueeze(0), padding, need_weights, False
+
+
+def added_up(x, mesh):
+    """The sum of what the ranks have, for code that all of them run alike."""
+    x = DTensor.from_local(x, mesh, [Partial()], run_check=False)
+    return x.redistribute(placements=[Replicate()]).to_local()
+
+
+class AttentionParallel(ParallelStyle):
+    """nn.MultiheadAttention of whose heads each rank has a share. What they give is added up by an
+    output projection that has a share of its inputs, else gathered before it."""
+
+    def _apply(self, module, device_mesh):
+        heads, width = module.num_heads // device_mesh.size(), module.head_dim
+        split = _StridedShard(0, split_factor=3)
+        for name, param in list(module.named_parameters(recurse=False)):
+            setattr(module, name, nn.Parameter(distribute_tensor(param, device_mesh, [split])))
+
+        def project(ends, parts):
+            sizes, found = [n * heads * width for n in parts], []
+            held = (module.in_proj_weight, module.in_proj_bias)
+            local = [[None] * 3 if p is None else p.to_local().split(sizes) for p in held]
+            for x, n, weight, bias in zip(ends, parts, *local, strict=False):
+                y = F.linear(whole_input(x, device_mesh, Replicate()), weight, bias)
+                y = y.unflatten(-1, (n, -1)).unsqueeze(0).transpose(0, -2).squeeze(-2).contiguous()
+                found += [y[i].view(y.size(1), -1, width).transpose(0, 1) for i in range(n)]
+            return found
+
+        def projected(y):
+            weight, bias = module.out_proj.weight, module.out_proj.bias
+            if not isinstance(weight, DTensor):
+                return F.linear(gathered(y, device_mesh), weight, bias)
+            y = added_up(F.linear(y, weight.to_local()), device_mesh)
+            return y if bias is None else y + bias.to_local()
+
+        def forward(query, key, value, *masks, **more):
+            mask, padding, wanted, causal = read_masks(query, *masks, **more)
+            ends = (query, key, value)
+            q, k, v = (x.transpose(0, 1) if module.batch_first else x for x in ends)
+            steps, batch = q.shape[:2]
+            parts = (1, 1, 1) if key is not value else (3,) if query is key else (1, 2)
+            q, k, v = project((q, k, v), parts)
+            drop, weights = module.dropout if module.training else 0.0, None
+            if padding is not None:
+                padding = padding.view(batch, 1, 1, -1).expand(-1, heads, -1, -1).flatten(0, 1)
+                mask = padding if mask is None else mask + padding
+            if wanted:
+                q, k = q * math.sqrt(1 / width), k.transpose(-2, -1)
+                scores = torch.bmm(q, k) if mask is None else torch.baddbmm(mask, q, k)
+                share = F.dropout(scores.softmax(-1), drop)
+                weights = share.view(batch, heads, steps, -1).sum(1) / module.num_heads
+                weights = added_up(weights, device_mesh)
+                y = torch.bmm(share, v).transpose(0, 1)
+            else:
+                q, k, v = (z.view(batch, heads, -1, width) for z in (q, k, v))
+                if mask is not None:
+                    mask = mask.unflatten(0, (1, 1) if padding is None else (batch, heads))
+                y = F.scaled_dot_product_attention(q, k, v, mask, drop, causal).permute(2, 0, 1, 3)
+            y = projected(y.reshape(steps * batch, -1)).view(steps, batch, -1)
+            return y.transpose(0, 1) if module.batch_first else y, weights
 
         module.forward = forward
         return module

@@ -24,7 +24,7 @@ def _check_divisible(facts: ModelFacts, plan: Plan) -> None:
             split = split_of(m, fact.base, name)
             if split == "R":
                 continue
-            first = fact.base == "Linear" or m.style == "recurrent"
+            first = fact.base != "Conv1D"
             dim = int(split[2:-1]) if split[2:-1].isdigit() else (0 if first else -1)
             ranks = plan.tp_size * m.parts
             if shape[dim] % ranks:

@@ -134,6 +134,7 @@ _TABLE: dict[tuple[str, str], Callable[[ModulePlan], Style]] = {
     ("vocab", "Linear"): _LINEAR_COLUMN,
     ("fused_column", "Linear"): _fused("FusedColwiseParallel"),
     ("fused_column", "Conv1D"): _fused("FusedConv1DColwiseParallel"),
+    ("fused_column", "MultiheadAttention"): lambda _: Style("AttentionParallel", ()),
     ("kv_column", "Linear"): _kv,
     ("experts", "*"): _experts,
     ("column", "Conv"): _channels,

@@ -12,7 +12,7 @@ from tests.laws.laws import check, survey
 from tests.laws.samples import Case, cases, forms
 from verifier.domains.field import Field
 from verifier.domains.floats import Floats
-from verifier.kernel.layout import Layout
+from verifier.kernel.layout import Atom, Layout, normal
 from verifier.kernel.ops import Refused
 from verifier.kernel.placements import from_placements
 from verifier.kernel.program.errors import IRError
@@ -160,6 +160,18 @@ def test_a_zero_does_not_hide_two_sums_over_different_mesh_dims() -> None:
     layouts = (whole, whole.with_partial([("tp", "sum")]), whole.with_partial([("dp", "sum")]))
     with pytest.raises(Refused):
         place(op, Operands(layouts, (("dim", 0),), mesh, frozenset({0})))
+
+
+def test_blocks_that_are_split_alike_are_joined_however_many_there_are() -> None:
+    op, mesh = REGISTRY["concat"], Mesh.of(tp=2)
+    one, two = (Layout((normal((Atom(n), Atom(2, "tp"), Atom(3))),)) for n in (1, 2))
+    (claim,) = place(op, Operands((one, two, one), (("dim", 0),), mesh))
+    assert claim.layouts[0].dims == (normal((Atom(4), Atom(2, "tp"), Atom(3))),)
+    case = Case(op, mesh, (one, two, one), ("f32",) * 3, (("dim", 0),))
+    assert check(case, claim, Field(), np.random.default_rng(0)) is None
+    other = Layout((normal((Atom(2, "tp"), Atom(6))),))
+    with pytest.raises(Refused):
+        place(op, Operands((one, other), (("dim", 0),), mesh))
 
 
 def test_a_gather_over_two_mesh_dims_joins_in_their_order() -> None:

@@ -72,8 +72,11 @@ def concat(step: Step) -> Made:
             need(claim.layout.partial == step.layout.partial, "operands wait for other folds")
     dims = [layout.dims[index] for layout in layouts]
     if any(bound(d) for d in dims):
-        need(all(d == dims[0] for d in dims), "unequal pieces are joined")
-        need(new == normal((Atom(len(dims)), *dims[0])), "the pieces are not the leading atom")
+        parts = [(d[0].size, d[1:]) if d and d[0].mesh_dim is None else (1, d) for d in dims]
+        rest = parts[0][1]
+        need(all(r == rest for _, r in parts), "unequal pieces are joined")
+        count = sum(n for n, _ in parts)
+        need(new == normal((Atom(count), *rest)), "the pieces are not the leading atom")
     else:
         need(not bound(new), "a whole dim becomes split")
     return step.term()

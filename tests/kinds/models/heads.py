@@ -52,3 +52,28 @@ class Sinks(nn.Module):
 class GatedSinks(Sinks):
     def __init__(self):
         super().__init__(kind=Gated)
+
+
+class Masked(nn.Module):
+    """`nn.MultiheadAttention` with masks, and with the weights that it returns when not asked."""
+
+    def __init__(self, vocab=64, d=32):
+        super().__init__()
+        self.emb, self.head = nn.Embedding(vocab, d), nn.Linear(d, vocab)
+        self.first = nn.MultiheadAttention(d, 4, batch_first=True)
+        self.second = nn.MultiheadAttention(d, 4, bias=False, batch_first=True)
+        self.third = nn.MultiheadAttention(d, 4)
+
+    def forward(self, ids, y):
+        x, t = self.emb(ids), ids.shape[1]
+        later = torch.ones(t, t, dtype=torch.bool).triu(1)
+        x = x + self.first(x, x, x, attn_mask=later)[0]
+        few, seen = x[:, :4], self.second(x[:, :4], x, x, ids == 0)
+        x = x + (seen[1].transpose(1, 2) @ (few + seen[0]))
+        x = x.transpose(0, 1)
+        x = x + self.third(x, x.tanh(), x, need_weights=False)[0]
+        return F.cross_entropy(self.head(x.transpose(0, 1)).transpose(1, 2), y)
+
+
+def example_inputs():
+    return {"ids": torch.randint(0, 64, (4, 8)), "y": torch.randint(0, 64, (4, 8))}

@@ -1,6 +1,15 @@
 """Cuts and joins along one dim."""
 
-from verifier.kernel.layout import Atom, Layout, bound, global_extent, local_extent, normal, whole
+from verifier.kernel.layout import (
+    Atom,
+    Dim,
+    Layout,
+    bound,
+    global_extent,
+    local_extent,
+    normal,
+    whole,
+)
 from verifier.kernel.ops import cuts
 from verifier.kernel.program.registry import (
     Op,
@@ -39,6 +48,11 @@ def _slice_place(op: Op, given: Operands) -> list[Placed]:
     raise Refused(f"slices dim {index}, which is split over {bound(dim)[0]}", bound(dim)[0], 0)
 
 
+def _blocks(dim: Dim) -> tuple[int, Dim]:
+    """How many equal blocks a dim is, one behind the other, each split alike; and how one is."""
+    return (dim[0].size, dim[1:]) if dim and dim[0].mesh_dim is None else (1, dim)
+
+
 @of_ops(cuts.concat)
 def _concat_place(op: Op, given: Operands) -> list[Placed]:
     index = given.number("dim")
@@ -67,8 +81,9 @@ def _concat_place(op: Op, given: Operands) -> list[Placed]:
     dims = [layout.dims[index] for layout in given.layouts]
     if not any(bound(d) for d in dims):
         joined = whole(sum(local_extent(d) for d in dims))
-    elif all(d == dims[0] for d in dims):
-        joined = normal((Atom(len(dims)), *dims[0]))
+    elif all(_blocks(d)[1] == _blocks(dims[0])[1] for d in dims):
+        count = sum(_blocks(d)[0] for d in dims)
+        joined = normal((Atom(count), *_blocks(dims[0])[1]))
     else:
         name = next(n for d in dims for n in bound(d))
         raise Refused(f"joins unequal pieces of dim {index}, which is split over {name}", name, 0)
@@ -84,7 +99,7 @@ def _pad_place(op: Op, given: Operands) -> list[Placed]:
     dim = x.dims[index]
     if not bound(dim):
         return [Placed((x.with_dim(index, whole(local_extent(dim) + lo + hi)),), given.attrs)]
-    rest, count = (dim, 1) if dim[0].mesh_dim else (dim[1:], dim[0].size)
+    count, rest = _blocks(dim)
     local, total = local_extent(rest), global_extent(rest)
     if local and lo % local == 0 and hi % local == 0:
         layout = x.with_dim(index, (Atom(count + (lo + hi) // local), *rest))
