@@ -377,7 +377,8 @@ class AttentionParallel(ParallelStyle):
     output projection that has a share of its inputs, else gathered before it."""
 
     def _apply(self, module, device_mesh):
-        heads, width = module.num_heads // device_mesh.size(), module.head_dim
+        total, width = int(module.num_heads), int(module.head_dim)
+        heads = total // device_mesh.size()
         split = _StridedShard(0, split_factor=3)
         for name, param in list(module.named_parameters(recurse=False)):
             setattr(module, name, nn.Parameter(distribute_tensor(param, device_mesh, [split])))
@@ -414,7 +415,7 @@ class AttentionParallel(ParallelStyle):
                 q, k = q * math.sqrt(1 / width), k.transpose(-2, -1)
                 scores = torch.bmm(q, k) if mask is None else torch.baddbmm(mask, q, k)
                 share = F.dropout(scores.softmax(-1), drop)
-                weights = share.view(batch, heads, steps, -1).sum(1) / module.num_heads
+                weights = share.view(batch, heads, steps, -1).sum(1) / total
                 weights = added_up(weights, device_mesh)
                 y = torch.bmm(share, v).transpose(0, 1)
             else:
