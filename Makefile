@@ -90,6 +90,7 @@ PUBLISHED := bench/published
 PACKAGES  := fairscale==0.4.13 megatron-core==0.16.1 yunchang==0.6.4 torchtitan==0.2.2
 # What torchtitan imports before it builds a model.
 PACKAGES  += triton tensorboard datasets multiprocess pandas pyarrow dill xxhash httpx pytz
+PACKAGES  += tyro docstring_parser torchdata absl-py
 
 $(PUBLISHED)/.ok: $(OK) Makefile
 	@$(BIN)/python -m venv --without-pip $(PUBLISHED)

@@ -19,8 +19,6 @@ from synthesis.frontends.torch.ranks.join import gathers_by_dim
 from synthesis.frontends.torch.ranks.pairing import GRAD_OF_INPUT, STATE
 from synthesis.frontends.torch.ranks.result import RanksCaptured
 from synthesis.repair.edits import Edit
-from verifier.checker import Rejected, check as replay
-from verifier.checker.certificate import ELEMENTWISE
 from verifier.kernel.contract import output_key
 from verifier.kernel.program.errors import MalformedError
 from verifier.kernel.program.program import Node, Output, Program
@@ -224,7 +222,8 @@ def _decided(
         verdict = judged(one, read, contract, captured.one.consts, tell)
         if isinstance(verdict, Proof):
             assumed = dropout.assumed(captured, masks, program.mesh)
-            verdict = _replayed(verdict, question, (*strays, *assumed))
+            told = (*verdict.assumptions, *strays, *assumed)
+            verdict = replace(verdict, assumptions=told)
         if isinstance(verdict, Proof):
             verdict = dropout.clash(captured, masks, program.mesh) or verdict
         verdict = _placed_in_source(verdict, captured.texts)
@@ -234,16 +233,6 @@ def _decided(
         first = first or found
     assert first is not None
     return first
-
-
-def _replayed(proof: Proof, question: Problem, assumed: tuple[str, ...]) -> Verdict:
-    """The proof, after the checker has gone through its certificate. One by elements has no steps:
-    the checker made the whole comparison when it accepted it."""
-    if proof.certificate.get("kind") != ELEMENTWISE:
-        result = replay(proof.certificate, question)
-        if isinstance(result, Rejected):
-            return Unknown(f"certificate rejected: {result.reason}", stats=proof.stats)
-    return replace(proof, assumptions=(*proof.assumptions, *assumed))
 
 
 def _stuck(captured: RanksCaptured) -> Counterexample | None:
