@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from synthesis.frontends.torch.depth import Depth
+from synthesis.frontends.torch.prune import prune
 from synthesis.frontends.torch.rolling.paths import Group, members
+from synthesis.frontends.torch.rolling.recompute import compute_once
 from synthesis.frontends.torch.rolling.roll import NotRolledError, Stretch, roll
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.types import Source, TensorType
@@ -179,3 +181,27 @@ def test_the_last_layers_of_a_short_model_have_the_names_of_the_whole_one():
         "encoder.layers.31",
         "head.4.w",
     ]
+
+
+@pytest.mark.parametrize("where", ["net.0", "net.1"])
+def test_what_the_backward_computes_again_is_the_forwards(where):
+    b = Builder("checkpointed")
+    x = b.input("x", X)
+    made = {}
+    for block in ("net.0", "net.1"):
+        with b.at(Source("m.py", 1, block)):
+            flat = b.add("reshape", b.add("sin", x), shape=(6,))
+            made[block] = b.add("reshape", flat, shape=(1, 6))
+    b.output(b.add("add", *made.values()), "output", "y")
+    with b.at(Source("m.py", 1, where)):
+        again = b.add("sin", x)
+        other = b.add("cos", x)
+        row = b.add("reshape", again, shape=(1, 6))
+        total = b.add("mul", row, b.add("reshape", other, shape=(1, 6)))
+    b.output(total, "output", "g")
+    backward = frozenset({again, other, row, total})
+    once = prune(compute_once(b.build(), backward))
+    assert [n.op for n in once.nodes if n.outputs[0] in backward] == ["cos", "mul"]
+    assert once.producers()[total].inputs[0] == made[where]
+    values = {"x": np.random.default_rng(1).standard_normal(X.shape)}
+    np.testing.assert_array_equal(evaluate(once, values)[total], evaluate(b.build(), values)[total])

@@ -31,7 +31,7 @@ from synthesis.frontends.torch.modes import Modes, compare_modes, mode_of
 from synthesis.frontends.torch.provenance import Provenance
 from synthesis.frontends.torch.prune import prune
 from synthesis.frontends.torch.request import CaptureRequest, Progress
-from synthesis.frontends.torch.rolling.recompute import recompute_views
+from synthesis.frontends.torch.rolling.recompute import compute_once, recompute_views
 from synthesis.frontends.torch.rolling.roll import NotRolledError, Rolled, roll
 from synthesis.frontends.torch.target import EXPERTS, TORCH_DTYPES, Target, find
 from synthesis.frontends.torch.torch_api import no_gradient_hooks, plain_kernels
@@ -249,7 +249,8 @@ def block_lists(model: nn.Module) -> list[str]:
 def roll_program(
     flat: Program, backward: frozenset[str], lists: list[str], depth: depths.Depth | None
 ) -> Rolled:
-    program, backward = recompute_views(flat, backward)
+    once = prune(compute_once(flat, backward))
+    program, backward = recompute_views(once, backward)
     program = prune(program)
     if depth is not None:
         program = depths.renumber(program, depth)

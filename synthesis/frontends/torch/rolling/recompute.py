@@ -1,4 +1,6 @@
-"""Lets the backward make its own views of what it saves.
+"""Lets the backward make its own views of what it saves, and nothing else.
+
+What the forward computed and the backward computes again (`torch.utils.checkpoint`) is the first.
 
 A backward that reads a view (reshape, permute, expand) of a forward value reads the value instead
 and views it again, so that a repeated block saves each value once, and no view of a parameter. A
@@ -9,8 +11,10 @@ is then what one device saves.
 
 from collections import Counter
 from dataclasses import replace
+from functools import partial
+from itertools import takewhile
 
-from verifier.kernel.program.program import Node, Program
+from verifier.kernel.program.program import IN_ORDER, Node, Program
 
 VIEWS = frozenset({"reshape", "permute", "expand"})
 JOINED = VIEWS | {"slice", "concat"}
@@ -48,6 +52,45 @@ def recompute_views(program: Program, backward: frozenset[str]) -> tuple[Program
             node = replace(node, inputs=tuple(copy(v, node) for v in node.inputs))
         nodes.append(node)
     return replace(program, nodes=tuple(nodes), types=types), frozenset(more)
+
+
+def compute_once(program: Program, backward: frozenset[str]) -> Program:
+    """The same program, in which the backward reads what the forward made where it makes that
+    again: the same op on the same values, in the nearest module. What then no node reads stays."""
+    numbers: dict[object, int] = {}
+    number = {i.name: numbers.setdefault(i.name, len(numbers)) for i in program.inputs}
+    made: dict[int, list[Node]] = {}
+    reshaped: dict[int, int] = {}
+    known: dict[str, str] = {}
+    nodes: list[Node] = []
+    for given in program.nodes:
+        node = replace(given, inputs=tuple(known.get(v, v) for v in given.inputs))
+        operands = tuple(number[v] for v in node.inputs)
+        if node.op == "reshape":
+            operands = tuple(reshaped.get(n, n) for n in operands)
+        plain = node.body is None and node.timing == IN_ORDER
+        attrs = tuple(sorted((k, repr(v)) for k, v in node.attrs.items()))
+        key = (node.op, operands, attrs, str(node.where)) if plain else node.outputs
+        same = numbers.setdefault(key, len(numbers))
+        for i, value in enumerate(node.outputs):
+            number[value] = numbers.setdefault((same, i), len(numbers))
+        if node.op == "reshape":
+            reshaped[number[node.outputs[0]]] = operands[0]
+        found = made.setdefault(same, [])
+        if node.outputs[0] not in backward:
+            found.append(node)
+        elif found and node.inputs:
+            first = max(found, key=partial(_near, node))
+            known |= zip(node.outputs, first.outputs, strict=True)
+        nodes.append(node)
+    outputs = tuple(replace(o, value=known.get(o.value, o.value)) for o in program.outputs)
+    return replace(program, nodes=tuple(nodes), outputs=outputs)
+
+
+def _near(a: Node, b: Node) -> int:
+    """How much of the paths of their modules two nodes have in common."""
+    both = zip(a.source.module.split("."), b.source.module.split("."), strict=False)
+    return sum(1 for _ in takewhile(lambda names: names[0] == names[1], both))
 
 
 def _shaped(program: Program, backward: frozenset[str], maker: dict[str, Node]) -> set[str]:
