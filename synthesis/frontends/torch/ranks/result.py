@@ -105,6 +105,8 @@ class Side(Told):
     notes: tuple[str, ...]
     used: tuple[str, ...]
     """Fields of the config that it took."""
+    imported: tuple[str, ...]
+    """Modules of PyTorch that the code of one device imported, in this order."""
     alike: tuple[str, ...]
     """Other modes in which it does the same."""
     tables: Mapping[str, str]

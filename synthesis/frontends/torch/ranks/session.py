@@ -1,13 +1,21 @@
-"""Captures one device and every rank, each in a forked process of its own. Runs in the worker."""
+"""Captures one device and every rank, each in a forked process of its own. Runs in the worker.
+
+What the model's code imports of PyTorch is imported once, before the ranks are forked; what is not
+PyTorch's may ask at import which rank it is on, and each rank imports it.
+"""
 
 # pyright: basic
 # (PyTorch has no types for what is used here.)
 
+import contextlib
+import gc
+import importlib
 import json
 import multiprocessing
 import os
 import random
 import signal
+import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -23,6 +31,7 @@ from synthesis.frontends.rank_programs.form import header
 from synthesis.frontends.rank_programs.rings import with_rings
 from synthesis.frontends.rank_programs.write import rank_text
 from synthesis.frontends.torch.captured import dump, load
+from synthesis.frontends.torch.decompose import decompositions
 from synthesis.frontends.torch.errors import CaptureError
 from synthesis.frontends.torch.inputs import find_inputs, torch_types
 from synthesis.frontends.torch.lower import DTYPES, type_of
@@ -89,6 +98,7 @@ def save_ranks(data: dict[str, Any], folder: Path, progress: Progress) -> None:
         )
     torch.set_num_threads(1)
     plain_kernels()
+    decompositions()  # kept, before processes are forked
 
     def trace(mode: str, others: Sequence[str]) -> list[str]:
         own = folder / mode
@@ -129,6 +139,8 @@ def _save(
     progress(f"trace one device, {SAID[mode]}")
     work: Work = [(ONE, lambda _: _one(request, mode, others))]
     said = _all(folder, work, _root(request.against))
+    if not request.device_free:
+        _import(json.loads((folder / f"{ONE}.json").read_text())["imported"])
     (folder / "ranks").mkdir()
     text = header("ranks", request.mesh)
     (folder / "ranks" / "mesh.sp").write_text(f"{text}\n", encoding="utf-8")
@@ -148,6 +160,12 @@ def _save(
             "take",
         )
     return [other for other in others if all(other in alike for _, alike in said)]
+
+
+def _import(names: Sequence[str]) -> None:
+    for name in names:
+        with contextlib.suppress(Exception):  # what imports it raises it again
+            importlib.import_module(name)
 
 
 def _messages(mesh: Mesh, folder: Path) -> None:
@@ -171,6 +189,7 @@ def _all(folder: Path, work: Work, root: str) -> list[tuple[list[str], list[str]
     """Do each in a process of its own, `AT_ONCE` side by side; what it gives is `NAME.json`, of
     which this returns `used` and `alike`. After an error no other is begun."""
     slots = multiprocessing.get_context("fork").Semaphore(AT_ONCE)
+    gc.freeze()  # what is shared is not gone through in each of them
     files = [folder / f"{name}.json" for name, _ in work]
     running = {
         _fork(file, do, root, slots): file for file, (_, do) in zip(files, work, strict=True)
@@ -235,6 +254,7 @@ def _own_numbers() -> None:
 
 def _one(request: RanksRequest, mode: str, others: Sequence[str]) -> Side:
     """The model on one device."""
+    before = set(sys.modules)
     places = Places(_root(request.against))
     answered = answer_by_cpu() if request.device_free else {}
     alone = Mesh(tuple((n, 1) for n in request.mesh.names))
@@ -261,7 +281,9 @@ def _one(request: RanksRequest, mode: str, others: Sequence[str]) -> Side:
     traced = twice.followed.traced
     name_states(traced, {n: n for n in traced.state})
     draws = twice.order.watch.draws.made
-    return _lowered(side, twice, buffers, canonical, draws)
+    found = _lowered(side, twice, buffers, canonical, draws)
+    new = (n for n in sys.modules if n not in before and n.startswith("torch."))
+    return replace(found, imported=tuple(new))
 
 
 def _ties(model: Any) -> dict[str, str]:
@@ -535,6 +557,7 @@ def _lowered(
         buffers=tuple(sorted(lowered.buffers)),
         notes=tuple(notes),
         used=side.built.used,
+        imported=(),
         alike=tuple(twice.alike),
         tables=placed,
         ties=canonical if whole is None else {},
