@@ -225,6 +225,10 @@ class Writer:
         self.closed = False
         """Whether every variable must have a name: in a key none is left over."""
         self._texts: dict[tuple[Mono, tuple[tuple[int, str], ...], int, bool], str] = {}
+        self._factors: dict[tuple[object, ...], tuple[Factor, str, int]] = {}
+        """By the identity of a factor, which is kept with its text, and how many factors that
+        took; what names the text are those of the variables that it reads."""
+        self._read: dict[tuple[int, int], tuple[Factor, tuple[int, ...]]] = {}
 
     def name(self, v: int, naming: Naming) -> str:
         """The name of a variable. Raises UnclearError where it has none and should."""
@@ -254,6 +258,23 @@ class Writer:
 
     def factor(self, factor: Factor, naming: Naming, depth: int) -> str:
         """The text of a factor. Raises UnclearError where too many were written."""
+        split = len(self.space.parts)
+        read = self._read.get((id(factor), split))
+        if read is None:
+            read = factor, tuple(reads(self.space, Mono((factor,))))
+            self._read[id(factor), split] = read
+        names = tuple([naming.get(v) for v in read[1]])
+        key = id(factor), split, self.closed, depth, names
+        found = self._factors.get(key)
+        if found is not None:
+            self.spend(found[2])
+            return found[1]
+        before = self.left
+        text = self._factor(factor, naming, depth)
+        self._factors[key] = factor, text, before - self.left
+        return text
+
+    def _factor(self, factor: Factor, naming: Naming, depth: int) -> str:
         self.spend(1)
         name = factor.head[0]
         if name == "hot":
@@ -297,6 +318,8 @@ class Writer:
         found = self._texts.get(key)
         if found is None:
             found = self._texts[key] = self._written(mono, naming, depth, masked)
+            self._factors.clear()
+            self._read.clear()
         return found
 
     def _written(self, mono: Mono, naming: Naming, depth: int, masked: Naming | None) -> str:
@@ -329,24 +352,10 @@ class Writer:
     ) -> dict[int, str]:
         """Names for the variables of the sum that do not depend on those they have."""
         tries = [MAX_LABELLINGS]
-        read = [reads(self.space, Mono((f,))) for f in mono.factors]
-        mine = [tuple(v for v in bound if v in each) for each in read]
-        written: dict[tuple[int, tuple[str, ...]], tuple[str, int]] = {}
-        """Texts of factors by the names of what they read, and how many factors each took."""
-
-        def one(place: int, names: dict[int, str]) -> str:
-            key = place, tuple([names[v] for v in mine[place]])
-            found = written.get(key)
-            if found is None:
-                inner, before = {**naming, **names}, self.left
-                text = self.factor(mono.factors[place], inner, depth + 1)
-                found = written[key] = text, before - self.left
-            else:
-                self.spend(found[1])
-            return found[0]
 
         def text(names: dict[int, str]) -> str:
-            return " ".join(sorted(one(place, names) for place in range(len(mine))))
+            inner = {**naming, **names}
+            return " ".join(sorted([self.factor(f, inner, depth + 1) for f in mono.factors]))
 
         def settle(colour: dict[int, str]) -> tuple[str, dict[int, str]]:
             for _ in range(len(bound)):
