@@ -88,7 +88,7 @@ def test_a_dropped_collective_is_seen_by_both_deciders(base: Base) -> None:
     assert tried or base.name in ("sharded", "sequence", "ulysses", "layers")
 
 
-@pytest.mark.parametrize("count", [20, pytest.param(60, marks=pytest.mark.campaign)])
+@pytest.mark.parametrize("count", [10, pytest.param(60, marks=pytest.mark.campaign)])
 def test_a_small_campaign_accepts_nothing_wrong_and_refutes_nothing_right(count: int) -> None:
     outcomes = list(campaign(count, 7, BASES[::2]))
     wrong = [o for o in outcomes if o.false_accept or o.false_alarm]

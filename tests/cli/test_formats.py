@@ -184,7 +184,10 @@ def commands(text: str) -> list[str]:
 
 @pytest.mark.torch
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["workflow.yml", "pre-commit-config.yaml"])
+@pytest.mark.parametrize(
+    "name",
+    ["workflow.yml", pytest.param("pre-commit-config.yaml", marks=pytest.mark.campaign)],
+)
 def test_the_examples_for_ci_fail_at_the_line(root: Path, tmp_path: Path, name: str) -> None:
     pytest.importorskip("torch")
     (command,) = commands((root / "examples" / "ci" / name).read_text())

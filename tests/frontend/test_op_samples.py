@@ -26,7 +26,7 @@ OPS = (
 def test_samples_agree_or_are_refused(tmp_path):
     results = tmp_path / "rows.json"
     command = (sys.executable, "-m", "benchmarks.op_samples", *OPS, "empty_permuted")
-    options = ("--count", "6", "--results", str(results))
+    options = ("--count", "3", "--results", str(results))
     done = subprocess.run([*command, *options], cwd=ROOT, capture_output=True, text=True)
     rows = {r["op"]: r for r in json.loads(results.read_text())}
     assert done.returncode == 0, done.stderr
