@@ -9,6 +9,7 @@ from agent import events, outdir
 from agent.batch import cluster, expand, keys, processes, rows, summary
 from agent.batch.asked import Asked
 from agent.batch.folder import Folder, check, held
+from agent.batch.forked import Warm
 from agent.batch.jobs import asked
 from agent.batch.pool import Ended, Pool, Task
 from agent.batch.progress import Planned, Progress
@@ -47,7 +48,7 @@ def batch(
             folder.forget(task.name)
             return start(task)
 
-        pool = workers(what, folder, fresh, lock)
+        pool = workers(what, folder, fresh, lock, warm=start is processes.command)
         try:
             stopped = work(progress, begin(progress), pool)
         except KeyboardInterrupt:
@@ -57,14 +58,22 @@ def batch(
         return finished(progress, progress.write(complete=not stopped), stopped)
 
 
-def workers(what: Asked, folder: Folder, start: Callable[[Task], Sequence[str]], lock: int) -> Pool:
-    """Where jobs run, and how many at once.
+def workers(
+    what: Asked,
+    folder: Folder,
+    start: Callable[[Task], Sequence[str]],
+    lock: int,
+    warm: bool,
+) -> Pool:
+    """Where jobs run, and how many at once. `warm`: those of this machine are forked.
 
     Raises:
         InputError: a Ray cluster that cannot be used.
     """
     if what.executor == "local":
         here = processes.Processes(start, (lock,), processes.GRACE_S)
+        if warm:
+            here.warm = Warm({**processes.environment()}, (lock,))
         return Pool(what.workers or min(AT_ONCE, cores()), here)
     needs = what.cpus, 0 if what.ram is None else read_bytes(what.ram)
     there = cluster.joined(what.address, needs, start, lambda n: str(folder.job(n)), (lock,))
@@ -183,7 +192,7 @@ def _task(folder: Folder, planned: Planned) -> Task:
         inputs=planned.inputs,
     )
     shared = "" if job.translation is not None else planned.model
-    return Task(job.name, order.model_dump_json(), shared, job.timeout)
+    return Task(job.name, order.model_dump_json(), shared, job.timeout, job.target)
 
 
 def told(folder: Folder, planned: Planned, ended: Ended) -> Row:

@@ -24,6 +24,8 @@ class Task:
     model: str = ""
     """Tasks with the same word share a captured model; '': nothing is shared."""
     timeout: float | None = None
+    target: str = ""
+    """What it is about."""
 
 
 @dataclass(frozen=True)

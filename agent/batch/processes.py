@@ -16,6 +16,7 @@ from typing import IO
 from pydantic import ValidationError
 
 from agent import events
+from agent.batch.forked import Forked, Warm
 from agent.batch.pool import Ended, Happening, Task, phase_of
 
 GRACE_S = 5.0
@@ -28,7 +29,7 @@ TICK_S = 0.2
 @dataclass
 class _Worker:
     task: Task
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | Forked
     log: IO[bytes]
     started: float
     buffer: bytes = b""
@@ -55,6 +56,8 @@ class Processes:
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
     """Beside ours."""
     lost: str = ""
+    warm: Warm | None = None
+    """Forks the processes, where that can be; they are what `start` says otherwise."""
     _running: dict[str, _Worker] = field(default_factory=dict[str, _Worker])
 
     @property
@@ -63,15 +66,18 @@ class Processes:
 
     def begin(self, task: Task) -> None:
         log = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the worker)
-        process = subprocess.Popen(
-            list(self.start(task)),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            env={**environment(), **self.environment},
-            start_new_session=True,
-            pass_fds=tuple(self.held),
-        )
+        command = list(self.start(task))
+        process = self.warm.fork(task.target, log) if self.warm is not None else None
+        if process is None:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env={**environment(), **self.environment},
+                start_new_session=True,
+                pass_fds=tuple(self.held),
+            )
         assert process.stdin is not None
         assert process.stdout is not None
         with contextlib.suppress(BrokenPipeError):
@@ -153,8 +159,10 @@ class Processes:
         worker.log.close()
         stray = "".join(f"{line}\n" for line in worker.stray)
         seconds = time.monotonic() - worker.started
-        code = process.returncode
-        return Ended(worker.task, code, seconds, worker.seen, stray + words, worker.stopped)
+        assert process.returncode is not None
+        return Ended(
+            worker.task, process.returncode, seconds, worker.seen, stray + words, worker.stopped
+        )
 
     def end_all(self) -> None:
         left = [w.process for w in self._running.values()]
@@ -170,9 +178,11 @@ class Processes:
         for worker in self._running.values():
             self._over(worker)
         self._running.clear()
+        if self.warm is not None:
+            self.warm.close()
 
 
-def end(process: subprocess.Popen[bytes]) -> None:
+def end(process: subprocess.Popen[bytes] | Forked) -> None:
     """End a process with everything that descends from it, in whatever session."""
     below = _descendants(process.pid)
     with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -11,6 +11,7 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 from pydantic import BaseModel
 
@@ -78,6 +79,12 @@ def main() -> int:
     order = Order.model_validate_json(sys.stdin.buffer.readline())
     threading.Thread(target=_end_with_the_batch, daemon=True).start()
     return perform(order)
+
+
+def forked(folder: Path) -> NoReturn:
+    """The same in a process that was forked; it has no folder of its own."""
+    del folder
+    sys.exit(main())
 
 
 if __name__ == "__main__":

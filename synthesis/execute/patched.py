@@ -5,6 +5,7 @@ process group whose other ranks are not there, and traced forward and backward o
 local shapes. Runs in the worker: the user's code is imported here.
 """
 
+import gc
 import json
 import os
 import pickle
@@ -130,6 +131,7 @@ def _next_to_first(mesh: Mesh) -> list[int]:
 
 def _trace(job: Job, folder: Path, order: Order, ranks: list[int]) -> dict[int, _Rank]:
     """Each rank in a process of its own: DTensor remembers coordinates of the mesh."""
+    gc.freeze()  # what is shared is not gone through in each of them
     for at in range(0, len(ranks), AT_ONCE):
         batch = ranks[at : at + AT_ONCE]
         wait([fork(partial(_save_rank, job, folder, order, rank)) for rank in batch])

@@ -44,9 +44,15 @@ def example_inputs():
 """
 SHOT = """
 import os, sys
-if sys.orig_argv[-2:] == ["agent.batch.worker", "shot"]:
-    os.kill(os.getpid(), 9)
+
+def shoot(event, args):
+    if event == "os.mkdir" and "jobs/.shot." in str(args[0]):
+        os.kill(os.getpid(), 9)
+
+if "batch.toml" not in sys.orig_argv:
+    sys.addaudithook(shoot)
 """
+"""What a job's process does at the first folder that it makes."""
 
 
 @pytest.mark.torch
@@ -81,7 +87,7 @@ def test_models_times_meshes_with_a_crash_and_a_refusal(here: Command, tmp_path:
         "branches-dp2": "refused",
     }
     assert rows["shot"]["exit_code"] == -9
-    assert (summary["models"], summary["captures"], summary["reused"]) == (2, 2, 1)
+    assert (summary["models"], summary["captures"], summary["reused"]) == (2, 2, 2)
     assert [sorted(g["jobs"]) for g in summary["causes"] if g["status"] == "refused"] == [
         ["branches-dp2", "branches-tp2"]
     ]

@@ -173,3 +173,22 @@ def strided(count: int) -> Callable[[Any], Any]:
 def test_strides_are_those_of_memory() -> None:
     assert refused(strided(3), (4, 4)) == ""
     assert "nothing was written to" in refused(strided(2), (4, 4))
+
+
+@pytest.mark.parametrize("needed", [True, False])
+def test_a_result_that_nobody_needs_reads_nothing(needed: bool) -> None:
+    """Writes of it, in memory that is needed, are needed."""
+
+    def run(x: Any) -> Any:
+        room = torch.empty(4, 4) * 2
+        room = room.exp() + x
+        return room if needed else x + 1
+
+    def written(x: Any) -> Any:
+        room = torch.empty(4, 4) * 2
+        z = torch.zeros(4, 4)
+        z.copy_(room)
+        return z if needed else x + 1
+
+    for each in (run, written):
+        assert bool(refused(each, (4, 4))) == needed

@@ -21,7 +21,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,24 @@ KEPT_OUTPUT = 64 * 1024
 """Bytes of the user's output that are kept, from its end."""
 NUMBER = struct.Struct("=i")
 """What the server says of a job: its process, then the status it ended with."""
+TRACING = (
+    "numpy",
+    "torch._dynamo",
+    "torch.export._trace",
+    "torch._inductor.sizevars",
+    "torch._inductor.fx_passes.dedupe_symint_uses",
+    "synthesis.frontends.torch.session",
+    "synthesis.frontends.torch.decompose:decompositions",
+    "synthesis.execute.collect",
+    "synthesis.execute.patched",
+    "verifier.kernel.ops",
+)
+"""What every capture and every reading of a patch imports."""
+LIBRARIES = {"transformers": ("transformers", "transformers.modeling_utils")}
+"""What most models of a library import."""
+SHARED = "SHARDPROOF_SERVER"
+"""Of the environment: the descriptor of a server that others gave to this process, which has
+imported what its job needs."""
 _POLL_S = 0.5
 _PATIENCE_S = 10.0
 """Seconds for the server to end a job, or itself."""
@@ -82,6 +100,7 @@ def environment() -> dict[str, str]:
         "PYTHONUNBUFFERED": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
         "OMP_NUM_THREADS": threads,
+        "OPENBLAS_NUM_THREADS": "1",
         "HF_HUB_OFFLINE": "1",
         "TRANSFORMERS_OFFLINE": "1",
         "TRANSFORMERS_VERBOSITY": "error",
@@ -182,7 +201,12 @@ class _Watch:
     """Drains output and progress of a job until it ends or breaks a limit."""
 
     def __init__(
-        self, job: Job, server: Server, control: socket.socket, output: int, progress: Progress
+        self,
+        job: Job,
+        server: Server | Given,
+        control: socket.socket,
+        output: int,
+        progress: Progress,
     ) -> None:
         self.job, self.server, self.progress = job, server, progress
         self.control, self.output = control, output
@@ -273,37 +297,35 @@ class _Watch:
 
 
 class Server:
-    """A fork server with some libraries imported; gone when this process is."""
+    """A fork server with some modules imported; gone when this process is."""
 
-    def __init__(self, libraries: tuple[str, ...]) -> None:
-        self.environment = environment()
+    def __init__(
+        self,
+        names: Sequence[str],
+        variables: Callable[[], dict[str, str]] = environment,
+        held: Sequence[int] = (),
+    ) -> None:
+        self.variables, self.environment = variables, variables()
         self.home = tempfile.mkdtemp(prefix="shardproof-server-")
         self.jobs: set[socket.socket] = set()
         """Under way."""
         self.control, theirs = socket.socketpair()
-        command = [
-            sys.executable,
-            "-P",
-            "-m",
-            "synthesis.frontends.torch.server",
-            str(theirs.fileno()),
-        ]
+        command = [sys.executable, "-P", "-m", "synthesis.frontends.torch.server"]
         with theirs:
             self.process = subprocess.Popen(
-                [*command, self.home, *libraries],
+                [*command, str(theirs.fileno()), self.home, *names],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                env=self.environment
-                | {"HOME": self.home, "TMPDIR": self.home, "OPENBLAS_NUM_THREADS": "1"},
-                pass_fds=(theirs.fileno(),),
+                env={"HOME": self.home, "TMPDIR": self.home} | self.environment,
+                pass_fds=(theirs.fileno(), *held),
                 cwd="/",
                 start_new_session=True,
             )
 
     def usable(self) -> bool:
         """Whether it lives, and what it gives to jobs is what they would be given now."""
-        return self.process.poll() is None and self.environment == environment()
+        return self.process.poll() is None and self.environment == self.variables()
 
     def code(self) -> int:
         """The exit code, of a server that ends by itself or is ended now."""
@@ -320,7 +342,28 @@ class Server:
         shutil.rmtree(self.home, ignore_errors=True)
 
 
-_servers: dict[tuple[str, ...], Server] = {}
+class Given:
+    """A server that another process began, and shares with this one."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self.control = control
+        self.jobs: set[socket.socket] = set()
+
+    def usable(self) -> bool:
+        """Whether it took the last job."""
+        return self.control.fileno() >= 0
+
+    def code(self) -> int:
+        """Give it up: it was ended."""
+        self.control.close()
+        return -signal.SIGKILL
+
+    def close(self) -> None:
+        """Leave it to others."""
+        self.control.close()
+
+
+_servers: dict[tuple[str, ...], Server | Given] = {}
 _lock = threading.Lock()
 
 
@@ -330,24 +373,34 @@ def warm_up(target: str) -> None:
         _usable(target)
 
 
-def _usable(target: str) -> Server:
+def shared(target: str) -> int:
+    """The descriptor of a server that a job on `target` can be given (`SHARED`)."""
+    with _lock:
+        return _usable(target).control.fileno()
+
+
+def _usable(target: str) -> Server | Given:
     """The server for a target, begun where there is none. `_lock` is held."""
     libraries = ("transformers",) if target.startswith("hf:") else ()
     server = _servers.get(libraries)
     if server is not None and not server.usable():
         server.close()
         server = None
+    given = os.environ.pop(SHARED, None)
+    if server is None and given is not None:
+        server = Given(socket.socket(fileno=int(given)))
     if server is None:
-        server = _servers[libraries] = Server(libraries)
+        server = Server((*TRACING, *(m for name in libraries for m in LIBRARIES[name])))
+    _servers[libraries] = server
     return server
 
 
-def _server(target: str, job: socket.socket, output: int) -> Server:
+def _server(target: str, job: socket.socket, output: int) -> Server | Given:
     """The server that a job was handed to."""
     with _lock:
         server = _usable(target)
         with contextlib.suppress(ConnectionError):  # it was ended: the job's socket tells
-            socket.send_fds(server.control, [b"j"], [job.fileno(), output])
+            socket.send_fds(server.control, [b"j"], [job.fileno(), output, output])
         return server
 
 
@@ -364,7 +417,8 @@ def _forget() -> None:
     _lock = threading.Lock()
     for server in _servers.values():
         server.control.close()
-        server.process.returncode = 0  # no child of this process: there is nothing to wait for
+        if isinstance(server, Server):
+            server.process.returncode = 0  # no child of this process: there is nothing to wait for
     _servers.clear()
 
 

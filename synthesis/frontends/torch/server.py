@@ -1,10 +1,11 @@
-"""The fork server: imports PyTorch once, and forks a process for each job. It runs no user code.
+"""The fork server: imports modules once, and forks a process for each job. It runs no user code.
 
-`python -P -m synthesis.frontends.torch.server FD HOME [LIBRARY...]`: FD is a socket on which each
-job comes as one byte with two descriptors, the job's own socket and where its output goes. On its
-own socket a job is described by one line of JSON; the server answers with the process, and when
-that has ended with its wait status, each as `NUMBER`. Where the far end closes, the job's session
-is ended; where FD closes, all are, and the server goes.
+`python -P -m synthesis.frontends.torch.server FD HOME NAME...`: each name is a module, or with
+`:FUNCTION` what is called once. FD is a socket on which each job comes as one byte with
+descriptors: the job's own socket, its stdout and stderr, and if it has them its stdin and a server
+for it. On its own socket a job is described by one line of JSON; the server answers with the
+process, and when that has ended with its wait status, each as `NUMBER`. Where the far end closes,
+the job's session is ended; where FD closes, all are, and the server goes.
 """
 
 import contextlib
@@ -26,21 +27,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
-from synthesis.frontends.torch.process import NUMBER
+from synthesis.frontends.torch.process import NUMBER, SHARED
 from synthesis.frontends.torch.sessions import end_session
 
-ALWAYS = (
-    "numpy",
-    "torch._dynamo",
-    "torch.export._trace",
-    "torch._inductor.sizevars",
-    "torch._inductor.fx_passes.dedupe_symint_uses",
-    "synthesis.frontends.torch.session",
-    "verifier.kernel.ops",
-)
-"""What every capture imports."""
-LIBRARIES = {"transformers": ("transformers", "transformers.modeling_utils")}
-"""What most models of a library import."""
 COLLECTED = (200_000, 20, 20)
 """When jobs collect garbage: tracing makes many objects, nearly all of which stay."""
 _DIE_WITH_PARENT = 1
@@ -76,12 +65,12 @@ class _Server:
     def begin(self) -> bool:
         """Fork the process of the job that comes next; False where there is none."""
         try:
-            data, received, _, _ = socket.recv_fds(self.control, 1, 2)
+            data, received, _, _ = socket.recv_fds(self.control, 1, 5)
         except ConnectionError:
             return False
         if not data:
             return False
-        job, output = socket.socket(fileno=received[0]), received[1]
+        job, streams = socket.socket(fileno=received[0]), received[1:]
         with job.makefile("rb") as lines:
             order = json.loads(lines.readline())
         sys.stdout.flush()
@@ -90,8 +79,9 @@ class _Server:
         pid = os.fork()
         if pid == 0:
             job.close()
-            self.become(order, output, me)
-        os.close(output)
+            self.become(order, streams, me)
+        for fd in streams:
+            os.close(fd)
         self.jobs[pid] = job
         self.selector.register(job, selectors.EVENT_READ)
         with contextlib.suppress(OSError):
@@ -107,7 +97,7 @@ class _Server:
         with job, contextlib.suppress(OSError):
             job.sendall(NUMBER.pack(status))
 
-    def become(self, order: dict[str, Any], output: int, server: int) -> NoReturn:
+    def become(self, order: dict[str, Any], streams: list[int], server: int) -> NoReturn:
         """In the forked process: leave the server behind, and do the job."""
         code = 1
         try:
@@ -115,12 +105,14 @@ class _Server:
             _die_with(server)
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            os.dup2(output, 1)
-            os.dup2(output, 2)
+            for fd, number in zip(streams, (1, 2, 0), strict=False):
+                os.dup2(fd, number)
+            if len(streams) > 3:
+                os.environ[SHARED] = str(os.dup(streams[3]))
             self.selector.close()
             for other in (self.control, *self.jobs.values()):
                 other.close()
-            for fd in (output, self.woken, self.wake):
+            for fd in (*streams, self.woken, self.wake):
                 os.close(fd)
             _do(order)
             code = 0
@@ -160,8 +152,14 @@ def _do(order: dict[str, Any]) -> None:
         sys.modules["numpy"].random.seed()
     if order["limits"] is not None:
         set_limits(order["limits"])
-    module, _, function = order["entry"].partition(":")
-    getattr(importlib.import_module(module), function)(Path(order["folder"]))
+    _named(order["entry"])(Path(order["folder"]))
+
+
+def _named(entry: str) -> Any:
+    """A function, or a module alone."""
+    module, _, function = entry.partition(":")
+    found = importlib.import_module(module)
+    return getattr(found, function) if function else found
 
 
 def set_limits(limits: dict[str, int]) -> None:
@@ -184,12 +182,14 @@ def _ignored(*_: object) -> None:
 
 
 def main() -> None:
-    control, home, libraries = socket.socket(fileno=int(sys.argv[1])), sys.argv[2], sys.argv[3:]
+    control, home, modules = socket.socket(fileno=int(sys.argv[1])), sys.argv[2], sys.argv[3:]
     try:
         gc.disable()  # what is imported stays
-        for name in (*ALWAYS, *(m for library in libraries for m in LIBRARIES[library])):
+        for name in modules:
             with contextlib.suppress(Exception):  # the job's process meets the error, and tells it
-                importlib.import_module(name)
+                found = _named(name)
+                if ":" in name:
+                    found()
         gc.collect()
         gc.freeze()
         gc.set_threshold(*COLLECTED)

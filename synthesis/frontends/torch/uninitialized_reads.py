@@ -83,8 +83,11 @@ def _first_read(graph: fx.Graph, places: Provenance) -> tuple[CaptureError, Sour
             return masks[node]
         return pytree.tree_map_only(torch.Tensor, lambda v: _all(False, v), node.meta.get("val"))
 
+    used = _used(graph)
     for node in graph.nodes:
         name = getattr(node.target, "_opname", "")
+        if node not in used:
+            continue
         if name in EMPTY:
             masks[node] = _all(True, node.meta["val"])
             continue
@@ -109,6 +112,23 @@ def _first_read(graph: fx.Graph, places: Provenance) -> tuple[CaptureError, Sour
         if any(_any(t) for t in pytree.tree_leaves(moved) if isinstance(t, torch.Tensor)):
             masks[node] = moved
     return None
+
+
+def _used(graph: fx.Graph) -> set[fx.Node]:
+    """All but ops of tensors that change nothing and whose results nobody needs: DTensor asks such
+    for shapes."""
+    found = set[fx.Node]()
+    for node in reversed(graph.nodes):
+        if not _pure(node) or not found.isdisjoint(node.users):
+            found.add(node)
+    return found
+
+
+def _pure(node: fx.Node) -> bool:
+    target: Any = node.target
+    val = node.meta.get("val")
+    known = isinstance(target, torch._ops.OpOverload) and target.namespace == "aten"
+    return known and isinstance(val, torch.Tensor) and not target._schema.is_mutable
 
 
 def _as_zeros(graph: fx.Graph, node: fx.Node) -> None:

@@ -31,7 +31,6 @@ from synthesis.frontends.rank_programs.form import header
 from synthesis.frontends.rank_programs.rings import with_rings
 from synthesis.frontends.rank_programs.write import rank_text
 from synthesis.frontends.torch.captured import dump, load
-from synthesis.frontends.torch.decompose import decompositions
 from synthesis.frontends.torch.errors import CaptureError
 from synthesis.frontends.torch.inputs import find_inputs, torch_types
 from synthesis.frontends.torch.lower import DTYPES, type_of
@@ -98,7 +97,6 @@ def save_ranks(data: dict[str, Any], folder: Path, progress: Progress) -> None:
         )
     torch.set_num_threads(1)
     plain_kernels()
-    decompositions()  # kept, before processes are forked
 
     def trace(mode: str, others: Sequence[str]) -> list[str]:
         own = folder / mode
