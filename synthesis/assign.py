@@ -141,6 +141,10 @@ def split(module: Module, param: Param, style: str, name: str, size: int) -> Lay
         inner = param.shape[dim] // parts // size
         return layout.with_dim(dim, normal((Atom(parts), Atom(size, name), Atom(inner))))
     is_weight = param is module.weight and len(param.shape) > 1 and style != "recurrent"
+    linear = module.use != "embedding" and len(module.weight.shape) == 2
+    column = style in ("column", "fused_column", "gathered") and linear
+    if column and not is_weight and param.shape[:1] != (module.weight.shape[module.out_dim],):
+        return layout  # numbers of another meaning
     if style == "row":
         dim = (1 - module.out_dim) if is_weight else None
     elif style == "gathered":

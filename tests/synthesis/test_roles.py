@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from synthesis.assign import options, split
-from synthesis.roles import Module, heads, modules
+from synthesis.roles import Module, Param, heads, modules
 from synthesis.scoring import Asked
 from synthesis.search import prepare
 from synthesis.tactics import TACTICS, tactic
@@ -144,3 +144,14 @@ def test_sequence_parallel_differs_in_the_residual_stream_alone() -> None:
 def test_a_tactic_registered_twice_is_an_error() -> None:
     with pytest.raises(ValueError, match="column_row is registered twice"):
         tactic(TACTICS["column_row"])
+
+
+@pytest.mark.parametrize("style", ["column", "gathered"])
+def test_what_is_no_bias_of_a_weight_stays_whole(style: str) -> None:
+    weight, bias, scale = (
+        Param(name, f"mix.{name}", shape, stacked=False)
+        for name, shape in (("fn", (6, 4)), ("base", (6,)), ("scale", (3,)))
+    )
+    module = Module("mix", "Mix", "linear", params=[weight, bias, scale])
+    shapes = [split(module, p, style, "tp", 2).local_shape for p in module.params]
+    assert shapes == [(3, 4), (3,), (3,)]

@@ -137,13 +137,13 @@ def _differs(terms: Terms, call: Call, kinds: Mapping[int, str]) -> str | None:
         if wrong is None and _wrong(terms, call, kinds, shared) == "":
             return ""
         return wrong and f"a law of {given}: {wrong}"
-    closed = {a.id for a in call.args}
+    closed, below = {a.id for a in call.args}, _cone(terms, [call.made.id])
     for _ in range(LEVELS):
         wrong = _wrong(terms, call, kinds, closed)
         if wrong == "":
             return ""
         known = {i for i in closed if terms[i].op in FREE}
-        opened = closed - known - _cone(terms, [call.made.id]) or closed - known
+        opened = closed - known - below or closed - known
         if not opened:
             return wrong and f"{call.op} of {given}: {wrong}"
         closed = closed - opened | {a.id for i in opened for a in terms[i].args}
@@ -155,8 +155,10 @@ def _cone(terms: Terms, ids: Iterable[int]) -> set[int]:
     todo = list(ids)
     found = set(todo)
     while todo:
-        todo += (new := {a.id for a in terms[todo.pop()].args} - found)
-        found |= new
+        for a in terms[todo.pop()].args:
+            if a.id not in found:
+                found.add(a.id)
+                todo.append(a.id)
     return found
 
 

@@ -21,6 +21,8 @@ MOST = 1 << 16
 """Entries of one side of an equality that is tried, all that it is made of together."""
 MOST_READ = 1 << 18
 """Entries that are read at some places; four times as many at a single one."""
+SMALL = 1 << 10
+"""Entries of tensors that are drawn whole."""
 DEEPEST = 100
 """Terms inside each other that are read so."""
 PLACES = 32, 4, 1
@@ -216,6 +218,8 @@ class Entries(Numbers):
                 row[:2] = 0, extent - 1
         self.left, self.depth = MOST_READ * (1 if count > 1 else 4), 0
         self.known: dict[tuple[int, int], tuple[Place, Array]] = {}
+        self.small: dict[int, Array] = {}
+        """Entries that were drawn, of tensors of which all are."""
 
     def of(self, ref: Ref, place: Place | None = None) -> Array:
         place = self.place if place is None else place
@@ -245,10 +249,18 @@ class Entries(Numbers):
         return self.terms.shape(ref), read
 
     def _drawn(self, id: int, place: Place) -> Array:
+        shape = self.terms[id].shape
+        number = _number(place, shape)
+        if math.prod(shape) > SMALL:
+            return self._numbered(id, number)
+        if id not in self.small:
+            self.small[id] = self._numbered(id, np.arange(math.prod(shape)))
+        return np.asarray(self.small[id][number])
+
+    def _numbered(self, id: int, number: Array) -> Array:
         kind = self.kinds.get(id, "f32")
         salt = mixed(np.full(1, (self.seed << 32) + id, np.uint64))
-        number = _number(place, self.terms[id].shape).astype(np.uint64)
-        bits = mixed(mixed(number) ^ salt) >> np.uint64(11)
+        bits = mixed(mixed(number.astype(np.uint64)) ^ salt) >> np.uint64(11)
         if kind in FLOATS:
             return bits.astype(np.float64) * 2.0**-51 - 2.0
         return bits % 2 == 1 if kind == "bool" else bits.astype(np.int64) % 6 - 1
