@@ -77,6 +77,8 @@ def can_emit(module: Module, style: str) -> bool:
         return False
     if module.kind == ATTENTION:
         return style == "replicate" or (module.heads > 0 and style == "fused_column")
+    if module.holds and module.use in ("linear", "embedding"):
+        return style == "replicate"  # what it does with its product, its style does not know
     if module.use == "linear" and module.kind not in ("", "Linear", "Conv1D"):
         return style == "replicate"
     return not module.kind or supported(_base(module), style)

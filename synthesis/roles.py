@@ -55,6 +55,8 @@ class Module:
     order: int = 0
     head: str = ""
     """Embedding whose weight is the output projection too: the path of that projection."""
+    holds: bool = False
+    """Whether there are modules inside it."""
     own_index: bool = False
     """Embedding that looks up rows which it works out itself: it has a forward of its own."""
     splits: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
@@ -106,7 +108,9 @@ def modules(program: Program, kinds: Mapping[str, str] | None = None) -> list[Mo
                 name = item.path.removeprefix(f"{path}.")
                 module.splits[name] = use.out_dim, use.parts
                 grains[item.name] = use.grain
+    holders = {path.rpartition(".")[0] for path in kinds or ()}
     for module in found.values():
+        module.holds = module.path in holders
         _settle_experts(module, biases, grains)
         if module.kind == ATTENTION:
             _settle_attention(module, program)

@@ -62,3 +62,12 @@ def test_rows_that_stay_vectors_are_no_biases_of_heads() -> None:
     (table,) = modules(parse_text(BIAS.replace("ORDER", "1, 0, 2")), {"bias": "Embedding"})
     assert table.heads == 0
     assert options(table, 2) == ["replicate", "vocab", "gathered"]
+
+
+def test_a_table_with_a_module_inside_stays_whole() -> None:
+    """PyTorch's style would split the parameters of that too, and add up behind it."""
+    text = LOOKUP.format(index=INDEX["given"][0])
+    kinds = {"pos": "NormedEmbedding", "pos.norm": "LayerNorm"}
+    (module,) = modules(parse_text(text), kinds)
+    assert not can_emit(module, "vocab")
+    assert can_emit(module, "replicate")
