@@ -238,6 +238,18 @@ def test_a_class_made_of_a_linear_counts_as_one(user_model):
     assert (found.facts.modules["w"].kind, kinds(found)["w"]) == ("Quantized", "Linear")
 
 
+def test_a_class_made_of_a_table_counts_as_itself(user_model):
+    """It may look up other rows than it is given."""
+    forward = "def forward(self, i):\n        return super().forward(i + 2)"
+    top = f"class Offset(nn.Embedding):\n    {forward}"
+    made = user_model("return self.w(x) + self.t(x.long().clamp(0, 1)).sum()", top=top)
+    path = Path(made.rpartition(":")[0])
+    text = path.read_text()
+    line = next(each for each in text.splitlines() if "self.w = nn.Linear" in each)
+    path.write_text(text.replace(line, f"{line}\n        self.t = Offset(8, 2)"))
+    assert kinds(capture(CaptureRequest(made)))["t"] == "Offset"
+
+
 def test_numbers_of_layers_in_a_config_are_no_kinds():
     from torch import nn
 

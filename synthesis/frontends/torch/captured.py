@@ -63,7 +63,8 @@ class ModuleFact:
     ints: Mapping[str, int]
     """Integer attributes, for example `in_features` or `num_heads`."""
     base: str = ""
-    """`Linear` or `Embedding`, where the class is one of these or made of it."""
+    """`Linear`, where the class is that or made of it; a table that is made of another may look up
+    other rows than it is given."""
 
 
 @dataclass(frozen=True)

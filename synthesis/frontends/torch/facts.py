@@ -69,8 +69,8 @@ def _module(path: str, module: nn.Module, places: Provenance) -> ModuleFact:
             line = _class_line(type(module))
     except (OSError, TypeError):
         pass
-    bases = (c.__name__ for c in type(module).__mro__ if c in (nn.Linear, nn.Embedding))
-    return ModuleFact(path, type(module).__name__, file, line, ints, next(bases, ""))
+    base = "Linear" if isinstance(module, nn.Linear) else ""
+    return ModuleFact(path, type(module).__name__, file, line, ints, base)
 
 
 _LINES: dict[type, int] = {}
