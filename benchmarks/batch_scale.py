@@ -116,7 +116,7 @@ def text(found: dict[str, Any]) -> str:
         f"Measured: {found['jobs']} jobs, 25 models on four meshes, of which {found['proved']} are "
         f"proved, took {found['batch_s']:.0f} seconds of the processor on {machine['cores']} "
         f"cores; as single commands they would take {found['single_s']:.0f}, four times what "
-        f"{len(found['single'])} of them took: {ratio:.0%}. "
+        f"{len(found['single'])} of them took: {ratio:.0%}. The load was {machine['load']} then. "
         "`python -m benchmarks.batch_scale` measures it again.\n"
     )
 

@@ -127,3 +127,16 @@ def test_equal_terms_that_are_large_and_deep_are_counted(deep: int, large: bool)
     tried = equalities([told])
     assert bool(tried.wrong) != large
     assert bool(tried.large) == large
+
+
+@pytest.mark.parametrize("shape", [(0,), (4,), (40, 40)])
+def test_entries_of_small_tensors_are_those_that_are_drawn_one_by_one(
+    shape: tuple[int, ...],
+) -> None:
+    told = Told()
+    x = told.var("x", shape)
+    numbers = Entries(told, {}, set(), 7, (5,), 4)
+    place = np.array([[-1, 0, 3, 5]] * len(shape))
+    alone = [float(numbers.of(x, place[:, i : i + 1])[0]) for i in range(4)]
+    assert numbers.of(x, place).tolist() == alone
+    assert len(set(alone)) == 4

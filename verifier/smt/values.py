@@ -250,11 +250,11 @@ class Entries(Numbers):
 
     def _drawn(self, id: int, place: Place) -> Array:
         shape = self.terms[id].shape
-        number = _number(place, shape)
-        if math.prod(shape) > SMALL:
+        number, size = _number(place, shape), math.prod(shape)
+        if size > SMALL or not np.all((number >= 0) & (number < size)):
             return self._numbered(id, number)
         if id not in self.small:
-            self.small[id] = self._numbered(id, np.arange(math.prod(shape)))
+            self.small[id] = self._numbered(id, np.arange(size))
         return np.asarray(self.small[id][number])
 
     def _numbered(self, id: int, number: Array) -> Array:
