@@ -87,7 +87,7 @@ class _Scope:
         elif first in origin and self._some_rows(node):
             origin[node.outputs[0]] = origin[first]
             self.rows.add(node.outputs[0])
-        elif (node.op == "cast" or self._deep(node) or self._place(node)) and first in origin:
+        elif (node.op == "cast" or self._deep(node)) and first in origin:
             origin[node.outputs[0]] = origin[first]
         elif first in origin and (dims := self._kernel(node)) is not None:
             name, _ = origin[node.outputs[0]] = (origin[first][0], dims)
@@ -276,19 +276,15 @@ class _Scope:
         along = node.op == "slice" and node.number("dim") == 0 and len(self.shape(node.inputs[0]))
         return along == 2 and all(n.op in ("mm", "permute") for n in readers)
 
-    def _place(self, node: Node) -> bool:
-        """Whether a node takes one place of the kernel of a convolution."""
-        return node.op == "slice" and len(self.shape(node.inputs[0])) > 2 and node.number("dim") > 1
-
     def _kernel(self, node: Node) -> tuple[int, ...] | None:
-        """The dims of a weight [out, in / groups, *kernel] as [groups, out / groups, in / groups]
-        or, where patches tile the input, as [out, in * kernel]; 2 stands for the groups."""
+        """The dims of a weight [out, in / groups, *kernel] as [groups, out / groups, in / groups *
+        kernel] or, where patches tile the input, as [out, in * kernel]; 2 stands for the groups."""
         whole, shape = self.shape(node.inputs[0]), self.shape(node.outputs[0])
         if node.op != "reshape" or len(whole) < 3:
             return None
         if shape == (whole[0], math.prod(whole[1:])):
             return 0, 1
-        grouped = len(shape) == 3 and shape[2] == whole[1] and math.prod(whole[2:]) == 1
+        grouped = len(shape) == 3 and shape[2] == math.prod(whole[1:])
         return (2, 0, 1) if grouped and shape[0] * shape[1] == whole[0] else None
 
     def _per_channel(self, node: Node) -> frozenset[str] | None:

@@ -1,4 +1,4 @@
-"""Convolutions and writes into parts of tensors are captured as PyTorch computes them."""
+"""Convolutions, norms of groups and writes into tensors are captured as PyTorch computes them."""
 
 from __future__ import annotations
 
@@ -27,6 +27,10 @@ LAYERS = {
     "a stem": ("nn.Conv2d(3, 4, 3, stride=2, padding=1)", "2, 3, 7, 6"),
     "dilated": ("nn.Conv1d(4, 6, 3, dilation=2, padding=2)", "2, 4, 9"),
     "groups": ("nn.Conv1d(4, 6, 2, groups=2)", "2, 4, 6"),
+    "two norms of groups": (
+        "nn.Sequential(nn.GroupNorm(2, 4), nn.GroupNorm(1, 4, affine=False))",
+        "2, 4, 3, 2",
+    ),
     "depthwise and causal": ("nn.Conv1d(4, 4, 3, groups=4, padding=2)", "2, 4, 6"),
 }
 WRITES = {

@@ -35,19 +35,19 @@ def convolved(b: Builder, x: str, name: str, out: int, groups: int = 1) -> str:
 
 def _places(b: Builder, x: str, w: str, groups: int) -> str:
     (out, *_), (_, channels, n) = b.types[w].shape, b.types[x].shape
-    terms: list[str] = []
+    wide = channels // groups * 2
+    k = b.add("reshape", w, shape=(groups, out // groups, wide))
+    k = b.add("permute", k, dims=(0, 2, 1))
+    seen: list[str] = []
     for at in range(2):
-        k = b.add("slice", w, dim=2, start=at, stop=at + 1, step=1)
-        k = b.add("reshape", k, shape=(groups, out // groups, channels // groups))
-        k = b.add("permute", k, dims=(0, 2, 1))
-        seen = b.add("slice", x, dim=2, start=at, stop=at + n - 1, step=1)
-        seen = b.add("reshape", seen, shape=(4, groups, channels // groups, n - 1))
-        seen = b.add("permute", seen, dims=(1, 0, 3, 2))
-        rows = b.add("reshape", seen, shape=(groups, 4 * (n - 1), channels // groups))
-        made = b.add("reshape", b.add("bmm", rows, k), shape=(groups, 4, n - 1, out // groups))
-        made = b.add("permute", made, dims=(1, 0, 3, 2))
-        terms.append(b.add("reshape", made, shape=(4, out, n - 1)))
-    return b.add("add", *terms)
+        part = b.add("slice", x, dim=2, start=at, stop=at + n - 1, step=1)
+        seen.append(b.add("reshape", part, shape=(4, channels, 1, n - 1)))
+    rows = b.add("reshape", b.add("concat", *seen, dim=2), shape=(4, groups, wide, n - 1))
+    rows = b.add("permute", rows, dims=(1, 0, 3, 2))
+    rows = b.add("reshape", rows, shape=(groups, 4 * (n - 1), wide))
+    made = b.add("reshape", b.add("bmm", rows, k), shape=(groups, 4, n - 1, out // groups))
+    made = b.add("permute", made, dims=(1, 0, 3, 2))
+    return b.add("reshape", made, shape=(4, out, n - 1))
 
 
 def scaled(b: Builder, x: str, name: str) -> str:

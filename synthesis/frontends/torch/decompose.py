@@ -15,7 +15,7 @@ from synthesis.frontends.torch.aten.table import TABLE
 _MORE = (
     *("addmv", "tan", "hardtanh", "leaky_relu", "elu", "isinf", "dist", "any"),
     *("grid_sampler_2d", "upsample_bicubic2d", "linalg_vector_norm"),
-    *("native_layer_norm", "native_group_norm"),
+    "native_layer_norm",
 )
 """Opened besides those that PyTorch lists for its core."""
 

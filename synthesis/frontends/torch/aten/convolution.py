@@ -1,16 +1,15 @@
-"""Convolutions, as one product for each place of the kernel, or one for all where patches tile."""
+"""Convolutions, as one product of all that the kernel sees with the kernel."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
 from typing import Any
 
 from synthesis.frontends.torch.aten.table import Emit, aten
 from synthesis.frontends.torch.aten.views import scatter_lines
 
 MAX_PLACES = 64
-"""Kernels of more places are written out only where patches tile the input."""
+"""Kernels of more places along a dim are written out only where patches tile the input."""
 
 
 @dataclass(frozen=True)
@@ -46,13 +45,6 @@ class _Form:
     def rows(self) -> int:
         return self.x[0] * math.prod(self.size)
 
-    def places(self) -> Iterator[tuple[int, ...]]:
-        if math.prod(self.w[2:]) > MAX_PLACES:
-            raise NotImplementedError(
-                f"a kernel of {math.prod(self.w[2:])} places whose patches do not tile the input"
-            )
-        yield from product(*(range(k) for k in self.w[2:]))
-
 
 def _form(x: tuple[int, ...], w: tuple[int, ...], *given: Any) -> _Form:
     stride, padding, dilation, _, _, groups = given
@@ -80,14 +72,9 @@ def _convolved(e: Emit, x: str, w: str, form: _Form) -> str:
     if form.tiles:
         kernel = e.permute(e.reshape(w, (form.w[0], -1)), (1, 0))
         return _channels_first(e, e.add("mm", _patches(e, padded, form), kernel), form)
-    terms = [
-        _unrows(e, e.add("bmm", _rows(e, _seen(e, padded, form, at), form), k), form)
-        for at, k in _kernels(e, w, form)
-    ]
-    out = terms[0]
-    for term in terms[1:]:
-        out = e.add("add", out, term)
-    return out
+    kernel = e.permute(_kernel(e, w, form), (0, 2, 1))
+    out = e.add("bmm", _rows(e, _unfolded(e, padded, form), form), kernel)
+    return _unrows(e, out, (form.w[0],), form)
 
 
 def _toward_input(e: Emit, g: str, w: str, form: _Form) -> str:
@@ -135,21 +122,15 @@ def _summed_back(
     e: Emit, g: str, x: str, w: str, form: _Form, mask: Sequence[bool]
 ) -> tuple[str | None, str | None]:
     rows = _rows(e, g, form)
-    dx: str | None = None
-    kernels: list[str] = []
-    for at, kernel in _kernels(e, w, form):
-        if mask[0]:
-            part = e.add("bmm", rows, e.permute(kernel, (0, 2, 1)))
-            part = _unrows(e, part, form)
-            for d, (start, step, extent) in enumerate(_steps(form, at)):
-                part = scatter_lines(e, part, d + 2, start, step, extent)
-            dx = part if dx is None else e.add("add", dx, part)
-        if mask[1]:
-            seen = _rows(e, _seen(e, x, form, at), form)
-            made = e.add("bmm", e.permute(rows, (0, 2, 1)), seen)
-            kernels.append(e.reshape(made, (form.w[0], form.w[1], 1)))
-    dw = e.reshape(e.concat(kernels, 2), form.w) if kernels else None
-    return (_unpadded(e, dx, form) if dx is not None else None), dw
+    dx = dw = None
+    if mask[0]:
+        seen = e.add("bmm", rows, _kernel(e, w, form))
+        seen = _unrows(e, seen, (form.x[1], *form.w[2:]), form)
+        dx = _unpadded(e, _folded(e, seen, form), form)
+    if mask[1]:
+        seen = _rows(e, _unfolded(e, x, form), form)
+        dw = e.reshape(e.add("bmm", e.permute(rows, (0, 2, 1)), seen), form.w)
+    return dx, dw
 
 
 def _padded(e: Emit, x: str, form: _Form) -> str:
@@ -164,44 +145,62 @@ def _unpadded(e: Emit, x: str, form: _Form) -> str:
     return x
 
 
-def _steps(form: _Form, at: tuple[int, ...]) -> list[tuple[int, int, int]]:
-    """Along each dim: the first entry that a place of the kernel sees, the step, the extent."""
-    sides = zip(at, form.dilation, form.stride, form.padded, strict=True)
-    return [(k * d, s, n) for k, d, s, n in sides]
+def _places(form: _Form, d: int) -> list[int]:
+    """The first entry that each place of the kernel sees along a dim."""
+    if form.w[d + 2] > MAX_PLACES:
+        raise NotImplementedError(
+            f"a kernel of {form.w[d + 2]} places along a dim whose patches do not tile the input"
+        )
+    return [k * form.dilation[d] for k in range(form.w[d + 2])]
 
 
-def _seen(e: Emit, x: str, form: _Form, at: tuple[int, ...]) -> str:
-    """The entries that one place of the kernel meets: [batch, channels, *size]."""
-    for d, ((start, step, _), n) in enumerate(zip(_steps(form, at), form.size, strict=True)):
-        x = e.slice(x, d + 2, start, start + (n - 1) * step + 1, step)
+def _unfolded(e: Emit, x: str, form: _Form) -> str:
+    """What each place of the kernel sees: [batch, channels, *kernel, *size]."""
+    for d, (n, step) in enumerate(zip(form.size, form.stride, strict=True)):
+        at = 2 * d + 2
+        shape = e.shape(x)
+        one = (*shape[: d + 2], 1, *shape[d + 2 : at], n, *shape[at + 1 :])
+        seen = (e.slice(x, at, k, k + (n - 1) * step + 1, step) for k in _places(form, d))
+        x = e.concat([e.reshape(part, one) for part in seen], d + 2)
     return x
 
 
+def _folded(e: Emit, seen: str, form: _Form) -> str:
+    """The adjoint of `_unfolded`: what places of the kernel see is added up where they see it."""
+    for d in reversed(range(len(form.size))):
+        at = 2 * d + 2
+        shape = e.shape(seen)
+        one = (*shape[: d + 2], *shape[d + 3 :])
+        whole = ""
+        for i, k in enumerate(_places(form, d)):
+            part = e.reshape(e.slice(seen, d + 2, i, i + 1), one)
+            part = scatter_lines(e, part, at, k, form.stride[d], form.padded[d])
+            whole = e.add("add", whole, part) if whole else part
+        seen = whole
+    return seen
+
+
+def _kernel(e: Emit, w: str, form: _Form) -> str:
+    """[groups, channels out, channels in * kernel] of a group."""
+    return e.reshape(w, (form.groups, form.w[0] // form.groups, math.prod(form.w[1:])))
+
+
 def _rows(e: Emit, x: str, form: _Form) -> str:
-    """[batch, channels, *size] as [groups, rows, channels of a group]."""
+    """[batch, channels, ..., *size] as [groups, rows, channels of a group * ...]."""
     shape = e.shape(x)
-    split = e.reshape(x, (shape[0], form.groups, shape[1] // form.groups, *shape[2:]))
-    spatial = range(3, 3 + len(form.size))
-    moved = e.permute(split, (1, 0, *spatial, 2))
-    return e.reshape(moved, (form.groups, form.rows, shape[1] // form.groups))
+    wide = math.prod(shape[1 : len(shape) - len(form.size)]) // form.groups
+    split = e.reshape(x, (shape[0], form.groups, wide, *form.size))
+    moved = e.permute(split, (1, 0, *range(3, 3 + len(form.size)), 2))
+    return e.reshape(moved, (form.groups, form.rows, wide))
 
 
-def _unrows(e: Emit, rows: str, form: _Form) -> str:
-    """[groups, rows, channels of a group] as [batch, channels, *size]."""
-    groups, _, channels = e.shape(rows)
-    split = e.reshape(rows, (groups, form.x[0], *form.size, channels))
-    moved = e.permute(split, (1, 0, 2 + len(form.size), *range(2, 2 + len(form.size))))
-    return e.reshape(moved, (form.x[0], groups * channels, *form.size))
-
-
-def _kernels(e: Emit, w: str, form: _Form) -> Iterator[tuple[tuple[int, ...], str]]:
-    """Each place of the kernel, with its weights as [groups, channels in, channels out]."""
-    for at in form.places():
-        part = w
-        for d, k in enumerate(at):
-            part = e.slice(part, d + 2, k, k + 1)
-        part = e.reshape(part, (form.groups, form.w[0] // form.groups, form.w[1]))
-        yield at, e.permute(part, (0, 2, 1))
+def _unrows(e: Emit, rows: str, channels: tuple[int, ...], form: _Form) -> str:
+    """[groups, rows, channels of a group * ...] as [batch, *channels, *size]."""
+    groups, _, wide = e.shape(rows)
+    split = e.reshape(rows, (groups, form.x[0], *form.size, wide))
+    rank = len(form.size)
+    moved = e.permute(split, (1, 0, 2 + rank, *range(2, 2 + rank)))
+    return e.reshape(moved, (form.x[0], *channels, *form.size))
 
 
 def _patches(e: Emit, x: str, form: _Form) -> str:

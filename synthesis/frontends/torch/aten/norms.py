@@ -126,6 +126,46 @@ def batch_norm_without_training(e: Emit, x: str, *given: Any) -> tuple[str, None
     return batch_norm_in_eval(e, x, *tensors, False, momentum, eps)
 
 
+@aten("native_group_norm.default")
+def group_norm(
+    e: Emit, x: str, weight: str | None, bias: str | None, *given: Any
+) -> tuple[str, str, str]:
+    batch, _, _, groups, eps = given
+    wide = e.cast(x, e.result[1].dtype)
+    lines = e.reshape(wide, (batch, groups, -1))
+    mean = e.mean(lines, (2,), keepdim=True)
+    centred = e.add("sub", lines, mean)
+    variance = e.mean(e.add("mul", centred, centred), (2,), keepdim=True)
+    rstd = e.add("rsqrt", e.shift(variance, eps))
+    out = e.reshape(e.add("mul", centred, rstd), e.shape(x))
+    out = e.cast(_affine(e, out, weight, bias, _channels(e, x)[1]), e.type(x).dtype)
+    return out, e.reshape(mean, (batch, groups)), e.reshape(rstd, (batch, groups))
+
+
+@aten("native_group_norm_backward.default")
+def group_norm_backward(
+    e: Emit, g: str, x: str, mean: str, rstd: str, weight: str | None, *given: Any
+) -> tuple[str | None, str | None, str | None]:
+    """With n what the norm makes before the weight, and h = g weight: (h - mean(h) - n mean(h n))
+    rstd over each group."""
+    batch, _, _, groups, mask = given
+    dims, narrow, _ = _channels(e, x)
+    dtype, lines = e.type(mean).dtype, (batch, groups, -1)
+    g, wide = e.cast(g, dtype), e.cast(x, dtype)
+    mean, rstd = (e.reshape(v, (batch, groups, 1)) for v in (mean, rstd))
+    normal = e.add("mul", e.add("sub", e.reshape(wide, lines), mean), rstd)
+    dx = dw = None
+    if mask[0]:
+        h = e.reshape(_affine(e, g, weight, None, narrow), lines)
+        along = e.mean(e.add("mul", h, normal), (2,), keepdim=True)
+        left = e.add("sub", h, e.mean(h, (2,), keepdim=True))
+        left = e.add("sub", left, e.add("mul", normal, along))
+        dx = e.cast(e.reshape(e.add("mul", left, rstd), e.shape(x)), e.type(x).dtype)
+    if mask[1]:
+        dw = e.sum(e.add("mul", g, e.reshape(normal, e.shape(x))), dims)
+    return dx, dw, e.sum(g, dims) if mask[2] else None
+
+
 @aten("_weight_norm_interface_backward.default")
 def weight_norm_backward(
     e: Emit, ct: str, v: str, g: str, length: str, dim: int
