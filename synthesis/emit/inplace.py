@@ -73,8 +73,13 @@ def _changed(text: str) -> Iterator[str]:
         and n.func.attr.endswith("_")
         and not n.func.attr.endswith("__")
     }
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+    assigned = [n for n in ast.walk(tree) if isinstance(n, ast.Assign)]
+    for node in sorted(assigned, key=lambda n: -n.lineno):
+        names = {t.id for t in node.targets if isinstance(t, ast.Name)}
+        if names & changed and isinstance(node.value, ast.Name):
+            changed.add(node.value.id)
+    for node in assigned:
+        if isinstance(node.value, ast.Call):
             names = {n.id for t in node.targets for n in ast.walk(t) if isinstance(n, ast.Name)}
             func = node.value.func
             if (

@@ -126,3 +126,14 @@ def test_what_stands_before_a_module_that_works_in_place_gives_a_tensor_of_its_o
     assert written_into(model, planned) == {"net.0"}
     plain = replace(model, modules=(linear[0], replace(relu, writes=False), linear[1]))
     assert written_into(plain, planned) == set()
+
+
+def test_what_is_changed_under_another_name_is_a_tensor_of_its_own() -> None:
+    table = facts.ModuleFact("words", "Embedding", "Embedding")
+    text = "def forward(self, x):\n    h = self.words(x)\n    y = h\n    y += 1\n    return y\n"
+    planned = [ModulePlan("words", "Embedding", "vocab")]
+    for body, expected in ((text, {"words"}), (text.replace("y +=", "z ="), set[str]())):
+        forwards = {"M": facts.ForwardFact("m.py", 1, body)}
+        modules = (facts.ModuleFact("", "M", "M"), table)
+        model = facts.ModelFacts("m.py:M", "M", {}, modules=modules, forwards=forwards)
+        assert written_into(model, planned) == expected

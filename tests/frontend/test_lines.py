@@ -1,10 +1,11 @@
-"""Every n-th line of a tensor, and the lines of a gradient put back where they came from."""
+"""Views and products as capture writes them."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
+from synthesis.frontends.torch.aten.products import addmm
 from synthesis.frontends.torch.aten.table import Emit
 from synthesis.frontends.torch.aten.views import scatter_lines, slice_
 from verifier.domains.floats import Floats
@@ -38,3 +39,13 @@ def test_groups_of_lines_are_split_where_a_stride_is_not() -> None:
     x = b.input("x", TensorType((8, 6), "f64"))
     slice_(Emit(b), x, 1, 1, None, 2)
     assert [n.op for n in b.build().nodes] == ["reshape", "slice", "reshape"]
+
+
+def test_a_product_that_is_added_to_zeros_is_the_product_alone() -> None:
+    for value, ops in ((0, ["full", "mm", "mul_scalar"]), (1, ["full", "mm", "mul_scalar", "add"])):
+        b = Builder("products")
+        x = b.input("x", TensorType((4, 4), "f64"))
+        e = Emit(b)
+        e.op = "addmm"
+        addmm(e, e.full(value, (4, 4), "f64"), x, x, alpha=0.5)
+        assert [n.op for n in b.build().nodes] == ops

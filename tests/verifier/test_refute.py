@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
 
 from synthesis.repair.diagnosis import verify
 from tests.verifier.pieces import pair, typed
+from verifier.domains.base import Domain
 from verifier.domains.field import apart
 from verifier.domains.floats import Floats
 from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.program import Program
 from verifier.problem import Problem
+from verifier.refute.compare import NUDGES, compare
+from verifier.refute.evaluate import Ranks, simulate
 from verifier.refute.sampling import index_bounds, sample
 from verifier.refute.search import refute
 from verifier.text.contract import read_contract
@@ -33,6 +39,22 @@ def test_difference_that_is_all_rounding_is_no_counterexample() -> None:
     )
     assert refute(Problem(*programs)) is None
     assert isinstance(verify(Problem(*programs)), Proof)
+
+
+@pytest.mark.parametrize("last", [0.0, 1e-5 + 1e-10])
+def test_a_difference_that_some_small_changes_of_the_inputs_take_away_is_rounding(
+    last: float,
+) -> None:
+    one, many, contract = pair(lambda b, x: x, lambda b, x: x, typed(4))
+    gaps = iter([1e-5, 1e-5 + 1e-10, *[last] * NUDGES])
+
+    def run(program: Program, ranks: Any, domain: Domain, *, wanted: Collection[str]) -> Ranks:
+        out = simulate(program, ranks, domain, wanted=wanted)
+        gap = next(gaps) if program is one else 0.0
+        return [{name: value + gap for name, value in local.items()} for local in out]
+
+    found = compare(Problem(one, many, contract), {"x0": np.ones(4)}, run)
+    assert (found is None) == (last == 0.0)
 
 
 def test_small_but_real_difference_is_a_counterexample() -> None:

@@ -7,8 +7,8 @@ from synthesis.frontends.torch.aten.table import Emit, aten
 
 @aten("addmm.default", "baddbmm.default")
 def addmm(e: Emit, bias: str, a: str, b: str, beta: Any = 1, alpha: Any = 1) -> str:
-    product = e.add("mm" if e.op == "addmm" else "bmm", a, b)
-    return e.add("add", e.scale(product, alpha), e.scale(bias, beta))
+    product = e.scale(e.add("mm" if e.op == "addmm" else "bmm", a, b), alpha)
+    return product if e.is_zero(bias) else e.add("add", product, e.scale(bias, beta))
 
 
 @aten("linear.default")
