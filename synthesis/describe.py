@@ -215,10 +215,13 @@ def _beside_column(module: Module, best: Candidate) -> bool:
 
 
 def _token_split(module: Module, lowered: Lowered, tp: str) -> str | None:
-    """`S(d)` where the module's parameters meet an activation that is split over tp at dim d."""
+    """`S(d)` where the module's parameters meet an activation that is split over tp at dim d. One
+    that holds others has ops that its own parameters have no say in."""
     names = {p.name for p in module.params}
     for pair in lowered.pairs:
         if pair.one.source.module != module.path or pair.one.op not in ("mul", "add"):
+            continue
+        if module.holds and not names & set(pair.one.inputs):
             continue
         for index, dim in enumerate(pair.result.dims):
             if tp in bound(dim):
@@ -247,7 +250,7 @@ def _extents(
     dp: str | None,
 ) -> tuple[LocalExtent, ...]:
     """Source places of the forward pass whose extents differ on a rank because of tp."""
-    leaves = {m.path for m in modules}
+    leaves = {m.path for m in modules if not m.holds}
     found: dict[tuple[str, int, str, tuple[int, ...], str], LocalExtent] = {}
     for pair in lowered.pairs:
         source = pair.one.source
