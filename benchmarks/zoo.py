@@ -13,6 +13,8 @@ import inspect
 import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any
 
 from benchmarks.kept import NOT_TRIED, RESULTS, Kept, counts, go_on, lines, options
@@ -99,63 +101,8 @@ SIZES: dict[str, Any] = {
 }
 """Given to every model whose config has the field."""
 
-
-OWN: dict[str, dict[str, Any]] = {
-    "GPTNeoForCausalLM": {"attention_types": [[["global", "local"], 1]]},
-    "FalconForCausalLM": {"multi_query": False},
-    "XGLMForCausalLM": {"attention_heads": 4},
-    "Dots1ForCausalLM": {"n_shared_experts": 1},
-    "Mamba2ForCausalLM": {"head_dim": 16, "num_heads": 4, "n_groups": 1},
-    "BambaForCausalLM": {"mamba_n_heads": 8, "mamba_d_head": 8},
-    "T5ForConditionalGeneration": {"decoder_start_token_id": 0},
-    "UMT5ForConditionalGeneration": {"decoder_start_token_id": 0},
-    "SwinForImageClassification": {
-        "depths": [2],
-        "num_heads": [4],
-        "num_attention_heads": [4],
-        "num_hidden_layers": 1,
-        "num_layers": 1,
-        "embed_dim": 32,
-        "window_size": 2,
-    },
-    "ConvNextForImageClassification": {"depths": [1, 1], "hidden_sizes": [32, 64]},
-    "CohereCompassForCausalLM": {
-        "layer_types": ["full_attention", "full_attention"],
-        "rope_parameters": {
-            "full_attention": {
-                "rope_type": "default",
-                "rope_theta": 10000.0,
-                "mrope_section": [2, 1, 1],
-            }
-        },
-    },
-    "DbrxForCausalLM": {
-        "attn_config": {"rope_theta": 10000.0, "kv_n_heads": 2, "clip_qkv": 8.0},
-        "ffn_config": {"ffn_hidden_size": 32, "moe_num_experts": 4, "moe_top_k": 2},
-    },
-    "Gemma3nForCausalLM": {
-        "num_kv_shared_layers": 0,
-        "hidden_size_per_layer_input": 8,
-        "vocab_size_per_layer_input": 96,
-        "laurel_rank": 8,
-        "layer_types": ["sliding_attention", "full_attention"],
-        "activation_sparsity_pattern": [0.0, 0.0],
-    },
-    "Gemma4ForCausalLM": {
-        "hidden_size_per_layer_input": 8,
-        "vocab_size_per_layer_input": 96,
-        "global_head_dim": 8,
-    },
-    "GraniteMoeHybridForCausalLM": {
-        "mamba_n_heads": 8,
-        "mamba_d_head": 8,
-        "mamba_d_state": 8,
-        "layer_types": ["mamba", "attention"],
-    },
-    "Lfm2MoeForCausalLM": {"layer_types": ["conv", "full_attention"], "num_dense_layers": 1},
-    "Mistral4ForCausalLM": {"head_dim": 12, "num_key_value_heads": 4},
-}
-"""What some configs need besides."""
+OWN: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("zoo_sizes.json").read_text())
+"""What the configs of some classes need besides, by patterns of names; null: not given."""
 
 DEPTH = (
     "num_hidden_layers",
@@ -177,11 +124,23 @@ def fields(name: str) -> dict[str, Any]:
     kind: Any = getattr(transformers, name).config_class
     known: set[str] = {*vars(kind), *kind.attribute_map}
     known |= set(getattr(kind, "__dataclass_fields__", ()))
-    out = {k: v for k, v in SIZES.items() if k in known}
+    out = {k: v for k, v in SIZES.items() if k in known and _is_number(kind, k)}
     if "qk_rope_head_dim" in known:
         out |= {"num_key_value_heads": 4}
         out |= {"head_dim": SIZES["qk_rope_head_dim"]} if "head_dim" in known else {}
-    return {**out, **OWN.get(name, {})}
+    return {k: v for k, v in {**out, **own(name)}.items() if v is not None}
+
+
+def own(name: str) -> dict[str, Any]:
+    """What is given to a class alone."""
+    return {k: v for p, some in OWN.items() if fnmatchcase(name, p) for k, v in some.items()}
+
+
+def _is_number(kind: Any, field: str) -> bool:
+    """Whether a field of a config can be set to a number: it is neither worked out nor a list."""
+    default = getattr(kind, kind.attribute_map.get(field, field), None)
+    fixed = isinstance(default, property) and default.fset is None
+    return not (fixed or isinstance(default, list | tuple))
 
 
 def classes() -> Iterator[tuple[str, str]]:
@@ -213,7 +172,11 @@ def has_plan(name: str) -> bool:
 def inputs(name: str) -> tuple[str, ...]:
     """What is given to a class whose inputs do not follow from its config."""
     group = next(g for end, g in GROUPS.items() if name.endswith(end))
-    return (f"input_values=f32[4,{SOUND}]",) if group == "audio" else ()
+    if group != "audio":
+        return ()
+    sizes = own(name)
+    bins = [sizes[k] for k in ("max_length", "num_mel_bins") if k in sizes] or [SOUND]
+    return (f"input_values=f32[4,{','.join(map(str, bins))}]",)
 
 
 LARGE = 4_000_000
@@ -249,7 +212,7 @@ def unfit(name: str) -> str:
 
 def job(name: str, mesh: str, layers: int = 2) -> Job:
     sizes = fields(name)
-    deep = {k: layers for k in DEPTH if k in sizes}
+    deep = {k: layers for k in DEPTH if k in sizes and k not in own(name)}
     items = tuple(f"{k}={json.dumps(v)}" for k, v in {**sizes, **deep}.items())
     given = [x for item in inputs(name) for x in ("--input", item)]
     size = ("--batch", "4", "--seq", "8", "--run", "--timeout", "300")

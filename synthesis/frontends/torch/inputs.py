@@ -16,6 +16,8 @@ from synthesis.frontends.torch.request import CaptureRequest, InputSpec
 from synthesis.frontends.torch.target import TORCH_DTYPES, Target
 
 BATCH, SEQ = 4, 128
+SIDE = 224
+"""Of the images of a model that takes any size."""
 _PER_SEQUENCE = ("ForSequenceClassification", "ForImageClassification", "ForMultipleChoice")
 
 
@@ -106,11 +108,11 @@ def _library_inputs(request: CaptureRequest, target: Target) -> tuple[InputSpec,
             out.append(InputSpec("labels", (batch,) if whole else (batch, seq), "i64", below))
         return tuple(out)
     if "pixel_values" in names:
-        size = config.image_size
+        sees = getattr(config, "vision_config", config)
+        size = getattr(sees, "image_size", SIDE)
         height, width = (size, size) if isinstance(size, int) else tuple(size)
-        out = [
-            InputSpec("pixel_values", (batch, config.num_channels, height, width), request.dtype)
-        ]
+        image = (batch, getattr(sees, "num_channels", 3), height, width)
+        out = [InputSpec("pixel_values", image, request.dtype)]
         if labels:
             out.append(InputSpec("labels", (batch,), "i64", config.num_labels))
         return tuple(out)
