@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from synthesis.assign import Point, choices, split_states
 from synthesis.cost import Estimate, estimate
-from synthesis.lower import Lowered, Placed, lower
+from synthesis.lower import Lowered, Placed
 from synthesis.optimum.best import SECONDS, Bound
 from synthesis.optimum.linear import solve, useful
 from synthesis.optimum.space import PICO
@@ -42,7 +42,7 @@ def lowered(state: Search, placed: Placed) -> tuple[Lowered, Estimate]:
             compute[item.name] = layout
             inputs[item.name] = outputs[f"grad:{item.path}"] = _stored(state, item.name, layout)
     picked = replace(base, inputs=inputs, compute=compute, outputs=outputs, placed=placed)
-    made = lower(state.program, state.mesh, picked, state.prices, state.memo)
+    made = state.lowering.whole(picked)
     return made, estimate(made.program, state.prices, made.stands_for)
 
 

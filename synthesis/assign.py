@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from synthesis.lower import Choices
 from synthesis.roles import Module, Param, heads
@@ -203,6 +204,26 @@ def batch_split(item: Input, batch: int | None, mesh: Mesh, dp: str | None) -> L
     return layout.with_dim(0, chunk)
 
 
+def _laid(
+    item: Input,
+    module: Module,
+    param: Param,
+    style: str,
+    mesh: Mesh,
+    tp: str | None,
+    dp: str | None,
+) -> tuple[Layout, Layout]:
+    """A parameter as it is stored and as ops use it."""
+    layout = Layout.replicate(param.shape)
+    if tp:
+        layout = split(module, param, style, tp, mesh[tp])
+    stored = split_states(layout, dp, mesh[dp]) if dp else layout
+    if param.stacked:
+        layers = whole(item.type.shape[0])
+        layout, stored = (Layout((layers, *x.dims)) for x in (layout, stored))
+    return stored, layout
+
+
 def choices(
     program: Program,
     owners: Mapping[str, tuple[Module, Param]],
@@ -211,28 +232,28 @@ def choices(
     tp: str | None,
     dp: str | None,
     loss_parallel: bool,
+    memo: dict[Any, Any] | None = None,
 ) -> Choices:
-    """Layouts of every input and of the gradients at a point of the search."""
+    """Layouts of every input and of the gradients at a point of the search. `memo` may be shared
+    between points of one program."""
+    memo = memo if memo is not None else {}
     inputs: dict[str, Layout] = {}
     compute: dict[str, Layout] = {}
     grads: dict[str, Layout] = {}
     state = {i.path or i.name: i.type.shape for i in program.inputs if i.role == "const"}
     kept = [o for o in program.outputs if o.role == "output" and o.path in state]
     grads |= {output_key(o): Layout.replicate(state[o.path]) for o in kept}
-    batch = batch_extent(program)
+    batch, styles = batch_extent(program), dict(point.styles)
     leaves = frozenset(module.path for module, _ in owners.values())
     for item in program.inputs:
         if item.role != "param":
             inputs[item.name] = batch_split(item, batch, mesh, dp)
             continue
         module, param = owners[item.name]
-        layout = Layout.replicate(param.shape)
-        if tp:
-            layout = split(module, param, point.style(module.path), tp, mesh[tp])
-        stored = split_states(layout, dp, mesh[dp]) if dp else layout
-        if param.stacked:
-            layers = whole(item.type.shape[0])
-            layout, stored = (Layout((layers, *x.dims)) for x in (layout, stored))
+        key = ("laid", item.name, styles[module.path])
+        if key not in memo:
+            memo[key] = _laid(item, module, param, styles[module.path], mesh, tp, dp)
+        stored, layout = memo[key]
         inputs[item.name], compute[item.name] = stored, layout
         grads[f"grad:{item.path}"] = stored
     gathered = frozenset[str]()

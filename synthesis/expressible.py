@@ -6,6 +6,8 @@ what has no style moves nothing and splits nothing.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from synthesis.forward import forward_values
@@ -25,8 +27,53 @@ class Obstacle(NamedTuple):
     text: str
 
 
+@dataclass(frozen=True)
+class Passed:
+    """A forward pass that is looked at, as far as it is lowered."""
+
+    lowered: Lowered
+    since: int = 0
+    """The first op that is looked at; those before it were."""
+    ended: bool = True
+
+    @property
+    def named(self) -> bool:
+        """Whether ops say which module they are of."""
+        return any(n.source.module for _, n in self.lowered.program.walk())
+
+    @cached_property
+    def steps(self) -> list[tuple["Scope", Node]]:
+        """The nodes, with the program or the body that holds them."""
+        program = self.lowered.program
+        forward = forward_values(program, state=False, since=self.since)
+        top, found = Scope(program), list[tuple[Scope, Node]]()
+        for node in program.nodes[self.since :]:
+            scope = node.outputs[0]
+            if ("", scope) in forward:
+                found.append((top, node))
+            if node.body is not None:
+                held = Scope(node.body)
+                inside = (n for n in node.body.nodes if (scope, n.outputs[0]) in forward)
+                found += ((held, inner) for inner in inside)
+        return found
+
+
+@dataclass(frozen=True)
+class Scope:
+    """A program or a body, with who makes and who reads its values."""
+
+    program: Program
+
+    @cached_property
+    def producers(self) -> dict[str, Node]:
+        return self.program.producers()
+
+    def readers(self, value: str) -> Iterator[Node]:
+        return (n for n in self.program.nodes if value in n.inputs)
+
+
 def obstacle(
-    program: Program,
+    passed: Passed,
     modules: Sequence[Module],
     kinds: Mapping[str, str],
     tp: str,
@@ -37,7 +84,10 @@ def obstacle(
 
     Modules that are `gathered` have one behind their product.
     """
-    if not any(n.source.module for _, n in program.walk()):
+    if not passed.named:
+        return None
+    moves = [(scope, node) for scope, node in passed.steps if _moves(node, tp)]
+    if not moves:
         return None
     parents = {path.rpartition(".")[0] for path in kinds}
     leaves = {m.path for m in modules} | {path for path in kinds if path not in parents}
@@ -45,48 +95,45 @@ def obstacle(
     whole = heads(list(modules)) | gathered
     plain = {m.path for m in modules if m.use == "other"}
     few_heads |= {m.path for m in modules if m.use == "recurrent"}
-    for holder, node in _forward(program):
-        if not _moves(node, tp):
-            continue
+    for scope, node in moves:
         module = node.source.module
         if node.op == "shard_slice" and module in few_heads:
             continue
         if not module and node.op == "all_reduce":
             continue
         if module in leaves and node.op != "shard_slice":
-            if module in plain and _within(holder, node):
+            if passed.ended and module in plain and _within(scope, node):
                 return Obstacle(module, f"needs {node.op} over {tp} in the middle of {node.source}")
-            if module in whole or not _gathers_product(holder, node):
+            if module in whole or not _gathers_product(scope, node):
                 continue
         where = str(node.source) or f"the model itself, on %{node.inputs[0]}"
         return Obstacle(module, f"needs {node.op} over {tp} inside {where}")
     return None
 
 
-def _gathers_product(program: Program, node: Node) -> bool:
+def _gathers_product(scope: Scope, node: Node) -> bool:
     """Whether a gather joins what a product of the same module made: between two column layers
     the styles have no word for it."""
     if node.op != "all_gather":
         return False
-    producers = program.producers()
-    made = producers.get(node.inputs[0])
+    made = scope.producers.get(node.inputs[0])
     while made is not None and made.op in ("reshape", "permute", "add", "all_reduce"):
-        made = producers.get(made.inputs[0])
+        made = scope.producers.get(made.inputs[0])
     return (
         made is not None and made.op in ("mm", "bmm") and made.source.module == node.source.module
     )
 
 
-def _within(program: Program, node: Node) -> bool:
+def _within(scope: Scope, node: Node) -> bool:
     """Whether a collective's operand and its readers all belong to its own module."""
-    made = program.producers().get(node.inputs[0])
-    readers = [n for n in program.nodes if node.outputs[0] in n.inputs]
+    made = scope.producers.get(node.inputs[0])
+    readers = scope.readers(node.outputs[0])
     around = [made.source.module if made else "", *(n.source.module for n in readers)]
     return all(module == node.source.module for module in around)
 
 
 def unexpressed(
-    lowered: Lowered,
+    passed: Passed,
     modules: Sequence[Module],
     styles: Mapping[str, str],
     stream: str,
@@ -100,7 +147,7 @@ def unexpressed(
     norms = {m.path for m in modules if m.is_norm}
     convs = {m.path for m in modules if m.use == "conv"}
     few = {m.path for m in modules if 0 < m.heads < size}
-    for holder, node in _forward(lowered.program):
+    for scope, node in passed.steps:
         path = node.source.module
         style = known.get(path)
         if style is None or path in norms or path in few:
@@ -112,11 +159,11 @@ def unexpressed(
                 return Obstacle(path, why)
         if style not in ("column", "fused_column", "row", "gathered") or node.op != "mm":
             continue
-        moves = _before(holder.producers(), node, set(known) - norms - {path}, tp)
-        why = _entry(holder, moves, style, stream, tp)
+        moves = _before(scope.producers, node, known.keys() - norms - {path}, tp)
+        why = _entry(scope.program, moves, style, stream, tp)
         if why:
             return Obstacle(path, f"{path} is {style}, and {why}  {node.source}")
-    return _split_whole(lowered, known, norms | few, tp)
+    return _split_whole(passed.lowered, known, norms | few, tp)
 
 
 def _split_whole(
@@ -161,15 +208,3 @@ def _entry(holder: Program, moves: list[Node], style: str, stream: str, tp: str)
 
 def _moves(node: Node, tp: str) -> bool:
     return node.op in MOVES and node.attrs["mesh_dim"] == tp
-
-
-def _forward(program: Program) -> Iterator[tuple[Program, Node]]:
-    """The nodes of the forward pass, with the program or the body that holds them."""
-    forward = forward_values(program, state=False)
-    for node in program.nodes:
-        scope = node.outputs[0]
-        if ("", scope) in forward:
-            yield program, node
-        for inner in node.body.nodes if node.body is not None else ():
-            if (scope, inner.outputs[0]) in forward:
-                yield node.block, inner

@@ -80,13 +80,16 @@ class Mender:
             if near is None:
                 return []
             point = near
-            result = self._scored(point, refused)
+            result = self._refusal(point, refused) or self._scored(point, refused)
         best = self._split_again(start, result, refused)
         self.found.append(Point(best.point.styles, "S(1)"))
         return [best]
 
     def _scored(self, point: Point, refused: Refusal) -> Candidate | Refusal:
         return self.state.score(point, f"{refused.origin}, in part", refused.tactic)
+
+    def _refusal(self, point: Point, refused: Refusal) -> Refusal | None:
+        return self.state.refusal(point, f"{refused.origin}, in part", refused.tactic)
 
     def _eased(self, point: Point, refused: Refusal) -> Point | None:
         """The point with what a refusal is about split less; None where that is whole already."""
@@ -119,19 +122,19 @@ class Mender:
             module = module.rpartition(".")[0]
         return split
 
-    def _split_again(self, start: Point, held: Candidate, refused: Refusal) -> Candidate:
+    def _split_again(self, start: Point, whole: Candidate, refused: Refusal) -> Candidate:
         """With what was left whole split after all, kind by kind, where that can be written."""
-        wanted = dict(start.styles)
+        wanted, held = dict(start.styles), whole.point
         around: dict[str, list[list[str]]] = {}
         for group in self.groups:
-            if any(wanted[p] != held.point.style(p) for p in group):
+            if any(wanted[p] != held.style(p) for p in group):
                 around.setdefault(layered(group[0]).rpartition(".")[0], []).append(group)
         for groups in around.values():
-            whole = [p for g in groups for p in g]
-            for paths in [whole, *(groups if len(groups) > 1 else ())]:
-                point = held.point.styled({p: wanted[p] for p in paths})
-                result = self._scored(point, refused)
-                if isinstance(result, Candidate):
-                    held = result
+            every = [p for g in groups for p in g]
+            for paths in [every, *(groups if len(groups) > 1 else ())]:
+                point = held.styled({p: wanted[p] for p in paths})
+                if self._refusal(point, refused) is None:
+                    held = point
                     break
-        return held
+        result = self._scored(held, refused)
+        return result if isinstance(result, Candidate) else whole

@@ -7,15 +7,15 @@ from typing import Any, Literal
 from synthesis.assign import PlanError, Point, choices
 from synthesis.constraints import NO_WISHES, Wishes
 from synthesis.cost import Estimate, Prices, estimate, prices
-from synthesis.expressible import Obstacle, obstacle, unexpressed
+from synthesis.expressible import Obstacle, Passed, obstacle, unexpressed
 from synthesis.hardware import Cluster
-from synthesis.lower import Lowered, LoweringError, Move, lower
+from synthesis.lower import Ahead, Choices, Lowered, Lowering, LoweringError, Move
 from synthesis.roles import Module, Param, modules
 from synthesis.share import share
 from verifier.kernel.inline import inline
 from verifier.kernel.live import live
 from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import Mesh
+from verifier.kernel.program.types import Mesh, TensorType
 
 Needs = Callable[[Point, Estimate], int]
 """Bytes that a rank needs for a plan, whose program is estimated so."""
@@ -102,11 +102,11 @@ class Search:
     loss_parallel: bool
     kinds: Mapping[str, str]
     prices: Prices
+    lowering: Lowering
     limit: float = 0.0
     """Bytes of memory per rank; a candidate that needs more comes after all that do not."""
     needs: Needs = as_captured
     """What is held against the limit."""
-    memo: dict[Any, Any] = field(default_factory=dict[Any, Any])
     priced: dict[Any, tuple[Lowered, Estimate]] = field(
         default_factory=dict[Any, "tuple[Lowered, Estimate]"]
     )
@@ -125,42 +125,68 @@ class Search:
             again = self._lowered(point, origin, out.lowered.moved)
             if isinstance(again, Candidate) and again.score < out.score:
                 out = again
-        out = replace(out, tactic=tactic)
-        self.seen[point] = out
+        out = self.seen[point] = replace(out, tactic=tactic)
         return out
 
-    def _lowered(self, point: Point, origin: str, paid: frozenset[Move]) -> Candidate | Refusal:
-        def admit(lowered: Lowered) -> None:
-            why = self.obstacle(point, lowered)
-            if why is not None:
-                raise _UnwritableError(why)
+    def refusal(self, point: Point, origin: str, tactic: str = "") -> Refusal | None:
+        """Why a point is no candidate, as far as the forward pass shows."""
+        known = self.seen.get(point)
+        if known is not None:
+            return known if isinstance(known, Refusal) else None
+        found = self._refused(point, origin, lambda: self._ahead(point))
+        if found is None:
+            return None
+        found = self.seen[point] = replace(found, tactic=tactic)
+        return found
 
+    def _lowered(self, point: Point, origin: str, paid: frozenset[Move]) -> Candidate | Refusal:
+        made: list[Candidate] = []
+
+        def price() -> None:
+            made.append(self.price(point, origin, paid, self._admit(point)))
+            self._written(point, made[0].lowered)
+
+        return self._refused(point, origin, price) or made[0]
+
+    def _refused(self, point: Point, origin: str, attempt: Callable[[], object]) -> Refusal | None:
         try:
-            made = self.price(point, origin, paid, admit)
-            admit(made.lowered)
+            attempt()
         except LoweringError as error:
             return Refusal(point, origin, "lowering", str(error), error.node.source.module)
         except _UnwritableError as error:
             return Refusal(point, origin, "emitter", str(error), error.module)
-        return made
+        return None
 
-    def obstacle(self, point: Point, lowered: Lowered) -> Obstacle | None:
-        """Why what was lowered of a point cannot be written as module styles, if it cannot."""
+    def _admit(self, point: Point) -> Callable[[Ahead], None]:
+        return lambda seen: self._written(point, *seen)
+
+    def _written(self, point: Point, lowered: Lowered, since: int = 0, ended: bool = True) -> None:
+        """Raise where what was lowered of a point cannot be written as module styles."""
+        why = self.obstacle(point, lowered, since, ended)
+        if why is not None:
+            raise _UnwritableError(why)
+
+    def obstacle(
+        self, point: Point, lowered: Lowered, since: int = 0, ended: bool = True
+    ) -> Obstacle | None:
+        """Why what was lowered of a point cannot be written as module styles, if it cannot. Ops
+        before `since` are known to be; more follow where it has not `ended`."""
         if not self.tp:
             return None
-        program, size = lowered.program, self.mesh[self.tp]
+        passed = Passed(lowered, since, ended)
+        size, styles = self.mesh[self.tp], dict(point.styles)
         gathered = frozenset(path for path, style in point.styles if style == "gathered")
-        why = obstacle(program, self.modules, self.kinds, self.tp, size, gathered)
-        if why is not None or not any(n.source.module for _, n in program.walk()):
+        why = obstacle(passed, self.modules, self.kinds, self.tp, size, gathered)
+        if why is not None or not passed.named:
             return why
-        return unexpressed(lowered, self.modules, dict(point.styles), point.stream, self.tp, size)
+        return unexpressed(passed, self.modules, styles, point.stream, self.tp, size)
 
     def price(
         self,
         point: Point,
         origin: str = "",
         paid: frozenset[Move] = frozenset(),
-        admit: Callable[[Lowered], None] | None = None,
+        admit: Callable[[Ahead], None] | None = None,
     ) -> Candidate:
         """Lower a point and price it, whether or not it can be written as module styles, unless
         `admit`, which sees its forward pass first, raises.
@@ -170,22 +196,29 @@ class Search:
         """
         key = (point, paid, self.loss_parallel)
         if key not in self.priced:
-            self.priced[key] = self._priced(point, paid, admit)
+            lowered = self.lowering.whole(self._choices(point), paid, admit)
+            cost = estimate(lowered.program, self.prices, lowered.stands_for)
+            self.priced[key] = lowered, cost
         lowered, cost = self.priced[key]
         needed = self.needs(point, cost)
         return Candidate(point, needed, max(0.0, needed - self.limit), cost, lowered, origin)
 
-    def _priced(
-        self,
-        point: Point,
-        paid: frozenset[Move],
-        admit: Callable[[Lowered], None] | None,
-    ) -> tuple[Lowered, Estimate]:
-        picked = choices(
-            self.program, self.owners, point, self.mesh, self.tp, self.dp, self.loss_parallel
+    def _ahead(self, point: Point) -> None:
+        self.lowering.ahead(self._choices(point), admit=self._admit(point))
+
+    def _choices(self, point: Point) -> Choices:
+        memo = self.lowering.memo
+        return choices(
+            self.program, self.owners, point, self.mesh, self.tp, self.dp, self.loss_parallel, memo
         )
-        lowered = lower(self.program, self.mesh, picked, self.prices, self.memo, paid, admit)
-        return lowered, estimate(lowered.program, self.prices, lowered.stands_for)
+
+    def parameters(self, point: Point) -> int:
+        """Bytes of parameters that a rank keeps at a point."""
+        laid, total = self._choices(point).inputs, 0
+        for item in self.program.inputs:
+            if item.role == "param":
+                total += TensorType(laid[item.name].local_shape, item.type.dtype).nbytes
+        return total
 
 
 def axes(mesh: Mesh) -> tuple[str | None, str | None]:
@@ -215,6 +248,6 @@ def prepare(asked: Asked) -> Search:
     limit = cluster.device.memory_bytes
     priced = prices(lean, mesh, cluster)
     return Search(
-        lean, mesh, cluster, tp, dp, owners, found, parallel, asked.kinds or {}, priced, limit,
-        asked.needs,
+        lean, mesh, cluster, tp, dp, owners, found, parallel, asked.kinds or {}, priced,
+        Lowering(lean, mesh, priced), limit, asked.needs,
     )  # fmt: skip

@@ -239,20 +239,20 @@ def _gathered(state: Search, rules: Rules, best: Candidate) -> list[Candidate]:
     """Of a plan that splits less than half of what could be split, one that splits the largest
     kinds of what it leaves whole and gathers what these give, until half is split."""
     short = _Short(state)
-    held, found = best, list[Candidate]()
+    held = best.point
     whole = {path for path, style in best.point.styles if style == "replicate"}
     kinds = [k for group in alike(state.modules) if (k := [p for p in group if p in whole])]
     for paths in sorted(
         kinds, key=lambda k: (k[0] not in short.inner, -short.sizes[k[0]] * len(k))
     ):
-        if best.point.stream != "R" or not short.of(held.point):
+        if best.point.stream != "R" or not short.of(held):
             break
         if all("gathered" in rules.allowed[path] for path in paths):
-            point = held.point.styled(dict.fromkeys(paths, "gathered"))
-            result = state.score(point, "gathered", held.tactic)
-            if isinstance(result, Candidate):
-                held, found = result, [result]
-    return found
+            point = held.styled(dict.fromkeys(paths, "gathered"))
+            if state.refusal(point, "gathered", best.tactic) is None:
+                held = point
+    result = state.score(held, "gathered", best.tactic)
+    return [result] if held != best.point and isinstance(result, Candidate) else []
 
 
 def _grown(
@@ -266,10 +266,12 @@ def _grown(
                 if style == "gathered":
                     continue
                 point = candidate.point.styled(dict.fromkeys(paths, style))
-                if point in state.seen:
+                if point in state.seen or state.parameters(point) > most:
                     continue
                 origin = f"{layered(paths[0])} -> {style}"
+                if state.refusal(point, origin, candidate.tactic) is not None:
+                    continue
                 result = state.score(point, origin, candidate.tactic)
-                if isinstance(result, Candidate) and result.estimate.parameters <= most:
+                if isinstance(result, Candidate):
                     grown.append(result)
     return grown

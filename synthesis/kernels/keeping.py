@@ -4,10 +4,12 @@ Backward products are given their operands as they were; what chains of backward
 again from kept values by elementwise ops where it can be, as a compiler does.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 
 from synthesis.kernels.graph import RESHAPES, Graph, Scope, Value, chained
+from verifier.kernel.ops import lookup
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,11 @@ class _Sweep:
         self.given: set[str] = set()
         """At hand without being kept: inputs, constants and what is made of them."""
         self.source: dict[str, str] = {}
+        self.nodes = scope.program.nodes
+        self.readers: dict[str, list[int]] = {}
+        for k, node in enumerate(self.nodes):
+            for v in node.inputs if node.body is None and chained(node) else ():
+                self.readers.setdefault(v, []).append(k)
 
     def run(self) -> None:
         for item in self.scope.program.inputs:
@@ -94,7 +101,7 @@ class _Sweep:
         for node in self.scope.program.nodes:
             for name in node.outputs:
                 if self.wanted.get(name):
-                    self._take(name)
+                    self._keep(self._moved(name))
                     continue
                 if node.body is None and chained(node):
                     self._derive(name)
@@ -108,6 +115,36 @@ class _Sweep:
         if name not in self.given:
             self.kept[name] = None
             self.source[name] = name
+
+    def _keep(self, names: Iterable[str]) -> None:
+        """Keep values, and mark what chains can then compute."""
+        due: list[int] = []
+        for name in names:
+            self._take(name)
+            due += self.readers.get(name, ())
+        heapify(due)
+        while due:
+            made = self.nodes[heappop(due)].outputs[0]
+            if not self._ready(made):
+                self._derive(made)
+                for k in self.readers.get(made, ()) if self._ready(made) else ():
+                    heappush(due, k)
+
+    def _moved(self, name: str) -> list[str]:
+        """What a value is put together of where that is smaller: the windows of a convolution
+        overlap."""
+        seen, found, stack = set[str](), list[str](), [name]
+        while stack:
+            at = stack.pop()
+            node = self.scope.producer.get(at)
+            if at in seen:
+                continue
+            seen.add(at)
+            if node is None or node.body is not None or lookup(node.op).kind != "view":
+                found.append(at)
+            else:
+                stack += node.inputs
+        return found if sum(map(self.scope.bytes, found)) < self.scope.bytes(name) else [name]
 
     def _derive(self, name: str) -> None:
         """Mark what chains can compute of what is at hand."""
@@ -125,11 +162,7 @@ class _Sweep:
         least, roots = self._smallest(name), self._roots(name)
         if sum(map(self.scope.bytes, roots)) >= self.scope.bytes(least):
             roots = [least]
-        for root in roots:
-            self._take(root)
-        for node in self.scope.program.nodes:
-            if node.body is None and chained(node) and not self._ready(node.outputs[0]):
-                self._derive(node.outputs[0])
+        self._keep(roots)
 
     def _smallest(self, name: str) -> str:
         """The smallest value on the way down to a node that lacks more than one operand."""

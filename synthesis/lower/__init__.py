@@ -1,6 +1,16 @@
 """From a one-device program and where its inputs live to a distributed program."""
 
-from synthesis.lower.program import lower
+from synthesis.lower.program import Ahead, Lowering, lower
 from synthesis.lower.state import Choices, Lowered, LoweringError, Move, Pair, Placed
 
-__all__ = ["Choices", "Lowered", "LoweringError", "Move", "Pair", "Placed", "lower"]
+__all__ = [
+    "Ahead",
+    "Choices",
+    "Lowered",
+    "Lowering",
+    "LoweringError",
+    "Move",
+    "Pair",
+    "Placed",
+    "lower",
+]

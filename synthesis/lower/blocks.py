@@ -194,7 +194,7 @@ def _body(
     body = node.block
     inner = scope_state(state.setting, body, node.outputs[0])
     inner.gradients = sources(
-        body,
+        inner.producer,
         (o.value for o, v in zip(body.outputs, node.outputs, strict=True) if v in state.gradients),
     )
     slices = [replace(x, layout=Layout(x.layout.dims[1:], x.layout.partial)) for x in xs]

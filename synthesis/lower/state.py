@@ -1,7 +1,10 @@
 """The state of one lowering: what was decided, what was built, and where each value stands."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from copy import copy
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
@@ -80,7 +83,7 @@ class Lowered:
     contract: Contract
     pairs: tuple[Pair, ...]
     moved: frozenset[Move] = frozenset()
-    """For `lower(paid=...)`."""
+    """For `Lowering.whole(paid=...)`."""
 
     @property
     def stands_for(self) -> dict[tuple[str, str], tuple[str, str]]:
@@ -146,6 +149,24 @@ class State:
         self.builder.input(name, TensorType(value.layout.local_shape, dtype), role, path)
         self.bind(name, value)
 
+    def copied(self, choices: Choices) -> State:
+        """The same state of another lowering, which goes on by itself."""
+        builder, held = copy(self.builder), self.setting
+        builder.inputs, builder.nodes = list(builder.inputs), list(builder.nodes)
+        builder.types, builder.held = dict(builder.types), dict(builder.held)
+        setting = replace(
+            held,
+            choices=choices,
+            rows=dict(held.rows),
+            pairs=list(held.pairs),
+            balanced=set(held.balanced),
+            moved=set(held.moved),
+        )
+        values = {name: list(found) for name, found in self.values.items()}
+        return replace(
+            self, setting=setting, builder=builder, values=values, weights=set(self.weights)
+        )
+
     def is_zero(self, name: str) -> bool:
         node = self.producer.get(name)
         return node is not None and node.op == "full" and node.attrs["value"] == 0
@@ -166,12 +187,16 @@ class State:
         return name
 
 
-def sources(program: Program, names: Iterable[str]) -> frozenset[str]:
+def sources(producer: Mapping[str, Node], names: Iterable[str]) -> frozenset[str]:
     """Some values with what they are views of, as far as the program goes."""
-    out = set(names)
-    for node in reversed(program.nodes):
-        if node.op in VIEWS and node.outputs[0] in out:
-            out.add(node.inputs[0])
+    out: set[str] = set()
+    for name in names:
+        while name not in out:
+            out.add(name)
+            node = producer.get(name)
+            if node is None or node.op not in VIEWS:
+                break
+            name = node.inputs[0]
     return frozenset(out)
 
 

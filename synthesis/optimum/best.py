@@ -11,6 +11,8 @@ from synthesis.roles import Module
 from synthesis.scoring import Search
 from verifier.kernel.layout import Layout, bound as bound_dims
 
+LARGE = 6000
+"""Ops of a program for which no bound is looked for: solvers take minutes for it."""
 SECONDS = 20.0
 """Of the processor, for a search for a whole solution."""
 
@@ -42,8 +44,10 @@ class Bound:
 
 
 def lower_bound(state: Search, restriction: Restriction) -> Bound | None:
-    """A bound on every placement of the space; None where there is none that fits, or where an op
-    has no placement."""
+    """A bound on every placement of the space; None where there is none that fits, where an op
+    has no placement, or where the program is too large for a solver."""
+    if sum(1 for _ in state.program.walk()) > LARGE:
+        return None
     try:
         space = Space(state, restriction)
     except SpaceError:

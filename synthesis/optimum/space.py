@@ -106,7 +106,7 @@ class Space:
             state.mesh,
             Choices({}, {}, {}, "R", state.tp, state.dp),
             state.prices,
-            state.memo,
+            state.lowering.memo,
             frozenset(forward_values(state.program)),
         )
         self.moves: dict[tuple[Layout, Layout, str], tuple[int, int] | None] = {}

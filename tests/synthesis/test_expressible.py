@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from synthesis.expressible import obstacle
+from synthesis.expressible import Passed, obstacle
+from synthesis.lower import Lowered
 from synthesis.roles import Module
 from synthesis.scoring import Asked, Candidate, Refusal, prepare
 from synthesis.tactics import TACTICS
 from tests.synthesis import decoder
+from verifier.kernel.contract import Contract
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import Mesh
@@ -31,8 +33,12 @@ def program(op: str, first: str, second: str, then: str) -> Program:
     return b.build()
 
 
+def passed(made: Program) -> Passed:
+    return Passed(Lowered(made, Contract({}, {}), ()))
+
+
 def why(made: Program) -> str | None:
-    found = obstacle(made, [NORM], {"norm": "LayerNorm", "": "Model"}, "tp", 2)
+    found = obstacle(passed(made), [NORM], {"norm": "LayerNorm", "": "Model"}, "tp", 2)
     return None if found is None else found.text
 
 
@@ -54,7 +60,7 @@ def test_a_gather_between_modules_is_refused() -> None:
 
 def test_collectives_of_data_parallelism_are_no_obstacle() -> None:
     made = program("all_reduce", "norm", "norm", "norm")
-    assert obstacle(made, [NORM], {"norm": "LayerNorm"}, "dp", 2) is None
+    assert obstacle(passed(made), [NORM], {"norm": "LayerNorm"}, "dp", 2) is None
 
 
 def test_what_has_no_style_moves_nothing() -> None:
