@@ -35,6 +35,8 @@ GROUPS = {
 """By what a class's name ends in."""
 SOUND = 400
 """Samples of a sound."""
+SIDE = 32
+"""Of the images of a class that takes any size."""
 SIZES: dict[str, Any] = {
     "vocab_size": 96,
     "pad_token_id": 0,
@@ -172,9 +174,12 @@ def has_plan(name: str) -> bool:
 def inputs(name: str) -> tuple[str, ...]:
     """What is given to a class whose inputs do not follow from its config."""
     group = next(g for end, g in GROUPS.items() if name.endswith(end))
+    sizes = fields(name)
+    if group == "images" and not {"image_size", "vision_config"} & set(sizes):
+        labels = sizes.get("num_labels", 2)
+        return (f"pixel_values=f32[4,3,{SIDE},{SIDE}]", f"labels=i64[4]<{labels}")
     if group != "audio":
         return ()
-    sizes = own(name)
     bins = [sizes[k] for k in ("max_length", "num_mel_bins") if k in sizes] or [SOUND]
     return (f"input_values=f32[4,{','.join(map(str, bins))}]",)
 
