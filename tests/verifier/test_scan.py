@@ -136,6 +136,29 @@ def test_collective_inside_a_block_is_counted() -> None:
     assert isinstance(verify(Problem(one, b.build(), whole(one))), Counterexample)
 
 
+def stacking(mesh: Mesh, value: int) -> Program:
+    """A block that stacks a constant, added to a carry's last value."""
+    b = Builder("p", mesh)
+    x = b.input("x", typed(2))
+    body = Builder("body", mesh)
+    c = body.input("c", typed(2), "carry")
+    body.output(body.add("exp", c), "carry")
+    body.output(body.add("full", shape=(2,), value=Fraction(value)), "ys")
+    attrs: dict[str, Attr] = {"length": 3, "carry": 1, "xs": 0}
+    last, stacked = b.add_node("scan", [x], attrs, body=body.build())
+    b.output(b.add("add", last, b.add("sum", stacked, dims=(0,))), path="y")
+    return b.build()
+
+
+@pytest.mark.parametrize("one", [0, 1])
+@pytest.mark.parametrize("ranks", [0, 1])
+def test_constant_is_stacked(one: int, ranks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_ELEMENTS", 0)
+    sequential = stacking(Mesh(), one)
+    verdict = verify(Problem(sequential, stacking(TP, ranks), whole(sequential)))
+    assert isinstance(verdict, Proof) == (one == ranks)
+
+
 def test_zero_start_and_a_choice_in_the_block_do_not_fail() -> None:
     def build(mesh: Mesh) -> Program:
         b = Builder("p", mesh)

@@ -132,8 +132,9 @@ class _Induction:
         targets = [self.inner.values[o.value] for o in self.theirs.outputs]
         for i, fact in enumerate(related.facts.get(self.body.outputs[k].value, [])):
             for p in range(split, len(targets)):
-                if targets[p].id == fact.ref.id and targets[p].coef:
-                    ratio = fact.ref.coef / targets[p].coef
+                alike = bool(targets[p].coef) == bool(fact.ref.coef)
+                if targets[p].id == fact.ref.id and alike:
+                    ratio = fact.ref.coef / targets[p].coef if fact.ref.coef else Fraction(1)
                     ref = Ref(ratio * whole_refs[p].coef, whole_refs[p].id)
                     dims = (whole(self.node.number("length")), *fact.layout.dims)
                     layout = Layout(dims, fact.layout.partial)
