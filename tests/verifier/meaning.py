@@ -16,7 +16,22 @@ from verifier.provers.relate.facts import Fact
 from verifier.refute.scatter import copies, gather, piece
 from verifier.terms import Ref, Terms
 
-FLOATS = Floats()
+
+class RoundedApartError(ValueError):
+    """What is compared differs by a rounding: the numbers say nothing of the program."""
+
+
+class Plain(Floats):
+    """Numbers whose comparisons do not depend on how they were rounded."""
+
+    def _compare(self, name: str, a: Array, b: Array) -> Array:
+        a, b = np.broadcast_arrays(_float(a), _float(b))
+        if np.any((a != b) & (np.abs(a - b) <= 1e-12 * np.maximum(np.abs(a), np.abs(b)))):
+            raise RoundedApartError
+        return super()._compare(name, a, b)
+
+
+FLOATS = Plain()
 
 
 class Meaning:

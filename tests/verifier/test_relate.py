@@ -5,10 +5,10 @@ from __future__ import annotations
 from fractions import Fraction
 
 import numpy as np
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from synthesis.repair.diagnosis import verify
-from tests.verifier.meaning import Meaning, holds
+from tests.verifier.meaning import Meaning, Plain, RoundedApartError, holds
 from tests.verifier.random_programs import MESHES, Author, grow, inputs, pieces, values
 from verifier.checker import Accepted, check
 from verifier.kernel.contract import Contract
@@ -27,7 +27,14 @@ from verifier.verdict import Counterexample, Proof
 
 
 def broken_facts(seed: int, moves: bool = False, sharing: bool = False) -> tuple[list[str], int]:
-    """What is wrong with the facts of one random program, and how many facts there are."""
+    """What is wrong with the facts of one random program, and how many facts were tried."""
+    try:
+        return broken(seed, moves, sharing)
+    except RoundedApartError:
+        return [], 0
+
+
+def broken(seed: int, moves: bool, sharing: bool) -> tuple[list[str], int]:
     rng = np.random.default_rng(seed)
     mesh = MESHES[int(rng.integers(len(MESHES)))]
     sequential, contract = inputs(mesh, rng)
@@ -43,7 +50,7 @@ def broken_facts(seed: int, moves: bool = False, sharing: bool = False) -> tuple
     related = relate(one, distributed, initial(contract, one), contract, rules)
     whole = values(sequential, rng)
     with np.errstate(all="ignore"):
-        state = simulate(distributed, pieces(whole, contract, mesh, rng))
+        state = simulate(distributed, pieces(whole, contract, mesh, rng), Plain())
         if not all(np.all(np.isfinite(a)) for local in state for a in local.values()):
             return [], 0
         meaning = Meaning(one.terms, whole)
@@ -67,6 +74,7 @@ def test_every_fact_of_a_random_program_is_true(seed: int) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32))
+@example(876605070)  # 3/2 of 2/3 of a number, compared with it
 def test_every_fact_is_true_where_copies_are_read_as_shares(seed: int) -> None:
     wrong, _ = broken_facts(seed, sharing=True)
     assert not wrong, "\n".join(wrong)
