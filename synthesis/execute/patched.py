@@ -31,6 +31,7 @@ from synthesis.frontends.torch import depth as depths
 from synthesis.frontends.torch.constants import Constant
 from synthesis.frontends.torch.errors import CaptureError
 from synthesis.frontends.torch.inputs import torch_types
+from synthesis.frontends.torch.known_ops import known_ops
 from synthesis.frontends.torch.masked_gather import read_windows
 from synthesis.frontends.torch.materialize import (
     fake_inputs,
@@ -72,6 +73,7 @@ ALL_OF = 4
 AT_ONCE = max(1, (os.cpu_count() or 1) // 2)
 """Ranks that are traced side by side: two threads of one core are no faster than one."""
 CONSTANTS = "rank-0.constants.pickle"
+OPS = "known-ops.pickle"
 BACKWARD = "back."
 """Before the names of values that the backward makes."""
 
@@ -152,7 +154,8 @@ def _joined(mesh: Mesh, read: Mapping[int, _Rank]) -> Program:
 
 def _save_rank(job: Job, folder: Path, order: Order, rank: int) -> None:
     try:
-        _read_rank(job, folder, order, rank)
+        with known_ops(folder / OPS):
+            _read_rank(job, folder, order, rank)
     except Exception as problem:  # noqa: BLE001  (the user's code)
         found = explain(problem, str(folder / "tree"))
         (folder / f"rank-{rank}.error.json").write_text(json.dumps(found))

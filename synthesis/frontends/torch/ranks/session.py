@@ -33,6 +33,7 @@ from synthesis.frontends.rank_programs.write import rank_text
 from synthesis.frontends.torch.captured import dump, load
 from synthesis.frontends.torch.errors import CaptureError
 from synthesis.frontends.torch.inputs import find_inputs, torch_types
+from synthesis.frontends.torch.known_ops import known_ops
 from synthesis.frontends.torch.lower import DTYPES, type_of
 from synthesis.frontends.torch.masked_gather import read_windows
 from synthesis.frontends.torch.materialize import fake_inputs, take_buffers, tied_groups
@@ -77,6 +78,7 @@ from verifier.kernel.program.types import NO_MESH, Mesh, TensorType
 AT_ONCE = 2
 """Ranks that are traced side by side."""
 ONE = "one"
+OPS = "known-ops.pickle"
 Work = Sequence[tuple[str, Callable[[Any], Side | Loaded]]]
 """Names with what makes each, given the semaphore of those that work."""
 
@@ -229,7 +231,8 @@ def _fork(path: Path, do: Callable[[Any], Side | Loaded], root: str, slots: Any)
         if not failed.exists():
             try:
                 _own_numbers()
-                side = do(slots)
+                with known_ops(path.parent / OPS):
+                    side = do(slots)
                 found = dump(type(side), side)
             except BaseException as problem:  # noqa: BLE001  (the user's code)
                 found = json.dumps({"error": explain(problem, root)})
