@@ -12,7 +12,7 @@ from agent.options import Wanted
 from agent.report import model as m
 from synthesis.assign import Point
 from synthesis.constraints import WishError, read_bytes
-from synthesis.cost import OPTIMIZER, Estimate
+from synthesis.cost import Estimate
 from synthesis.frontends.torch.captured import Captured
 from synthesis.hardware import load
 from synthesis.price.constants import Machine
@@ -151,7 +151,7 @@ def needs(choice: Choice) -> Needs:
         split = choice.with_sequence(split=point.stream != "R")
         taken = (split.emitted or split.best).price.memory
         states = taken.parameters + taken.gradients + taken.optimizer
-        held, most = cost.optimizer / OPTIMIZER, taken.parameters / constants.param_bytes
+        held, most = cost.numbers, taken.parameters / constants.param_bytes
         more = states * max(held / most - 1, 0.0) * (1 + constants.fragments)
         return round(taken.total + more)
 

@@ -24,8 +24,6 @@ from verifier.kernel.program.types import Mesh, TensorType, mesh_dims
 
 LOCAL = frozenset({"shard_slice", "shard_pad", "on_coord"})
 """Collectives that send nothing."""
-OPTIMIZER = 12
-"""Bytes of optimizer state a parameter: float32 master copy and two Adam moments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +54,8 @@ class Estimate:
     hidden: tuple[float, float] = (0.0, 0.0)
     """Shares that computation may hide: of `sent_s`, of `data_s`."""
     comm_bytes: int = 0
+    numbers: int = 0
+    """Of all parameters that a rank holds."""
     parameters: int = 0
     gradients: int = 0
     optimizer: int = 0
@@ -232,13 +232,21 @@ def estimate(
             gathered[scope] = whole + big if scope else max(whole, big)
     for item in program.inputs:
         if item.role == "param":
+            out.numbers += item.type.size
             out.parameters += item.type.nbytes
-            out.optimizer += item.type.size * OPTIMIZER
+            out.optimizer += adam_bytes(item.type)
     out.gradients = sum(program.types[o.value].nbytes for o in program.outputs if o.role == "grad")
     out.activations = _kept(program, prices.kernels) + round(
         held + max(gathered.values(), default=0)
     )
     return out
+
+
+def adam_bytes(parameter: TensorType) -> int:
+    """Bytes that Adam keeps of a parameter: two moments of its dtype, and where that is narrower
+    than float32, these and a copy of the parameter in float32."""
+    wide = max(parameter.nbytes, 4 * parameter.size)
+    return 2 * wide + (wide if wide > parameter.nbytes else 0)
 
 
 def _kept(program: Program, found: Kernels) -> int:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import product
 
 from synthesis.assign import batch_extent, batch_split, options, split, split_states
-from synthesis.cost import OPTIMIZER
+from synthesis.cost import adam_bytes
 from synthesis.forward import forward_values
 from synthesis.localize import LAZY, VIEWS, regroup_whole, source_layout
 from synthesis.lower import Choices, Placed
@@ -166,7 +166,7 @@ class Space:
             made[layout] = [variable]
             held.setdefault(keep, []).append(variable)
             local = TensorType(keep.local_shape, dtype)
-            self.memory.append((variable, 2 * local.nbytes + local.size * OPTIMIZER))
+            self.memory.append((variable, 2 * local.nbytes + adam_bytes(local)))
             self.kept.append((variable, local.nbytes))
             if state.dp:
                 # A stacked parameter is gathered where a block reads it, forward and backward.

@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from synthesis.autodiff import grad
-from synthesis.cost import estimate, prices
+from synthesis.cost import adam_bytes, estimate, prices
 from synthesis.kernels.found import kernels
 from synthesis.share import share
 from tests.synthesis import decoder
@@ -15,7 +15,7 @@ from verifier.kernel.inline import inline
 from verifier.kernel.live import live
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import Mesh
+from verifier.kernel.program.types import Mesh, TensorType
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +74,11 @@ def test_parts_of_a_step_add_up(program: Program) -> None:
     found = estimate(program, prices(program, Mesh.of(tp=1), decoder.CLUSTER))
     assert sum(found.parts().values()) == pytest.approx(found.step_s)
     assert found.step_s >= found.device_s
+
+
+@pytest.mark.parametrize(("dtype", "bytes"), [("f32", 8), ("bf16", 12), ("f16", 12), ("f64", 16)])
+def test_adam_keeps_two_moments_and_a_copy_of_what_is_narrow(dtype: str, bytes: int) -> None:
+    assert adam_bytes(TensorType((3, 5), dtype)) == 15 * bytes
 
 
 def test_parts_that_come_together_again_and_again_are_followed_once() -> None:
