@@ -241,15 +241,28 @@ def _ordered(run: Examination) -> Verdict | None:
     return None
 
 
+def _walked(run: Examination) -> Verdict | None:
+    """What each value of a rank is of the values of one device."""
+    run.tell("relate")
+    with run.timed("relate_s"):
+        run.walked = walk(run.problem, sharing=False, keys=False)
+    return None
+
+
 def _refuted(run: Examination) -> Verdict | None:
-    """Programs that are small enough are run on numbers: a difference, or no number at all."""
-    p = run.problem
+    """Programs that are small enough are run on numbers: a difference, or no number at all.
+
+    Where every output is related, fewer samples are a check of the relations.
+    """
+    p, by = run.problem, run.walked
+    assert by is not None
     size = elements_of(p.sequential, p.distributed)
     run.ran, tried = size <= MAX_ELEMENTS, Tried()
     with run.timed("refute_s"):
         if run.ran:
             run.tell("refute")
-            run.difference = refute(p, simpler=run.simpler, tried=tried)
+            few = not by.wrong
+            run.difference = refute(p, simpler=run.simpler, tried=tried, few=few)
     run.stats["refuter_elements"] = float(size)
     run.stats["refuter_ran"] = float(tried.samples > 0)
     if run.ran:
@@ -261,11 +274,13 @@ def _refuted(run: Examination) -> Verdict | None:
 
 
 def _related(run: Examination) -> Verdict | None:
-    """By relations: what each value of a rank is of the values of one device."""
-    p = run.problem
-    run.tell("relate")
-    with run.timed("relate_s"):
-        by = run.walked = walk(p, sharing=False, keys=run.difference is None)
+    """Outputs that are related are proved, if no numbers say otherwise."""
+    p, by = run.problem, run.walked
+    assert by is not None
+    if by.wrong and run.difference is None:
+        with run.timed("relate_s"):
+            equal = equal_otherwise(by.one, p.contract, by.wrong) or {}
+            by = run.walked = replace(by, equal=equal)
     run.stats["rules_applied"], run.stats["rules_reused"] = by.rules.applied, by.rules.reused
     if by.holds and run.difference is None:
         run.stats["outputs"] = len({output_key(o) for o in p.distributed.outputs})
@@ -368,6 +383,7 @@ def _labelled(ways: Sequence[tuple[bool, bool]]) -> Callable[[Examination], Verd
 
 STEPS: tuple[Callable[[Examination], Verdict | None], ...] = (
     _ordered,
+    _walked,
     _refuted,
     _related,
     _further(wide=False),

@@ -21,7 +21,7 @@ from verifier.problem import Problem
 from verifier.refute.compare import NUDGES, compare
 from verifier.refute.evaluate import Ranks, simulate
 from verifier.refute.sampling import index_bounds, sample
-from verifier.refute.search import refute
+from verifier.refute.search import DRAWS, Tried, refute
 from verifier.text.contract import read_contract
 from verifier.text.parser import parse_text
 from verifier.verdict import Counterexample, Proof
@@ -55,6 +55,22 @@ def test_a_difference_that_some_small_changes_of_the_inputs_take_away_is_roundin
 
     found = compare(Problem(one, many, contract), {"x0": np.ones(4)}, run)
     assert (found is None) == (last == 0.0)
+
+
+def guarded(b: Builder, x: str, limit: int) -> str:
+    """`where(x == limit, limit, log(exp(x)))`: its numbers are looked at near the edge."""
+    edge = b.add("full", shape=b.types[x].shape, value=Fraction(limit), dtype="f32")
+    return b.add("where", b.add("eq", x, edge), edge, b.add("log", b.add("exp", x)))
+
+
+def test_what_is_related_is_run_on_fewer_samples() -> None:
+    same = Problem(*pair(lambda b, x: guarded(b, x, 7), lambda b, x: guarded(b, x, 7), typed(4)))
+    proved = verify(same)
+    assert isinstance(proved, Proof)
+    assert 2 < proved.stats["refuter_samples"] <= 2 + len(DRAWS)
+    tried = Tried()
+    assert refute(same, tried=tried) is None
+    assert tried.samples > 2 + len(DRAWS)
 
 
 def test_small_but_real_difference_is_a_counterexample() -> None:
