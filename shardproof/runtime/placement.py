@@ -148,7 +148,8 @@ class KVHeadParallel(ParallelStyle):
         head = device_mesh.get_local_rank() * self.heads // device_mesh.size()
 
         def rows(param):
-            return param.to_local(grad_placements=[Partial()]).chunk(self.heads)[head]
+            size = param.shape[0] // self.heads
+            return param.to_local(grad_placements=[Partial()]).narrow(0, head * size, size)
 
         def forward(x):
             x = whole_input(x, device_mesh, self.input_layouts)

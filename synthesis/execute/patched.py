@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +50,7 @@ from synthesis.frontends.torch.ranks.lowering import lower_rank
 from synthesis.frontends.torch.ranks.places import Places
 from synthesis.frontends.torch.ranks.placing import Placing
 from synthesis.frontends.torch.ranks.sharded import refuse_uncovered
+from synthesis.frontends.torch.ranks.shared_parts import products_of_wholes
 from synthesis.frontends.torch.ranks.tables import pieces
 from synthesis.frontends.torch.ranks.tracing import Order as Trace, cotangents, follow, known_groups
 from synthesis.frontends.torch.request import split_target
@@ -99,22 +99,14 @@ def save_patched(job: Job, folder: Path) -> None:
     torch.set_num_threads(1)
     plain_kernels()
     order = TypeAdapter(Order).validate_json((folder / "order.json").read_text())
-    mesh = job.plan.mesh
     if is_library(job.request):
         open_target(job.request)  # imported once for all ranks, and knows of none
-    ranks = list(range(mesh.size)) if mesh.size <= ALL_OF else [0, mesh.size - 1]
-    read = _trace(job, folder, order, ranks)
-    try:
-        joined = _joined(mesh, read)
-    except FewRanksError:
-        more = [r for r in _next_to_first(mesh)[1:] if r not in ranks]
-        read = dict(sorted((read | _trace(job, folder, order, more)).items()))
-        joined = _joined(mesh, read)
+    read, joined = _read(job, folder, order)
     facts = read[0].facts
     for rank, other in read.items():
         if any(other.facts[key] != facts[key] for key in ("layouts", "tables")):
             raise RankError(f"ranks 0 and {rank} lay parameters or tables out in different ways")
-    flat = gathers_by_dim(one_by_one(joined))
+    flat = products_of_wholes(gathers_by_dim(one_by_one(joined)))
     program = live(inline(_rolled(_reached(flat, order.untrained), facts, order)))
     (folder / "distributed.json").write_text(dumps(program))
     (folder / "layouts.json").write_text(
@@ -122,13 +114,27 @@ def save_patched(job: Job, folder: Path) -> None:
     )
 
 
-def _next_to_first(mesh: Mesh) -> list[int]:
-    """The ranks at coordinate 1 of one mesh dim and 0 of all others."""
-    steps = [size for _, size in mesh.dims]
-    strides = [1] * len(steps)
-    for i, _ in reversed(list(enumerate(pairwise(steps)))):
-        strides[i] = strides[i + 1] * steps[i + 1]
-    return [stride for stride, size in zip(strides, steps, strict=True) if size > 1]
+def _read(job: Job, folder: Path, order: Order) -> tuple[dict[int, _Rank], Program]:
+    """Ranks, and the program that all are joined to: of a large mesh as few as tell what it is."""
+    mesh = job.plan.mesh
+    first = list(range(mesh.size)) if mesh.size <= ALL_OF else [0, mesh.size - 1]
+    read: dict[int, _Rank] = {}
+    left: FewRanksError | None = None
+    for ranks in (first, _along(mesh, 2), _along(mesh, mesh.size)):
+        more = _trace(job, folder, order, [r for r in ranks if r not in read])
+        read = dict(sorted((read | more).items()))
+        try:
+            return read, _joined(mesh, read)
+        except FewRanksError as problem:
+            left = problem
+    assert left is not None
+    raise left
+
+
+def _along(mesh: Mesh, count: int) -> list[int]:
+    """The first `count` ranks along each mesh dim, at coordinate 0 of all others."""
+    places = enumerate(mesh.coords())
+    return [r for r, at in places if max(at.values()) == sum(at.values()) < count]
 
 
 def _trace(job: Job, folder: Path, order: Order, ranks: list[int]) -> dict[int, _Rank]:

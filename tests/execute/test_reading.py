@@ -176,7 +176,7 @@ def test_a_patch_that_is_not_applied_is_not_read(block: tuple[Model, Plan, Patch
         model.read(replace(patch, diff=patch.diff.replace("\n-", "\n-x", 3)), plan)
 
 
-def test_llama_with_vocabulary_parallel_loss_is_proved(tmp_path: Path) -> None:
+def test_llama_with_vocabulary_parallel_loss_and_shared_heads_is_proved(tmp_path: Path) -> None:
     sizes = {
         "hidden_size": 32,
         "intermediate_size": 64,
@@ -188,12 +188,14 @@ def test_llama_with_vocabulary_parallel_loss_is_proved(tmp_path: Path) -> None:
     }
     request = CaptureRequest("hf:LlamaForCausalLM", sizes, batch=2, seq=8)
     modules = [ModulePlan("model.embed_tokens", "Embedding", "vocab")]
-    for name in ("self_attn.q", "self_attn.k", "self_attn.v", "mlp.gate", "mlp.up"):
+    for name in ("self_attn.q", "mlp.gate", "mlp.up"):
         modules.append(ModulePlan(f"{L}{name}_proj", "Linear", "column", "R", "S(-1)"))
+    for name in ("self_attn.k", "self_attn.v"):
+        modules.append(ModulePlan(f"{L}{name}_proj", "Linear", "kv_column", "R", "S(-1)", parts=2))
     for name in ("self_attn.o", "mlp.down"):
         modules.append(ModulePlan(f"{L}{name}_proj", "Linear", "row", "S(-1)", "R"))
     modules.append(ModulePlan("lm_head", "Linear", "column", "R", "S(-1)"))
-    plan = Plan(Mesh.of(tp=2), tp="tp", loss_parallel=True, modules=tuple(modules))
+    plan = Plan(Mesh.of(tp=4), tp="tp", loss_parallel=True, modules=tuple(modules))
     facts = collect_facts(request)
     model = Model(request, capture(request))
     verdict = model.judged(emit(facts, plan, tmp_path), plan)
@@ -203,6 +205,9 @@ def test_llama_with_vocabulary_parallel_loss_is_proved(tmp_path: Path) -> None:
     assert "from shardproof" not in patch.files["parallel_llama.py"][1]
     wrong = edited(patch, "tp.get_local_rank() * vocab", "0 * vocab")
     assert isinstance(model.judged(wrong, plan), Counterexample)
+    wrong = edited(patch, "* self.heads // device_mesh.size()", "% self.heads")
+    with pytest.raises(CaptureError, match=r"ranks differ: slice .* self_attn\.k_proj"):
+        model.read(wrong, plan)
 
 
 LAYERS = '''"""Two layers."""

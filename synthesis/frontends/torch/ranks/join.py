@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
+from synthesis.frontends.torch.ranks.shared_parts import Shared
 from verifier.analysis.rewrite import Rewriting, rewrite
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.errors import IRError
@@ -32,8 +33,9 @@ def join(programs: Sequence[tuple[Coords, Program]]) -> Program:
     Names of values may differ; ops, operands and their order may not. Integers that grow evenly
     along one mesh dim become `offset` attributes, slices that cut a value into its chunks become
     `shard_slice`. Where each rank pads its chunk with zeros to the whole, and the ranks are then
-    summed, that is an `all_gather`. Every rank that is given is compared; the others are taken to
-    follow the same rule.
+    summed, that is an `all_gather`. Ranks in a row may have the same chunk: it is repeated before
+    the slice, and summed after the gather. Every rank that is given is compared; the others are
+    taken to follow the same rule.
 
     Raises:
         FewRanksError: they differ in a way that several mesh dims would explain.
@@ -60,17 +62,24 @@ def join(programs: Sequence[tuple[Coords, Program]]) -> Program:
             raise RankError(f"ranks run different ops: {_apart(nodes)}")
         shapes = [b.types.get(v, first.types[v]).shape for v in operands[0]]
         varied = _Varied(nodes, places, first.mesh)
-        padded = varied.along(_pad_of(node, shapes)) if varied and node.op == "pad" else None
+        part = varied.part(shapes) if varied else None
+        made = node.outputs[0]
         with b.at(node.source):
-            if padded is not None and operands[0][0] not in chunks:
-                dim = node.attrs["dim"]
-                whole = b.add("all_gather", operands[0][0], mesh_dim=padded, dim=dim)
-                chunks[node.outputs[0]] = (whole, padded)
-            elif any(v in chunks for v in operands[0]):
+            if any(v in chunks for v in operands[0]):
                 _follow(b, node, operands[0][0], chunks)
-            else:
-                op, attrs = varied.joined(shapes)
+            elif part is None:
+                op, attrs = varied.joined()
                 b.add_node(op, operands[0], attrs, outputs=node.outputs, source=node.source)
+            elif node.op == "slice":
+                part.chunk(b, operands[0][0], made)
+            elif part.share > 1:
+                part.padded(b, operands[0][0], made)
+            else:
+                name, dim = part.mesh_dim, part.dim
+                chunks[made] = (
+                    b.add("all_gather", operands[0][0], mesh_dim=name, dim=dim),
+                    name,
+                )
         for known, n in zip(names, nodes, strict=True):
             known.update(zip(n.outputs, node.outputs, strict=True))
     for outs in _zip("outputs", [p.outputs for p in given]):
@@ -85,7 +94,7 @@ def join(programs: Sequence[tuple[Coords, Program]]) -> Program:
 
 
 Rule = Mapping[str, tuple[int, int]]
-"""Attribute -> (value at coordinate 0, step from one coordinate to the next)."""
+"""Attribute -> (value of the first part, step from one part to the next)."""
 
 
 class _Varied:
@@ -99,21 +108,29 @@ class _Varied:
     def __bool__(self) -> bool:
         return bool(self.keys)
 
-    def fits(self, name: str, rule: Rule) -> bool:
+    def fits(self, name: str, rule: Rule, share: int = 1) -> bool:
+        """Whether they follow the rule along a mesh dim, `share` ranks in a row with one part."""
         return set(rule) == self.keys and all(
-            node.attrs.get(key) == start + step * place[name]
+            node.attrs.get(key) == start + step * (place[name] // share)
             for node, place in zip(self.nodes, self.places, strict=True)
             for key, (start, step) in rule.items()
         )
 
-    def along(self, rules: Mapping[int, Rule]) -> str | None:
-        """The mesh dim along which the attributes follow the rule for its size; None where none.
+    def part(self, shapes: Sequence[tuple[int, ...]]) -> Shared | None:
+        """How a slice takes a part of its operand, or a pad makes its operand a part, by rank; None
+        where it does not.
 
         Raises:
-            FewRanksError: the ranks leave open which mesh dim it is.
+            FewRanksError: the ranks leave open which mesh dim it is, or which share a part.
         """
-        found = [n for n, size in self.mesh.dims if size in rules and self.fits(n, rules[size])]
-        return self._sure(found)
+        count, rule = _parts_of(self.nodes[0], shapes)
+        shares = {n: size // count for n, size in self.mesh.dims if count and size % count == 0}
+        name = self._sure([n for n, share in shares.items() if self.fits(n, rule, share)])
+        if name is None:
+            return None
+        if shares[name] > 1 and len({place[name] for place in self.places}) < self.mesh[name]:
+            raise FewRanksError(f"ranks along {name} share parts: {_apart(self.nodes)}")
+        return Shared(name, self.nodes[0].number("dim"), count, shares[name])
 
     def _sure(self, found: Sequence[str]) -> str | None:
         """The one mesh dim that fits; the ranks must tell every dim from the others."""
@@ -121,7 +138,7 @@ class _Varied:
             raise FewRanksError(f"ranks differ along {' or '.join(found)}: {_apart(self.nodes)}")
         return found[0] if len(found) == 1 else None
 
-    def joined(self, shapes: Sequence[tuple[int, ...]]) -> tuple[str, dict[str, Attr]]:
+    def joined(self) -> tuple[str, dict[str, Attr]]:
         """The op and attributes that stand for all."""
         node = self.nodes[0]
         attrs = dict(node.attrs)
@@ -129,17 +146,6 @@ class _Varied:
             return node.op, attrs
         if self.keys == {"offset"}:
             return node.op, {**attrs, "offset": self._offset()}
-        if self.keys == {"start", "stop"} and attrs["step"] == 1:
-            dim = attrs["dim"]
-            assert isinstance(dim, int)
-            extent = shapes[0][dim]
-            sizes = {size for _, size in self.mesh.dims if extent % size == 0}
-            rules = {
-                n: {"start": (0, extent // n), "stop": (extent // n, extent // n)} for n in sizes
-            }
-            name = self.along(rules)
-            if name is not None:
-                return "shard_slice", {"mesh_dim": name, "dim": dim}
         raise RankError(f"ranks differ: {_apart(self.nodes)}")
 
     def _offset(self) -> Attr:
@@ -177,15 +183,20 @@ def _spans(places: Sequence[Coords], names: Sequence[str]) -> bool:
     return True
 
 
-def _pad_of(node: Node, shapes: Sequence[tuple[int, ...]]) -> dict[int, Rule]:
-    """For a number of ranks, how rank i puts its operand at chunk i of as many."""
-    dim = node.number("dim")
-    extent = shapes[0][dim]
-    lo, hi = node.attrs["lo"], node.attrs["hi"]
-    if not isinstance(lo, int) or not isinstance(hi, int) or not extent or (lo + hi) % extent:
-        return {}
-    count = (lo + hi) // extent + 1
-    return {count: {"lo": (0, extent), "hi": ((count - 1) * extent, -extent)}}
+def _parts_of(node: Node, shapes: Sequence[tuple[int, ...]]) -> tuple[int, Rule]:
+    """Of how many parts of one size a slice takes one, or a pad makes its operand one, and how it
+    does with part i; 0 where it does not."""
+    match node.op:
+        case "slice" if node.attrs["step"] == 1:
+            whole, size = shapes[0][node.number("dim")], node.number("stop") - node.number("start")
+            rule = {"start": (0, size), "stop": (size, size)}
+        case "pad" if isinstance(node.attrs["lo"], int) and isinstance(node.attrs["hi"], int):
+            size = shapes[0][node.number("dim")]
+            whole = size + node.number("lo") + node.number("hi")
+            rule = {"lo": (0, size), "hi": (whole - size, -size)}
+        case _:
+            return 0, {}
+    return (whole // size, rule) if size > 0 and whole % size == 0 else (0, {})
 
 
 def _apart(nodes: Sequence[Node]) -> str:

@@ -5,8 +5,8 @@ What the forward computed and the backward computes again (`torch.utils.checkpoi
 A backward that reads a view (reshape, permute, expand) of a forward value reads the value instead
 and views it again, so that a repeated block saves each value once, and no view of a parameter. A
 value that the forward only reshapes, as what a linear layer multiplies out, is saved as reshaped:
-ranks that add it up do so after. A parameter that a rank gathered is gathered again: what is saved
-is then what one device saves.
+ranks that add it up do so after. A parameter that a rank gathered is gathered again, and a part
+that ranks share is taken again: what is saved is then what one device saves.
 """
 
 from collections import Counter
@@ -23,8 +23,9 @@ JOINED = VIEWS | {"slice", "concat"}
 def recompute_views(program: Program, backward: frozenset[str]) -> tuple[Program, frozenset[str]]:
     """The same program with forward views repeated in the backward, and its backward values."""
     maker = program.producers()
-    gathered = _gathered(program)
-    shaped = _shaped(program, backward, maker) - gathered
+    parts = _parts(program, maker)
+    gathered = _gathered(program) | parts
+    shaped = _shaped(program, backward, maker, parts) - gathered
     types = dict(program.types)
     nodes: list[Node] = []
     more: set[str] = set(backward)
@@ -93,12 +94,25 @@ def _near(a: Node, b: Node) -> int:
     return sum(1 for _ in takewhile(lambda names: names[0] == names[1], both))
 
 
-def _shaped(program: Program, backward: frozenset[str], maker: dict[str, Node]) -> set[str]:
+def _shaped(
+    program: Program, backward: frozenset[str], maker: dict[str, Node], parts: set[str]
+) -> set[str]:
     """Reshaped values that no forward op reads as they were before."""
     forward = [n for n in program.nodes if n.outputs[0] not in backward]
     readers = Counter(value for node in forward for value in node.inputs)
     bases = {v for v, n in readers.items() if n == 1 and v in maker and maker[v].op not in VIEWS}
+    bases -= parts
     return {n.outputs[0] for n in forward if n.op == "reshape" and n.inputs[0] in bases}
+
+
+def _parts(program: Program, maker: dict[str, Node]) -> set[str]:
+    """Chunks of values that hold each part several times."""
+    found: set[str] = set()
+    for node in program.nodes:
+        many = maker.get(node.inputs[0]) if node.op == "shard_slice" else None
+        parts = maker.get(many.inputs[0]) if many is not None and many.op == "reshape" else None
+        found.update(node.outputs if parts is not None and parts.op == "expand" else ())
+    return found
 
 
 def _gathered(program: Program) -> set[str]:
