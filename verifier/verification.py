@@ -13,7 +13,7 @@ from verifier.certify import certificate
 from verifier.checker import Prepared, Rejected, prepare, prove, prove_by_elements
 from verifier.escalate import Unrelated, decide_small, refute_large
 from verifier.explain import locate, relations as every_relation
-from verifier.kernel.contract import check, output_key
+from verifier.kernel.contract import Contract, check, output_key
 from verifier.kernel.peeling import Peel
 from verifier.kernel.program.program import Program
 from verifier.order.legality import illegal, ordered
@@ -120,20 +120,24 @@ class Walk:
     def holds(self) -> bool:
         return not self.wrong or bool(self.equal)
 
+    def with_keys(self, contract: Contract) -> Walk:
+        """With outputs compared in index notation, where some are not related."""
+        equal = equal_otherwise(self.one, contract, self.wrong) if self.wrong else None
+        return replace(self, equal=equal or {})
 
-def walk(problem: Problem, *, wide: bool = False, sharing: bool = True, keys: bool = True) -> Walk:
+
+def walk(problem: Problem, *, wide: bool = False, sharing: bool = True) -> Walk:
     """Relate a problem in primitive ops.
 
     With `sharing`, what all ranks hold may be read as shares of a sum; `wide` tries all further
-    ways, `keys` compares outputs in index notation.
+    ways.
     """
     rules = Rules(problem.distributed.mesh, wide, sharing)
     one, related, peels = relate_peeled(
         problem.sequential, problem.distributed, problem.contract, rules
     )
     wrong = satisfied(one, problem.distributed, related, problem.contract)
-    equal = (equal_otherwise(one, problem.contract, wrong) if wrong and keys else None) or {}
-    return Walk(one, related, peels, rules, wrong, equal)
+    return Walk(one, related, peels, rules, wrong, {})
 
 
 @dataclass
@@ -154,6 +158,8 @@ class Examination:
     """Whether the programs are small enough to be run on numbers."""
     difference: Difference | None = None
     walked: Walk | None = None
+    shares: Walk | None = None
+    """With what all ranks hold read as shares of a sum, where that may relate more."""
     furthest: Walk | None = None
     """By further ways, where these were tried."""
     location: Location | None = None
@@ -245,7 +251,10 @@ def _walked(run: Examination) -> Verdict | None:
     """What each value of a rank is of the values of one device."""
     run.tell("relate")
     with run.timed("relate_s"):
-        run.walked = walk(run.problem, sharing=False, keys=False)
+        by = run.walked = walk(run.problem, sharing=False)
+    if by.wrong and by.rules.shared and run.few:
+        with run.timed("widened_s"):
+            run.shares = walk(run.problem)
     return None
 
 
@@ -261,7 +270,7 @@ def _refuted(run: Examination) -> Verdict | None:
     with run.timed("refute_s"):
         if run.ran:
             run.tell("refute")
-            few = not by.wrong
+            few = not by.wrong or (run.shares is not None and not run.shares.wrong)
             run.difference = refute(p, simpler=run.simpler, tried=tried, few=few)
     run.stats["refuter_elements"] = float(size)
     run.stats["refuter_ran"] = float(tried.samples > 0)
@@ -277,11 +286,11 @@ def _related(run: Examination) -> Verdict | None:
     """Outputs that are related are proved, if no numbers say otherwise."""
     p, by = run.problem, run.walked
     assert by is not None
-    if by.wrong and run.difference is None:
+    if run.shares is not None and not run.shares.wrong and run.difference is None:
+        return run.proof(run.shares)
+    if run.difference is None:
         with run.timed("relate_s"):
-            equal = equal_otherwise(by.one, p.contract, by.wrong) or {}
-            by = run.walked = replace(by, equal=equal)
-    run.stats["rules_applied"], run.stats["rules_reused"] = by.rules.applied, by.rules.reused
+            by = run.walked = by.with_keys(p.contract)
     if by.holds and run.difference is None:
         run.stats["outputs"] = len({output_key(o) for o in p.distributed.outputs})
         return run.proof(by)
@@ -331,11 +340,11 @@ def _further(wide: bool) -> Callable[[Examination], Verdict | None]:
     """By shares alone, or by all further ways to relate values."""
 
     def step(run: Examination) -> Verdict | None:
-        assert run.walked is not None
-        if not run.few or not (wide or run.walked.rules.shared):
+        if not run.few or not (wide or run.shares is not None):
             return None
         with run.timed("widened_s"):
-            by = run.furthest = walk(run.problem, wide=wide)
+            by = run.shares if run.shares is not None and not wide else walk(run.problem, wide=wide)
+            by = run.furthest = by.with_keys(run.problem.contract)
         return run.proof(by) if by.holds else None
 
     return step
@@ -374,6 +383,7 @@ def _labelled(ways: Sequence[tuple[bool, bool]]) -> Callable[[Examination], Verd
                     continue
                 opened = open_entropy(sequential, unmarked=True, bare=True)[0] if bare else opened
                 by = walk(replace(run.problem, sequential=opened), wide=wide)
+                by = by.with_keys(run.problem.contract)
                 if by.holds and not by.peels:
                     return run.proof(by, opened)
         return None

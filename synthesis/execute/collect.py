@@ -11,6 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from synthesis.emit.facts import Argument, ForwardFact, ModelFacts, ModuleFact
 from synthesis.execute.load import make_inputs, open_target
+from synthesis.frontends.torch.asserts import decided
 from synthesis.frontends.torch.inputs import find_inputs
 from synthesis.frontends.torch.materialize import tied_groups
 from synthesis.frontends.torch.request import CaptureRequest
@@ -158,7 +159,7 @@ def collect(request: CaptureRequest) -> ModelFacts:
             module.register_forward_hook(watch(path), with_kwargs=True)
         for path in block_lists(model):
             _run_once(path, model.get_submodule(path), seen)
-        model(**make_inputs(found, 0, torch.float32))
+        decided(lambda: model(**make_inputs(found, 0, torch.float32)))
     modules: list[ModuleFact] = []
     forwards: dict[str, ForwardFact] = {}
     known: set[Any] = set()

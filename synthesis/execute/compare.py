@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, cast
 
@@ -147,6 +148,11 @@ def _row(
     }
 
 
+def noise(gradients: Iterable[torch.Tensor]) -> float:
+    """What a gradient is no smaller than, to be more than rounding: those without entries aside."""
+    return NOISE * max((g.abs().max().item() for g in gradients if g.numel()), default=0.0)
+
+
 def _part(want: torch.Tensor, got: torch.Tensor, ranks: tuple[int, int, int, int]) -> torch.Tensor:
     """The rows (and the vocabulary slice, where outputs stay sharded) that this rank holds."""
     dp, dp_size, tp, tp_size = ranks
@@ -219,7 +225,7 @@ def rank_step(
     for name, got in held.items():
         got = got.full_tensor() if isinstance(got, DTensor) else got
         table.append(_row("buffer", name, got, reference["buffers"][name]))
-    floor = NOISE * max(g.abs().max().item() for g in reference["gradients"].values())
+    floor = noise(reference["gradients"].values())
     got_by_name = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
     for name in {**reference["gradients"], **got_by_name}:
         got, want = got_by_name.get(name), reference["gradients"].get(name)

@@ -27,6 +27,7 @@ from synthesis.execute.job import Job
 from synthesis.execute.load import is_library, open_target, patched_model
 from synthesis.execute.reading import Order
 from synthesis.frontends.torch import depth as depths
+from synthesis.frontends.torch.asserts import leave_out_again
 from synthesis.frontends.torch.constants import Constant
 from synthesis.frontends.torch.errors import CaptureError
 from synthesis.frontends.torch.inputs import torch_types
@@ -177,6 +178,7 @@ def _read_rank(job: Job, folder: Path, order: Order, rank: int) -> None:
     with parameters_on_meta():
         model, parallelize = patched_model(job, tree, shorter)
     _refuse_other_runtime((tree / job.patched_file).parent, job)
+    leave_out_again(order.asserts, model)
     model = model.to(TORCH_DTYPES[job.request.dtype])
     buffers, lists = take_buffers(model), block_lists(model)
     watch = Watch(rank, mesh, Places(str(tree)), Seen())

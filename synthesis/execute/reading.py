@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from synthesis.emit.patch import Patch
 from synthesis.execute.job import Job, patched_folder, run_child
+from synthesis.frontends.torch.asserts import Asserted
 from synthesis.frontends.torch.captured import ModelFacts
 from synthesis.frontends.torch.errors import CaptureError
 from synthesis.frontends.torch.request import CaptureRequest, InputSpec
@@ -42,6 +43,8 @@ class Order:
     """The repeated blocks, and how many of each were traced."""
     untrained: tuple[str, ...] = ()
     """Parameters that no gradient reaches."""
+    asserts: tuple[Asserted, ...] = ()
+    """Asserts on values of tensors, which are left out."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +97,8 @@ def read_patch(
         else spec
         for spec in facts.inputs
     )
-    order = Order(inputs, facts.tied, facts.groups, (*facts.unused, *facts.untrained))
+    untrained = (*facts.unused, *facts.untrained)
+    order = Order(inputs, facts.tied, facts.groups, untrained, facts.asserts)
     with patched_folder(patch) as folder:
         arrays: Any = {k: np.asarray(v) for k, v in consts.items()}
         np.savez(folder / "consts.npz", **arrays)

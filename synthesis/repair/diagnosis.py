@@ -97,7 +97,7 @@ def _may_be_copies(run: Examination) -> bool:
 def _again(problem: Problem, found: Location | None) -> tuple[Location | None, bool]:
     """The place of a difference where the further ways relate what the plain rules do not, and
     whether an op is left that no rule admits."""
-    by = walk(problem, wide=True, keys=False)
+    by = walk(problem, wide=True)
     related = by.related
     breaks = [b for b in related.breaks if b.path or not related.facts.get(b.node.outputs[0])]
     related.breaks[:] = breaks

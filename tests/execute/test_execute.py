@@ -154,3 +154,12 @@ def test_qwen_with_tied_embeddings_and_shared_kv_heads_equals_one_process() -> N
     assert '"model.layers.*.self_attn.k_norm": SequenceParallel(' in text
     result = execute(request, patch, plan)
     assert result.max_rel_diff < 1e-9
+
+
+def test_gradients_without_entries_are_no_measure_of_rounding() -> None:
+    import torch
+
+    from synthesis.execute.compare import NOISE, noise
+
+    assert noise([torch.zeros(0, 3), torch.tensor([-4.0, 1.0])]) == 4 * NOISE
+    assert noise([torch.zeros(0)]) == 0.0

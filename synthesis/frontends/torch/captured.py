@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import PlainSerializer, PlainValidator, TypeAdapter
 
+from synthesis.frontends.torch.asserts import Asserted
 from synthesis.frontends.torch.request import InputSpec
 from synthesis.frontends.torch.rolling.paths import Group
 from verifier.kernel.program.program import Program
@@ -90,6 +91,8 @@ class ModelFacts:
     """Whether it is train mode, dropout left out, that was captured."""
     untrained: tuple[str, ...] = ()
     """Trainable parameters that are read, and that no gradient reaches."""
+    asserts: tuple[Asserted, ...] = ()
+    """Asserts on values of tensors, which are left out."""
 
     @property
     def param_bytes(self) -> int:

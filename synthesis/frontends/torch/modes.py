@@ -20,6 +20,7 @@ from torch import nn
 from torch._subclasses import FakeTensor
 
 from synthesis.frontends.torch.apart import apart
+from synthesis.frontends.torch.asserts import Asserted, leave_out, left_out
 from synthesis.frontends.torch.digest import (
     Digest,
     Log,
@@ -57,6 +58,8 @@ class Modes:
     """Where eval mode then runs something else."""
     unread: str = ""
     """Why no mode could be run; then nothing is known."""
+    asserts: tuple[Asserted, ...] = ()
+    """What was left out to run them."""
 
     def told(self) -> Iterator[str]:
         if not self.trained:
@@ -137,6 +140,8 @@ def _compared(
     try:
         first = call(gradients)
     except Exception as problem:  # noqa: BLE001  (the user's code)
+        if leave_out(problem):
+            return _compared(model, kwargs, gradients, module, root)
         return explain(problem, root)
     for label, t in model.named_parameters():
         if first.left[label] != start[label]:
@@ -157,7 +162,8 @@ def _compared(
         other = call(False)
         if not other.alike(first) and state:
             at = difference(first, other, root)
-            return Modes(tuple(dropped), tuple(moved), True, state, f"{at.file}:{at.line}")
+            place = f"{at.file}:{at.line}"
+            return Modes(tuple(dropped), tuple(moved), True, state, place, asserts=left_out())
         if not other.alike(first):
             raise parted(
                 f"{name} computes something else in train mode than in eval mode",
@@ -165,7 +171,7 @@ def _compared(
                 "",
                 "let both modes compute the same but for dropout: one program is proved, for both",
             )
-    return Modes(tuple(dropped), tuple(moved), gradients, state)
+    return Modes(tuple(dropped), tuple(moved), gradients, state, asserts=left_out())
 
 
 def _no_parameter(model: nn.Module, state: tuple[str, ...]) -> None:

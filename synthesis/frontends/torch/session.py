@@ -14,6 +14,7 @@ from typing import Any
 from torch import nn
 
 from synthesis.frontends.torch import depth as depths
+from synthesis.frontends.torch.asserts import decided, left_out
 from synthesis.frontends.torch.captured import Captured, ModelFacts
 from synthesis.frontends.torch.errors import CaptureError, HandwrittenError
 from synthesis.frontends.torch.facts import read_facts
@@ -74,7 +75,7 @@ def capture_here(request: CaptureRequest, progress: Progress) -> Captured:
     captured: Captured | None = None
     for depth in options:
         try:
-            captured = Session(request, target, places, clock, depth, whole).run()
+            captured = decided(Session(request, target, places, clock, depth, whole).run)
             break
         except NotRolledError as problem:
             progress(f"{problem}; tracing more layers")
@@ -131,7 +132,10 @@ class Session:
             rolled = roll_program(flat, lowered.backward, block_lists(model), self.depth)
         used = {i.name for i in rolled.program.inputs}
         untrained = untrained if self.request.gradients else ()
-        facts = replace(facts, groups=rolled.groups, unused=unused, untrained=untrained)
+        asserts = tuple(dict.fromkeys((*modes.asserts, *left_out())))
+        facts = replace(
+            facts, groups=rolled.groups, unused=unused, untrained=untrained, asserts=asserts
+        )
         return Captured(
             rolled.program,
             {k: v for k, v in lowered.consts.items() if k in used},
@@ -220,6 +224,8 @@ class Session:
                 f"Read, but reached by no gradient: {', '.join(facts.untrained)}; none is claimed "
                 "for it."
             )
+        for held in facts.asserts:
+            yield f"An assert on values of tensors holds: {held}."
         if facts.frozen:
             yield f"Frozen, so without a gradient: {', '.join(facts.frozen)}."
         if len(facts.tied):

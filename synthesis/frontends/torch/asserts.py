@@ -1,0 +1,177 @@
+"""Asserts on values of tensors, which capture cannot decide: they are left out, and told.
+
+What an `assert` of Python says is what its author takes for granted: `python -O` runs the same code
+without. Only those are left out that capture stops at, and the files of the user stay as they are.
+Runs in the worker.
+"""
+
+import ast
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import CodeType, FunctionType
+from typing import Any, TypeVar, cast
+
+T = TypeVar("T")
+DECIDED = frozenset({"GuardOnDataDependentSymNode", "DataDependentOutputException"})
+"""Errors of PyTorch where Python asks for the value of a tensor."""
+
+
+@dataclass(frozen=True)
+class Asserted:
+    """An assert that is taken to hold."""
+
+    file: str
+    """The name of the file, without its folder."""
+    line: int
+    condition: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}, {self.condition}"
+
+
+_LEFT: dict[str, dict[str, Asserted]] = {}
+"""What is left out in this process: by the path of the file, by the condition."""
+
+
+def left_out() -> tuple[Asserted, ...]:
+    """What is left out in this process."""
+    return tuple(a for found in _LEFT.values() for a in found.values())
+
+
+def decided(run: Callable[[], T]) -> T:
+    """What this gives, run again without each assert that it stops at."""
+    while True:
+        try:
+            return run()
+        except Exception as problem:
+            if not leave_out(problem):
+                raise
+
+
+def leave_out(problem: BaseException) -> bool:
+    """Leave out the assert at which this was raised; whether there is one."""
+    if type(problem).__name__ not in DECIDED:
+        return False
+    package = str(Path(__file__).parent)
+    own = None
+    for frame, line in _frames(problem):
+        file = frame.f_code.co_filename
+        if "/torch/" not in file and not file.startswith(package) and Path(file).is_file():
+            own = file, line, frame.f_globals
+    if own is None:
+        return False
+    file, line, space = own
+    found = next((a for a in _asserts(file) if a.lineno <= line <= (a.end_lineno or 0)), None)
+    return found is not None and _leave_out(file, [found], space)
+
+
+def leave_out_again(known: tuple[Asserted, ...], model: Any) -> None:
+    """Leave out what was left out elsewhere, of the code of a model in files of the same names."""
+    spaces = {id(g): g for m in model.modules() if (g := _globals(m)) is not None}
+    for space in spaces.values():
+        file = space["__file__"]
+        said = {a.condition for a in known if Path(file).name == a.file}
+        if said:
+            _leave_out(file, [a for a in _asserts(file) if ast.unparse(a.test) in said], space)
+
+
+def _globals(module: Any) -> dict[str, Any] | None:
+    """The names of the file that the class of a module is written in."""
+    cls: Any = module.__class__
+    names: dict[str, Any] = dict(cls.__dict__)
+    found = (f.__globals__ for f in names.values() if isinstance(f, FunctionType))
+    return next((g for g in found if isinstance(g.get("__file__"), str)), None)
+
+
+def _frames(problem: BaseException) -> Iterator[tuple[Any, int]]:
+    at = problem.__traceback__
+    while at is not None:
+        yield at.tb_frame, at.tb_lineno
+        at = at.tb_next
+
+
+def _asserts(file: str) -> list[ast.Assert]:
+    """The asserts of a file of which nothing is left but that they hold."""
+    tree = ast.parse(Path(file).read_text(encoding="utf-8"))
+    return [n for n in ast.walk(tree) if isinstance(n, ast.Assert) and not _acts(n.test)]
+
+
+def _acts(condition: ast.expr) -> bool:
+    """Whether what is asked may change something: a name, or a tensor in place."""
+    return any(
+        isinstance(n, ast.NamedExpr | ast.Await | ast.Yield | ast.YieldFrom)
+        or (isinstance(n, ast.Attribute) and n.attr.endswith("_") and not n.attr.endswith("__"))
+        for n in ast.walk(condition)
+    )
+
+
+class _Without(ast.NodeTransformer):
+    def __init__(self, conditions: frozenset[str]) -> None:
+        self.conditions = conditions
+
+    def visit_Assert(self, node: ast.Assert) -> ast.stmt:
+        gone = not _acts(node.test) and ast.unparse(node.test) in self.conditions
+        return ast.copy_location(ast.Pass(), node) if gone else node
+
+
+def _leave_out(file: str, found: list[ast.Assert], space: dict[str, Any]) -> bool:
+    """Functions of a file without these asserts; whether any function has changed."""
+    left = _LEFT.setdefault(file, {})
+    new = [a for a in found if ast.unparse(a.test) not in left]
+    for node in new:
+        condition = ast.unparse(node.test)
+        left[condition] = Asserted(Path(file).name, node.lineno, condition)
+    tree = ast.parse(Path(file).read_text(encoding="utf-8"))
+    without = _Without(frozenset(left)).visit(tree)
+    codes = {_key(c): c for c in _codes(compile(without, file, "exec", dont_inherit=True))}
+    changed = False
+    for function in _functions(space):
+        code = codes.get(_key(function.__code__))
+        if code is not None and code.co_freevars == function.__code__.co_freevars:
+            function.__code__ = code
+            changed = True
+    if not changed:
+        for node in new:
+            del left[ast.unparse(node.test)]
+    return changed and bool(new)
+
+
+def _key(code: CodeType) -> tuple[str, str, int]:
+    return code.co_filename, code.co_qualname, code.co_firstlineno
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield inner
+            yield from _codes(inner)
+
+
+def _functions(space: dict[str, Any]) -> Iterator[FunctionType]:
+    """The functions of a file and of its classes, and those that they wrap."""
+    seen: set[int] = set()
+    waiting: list[Any] = list(space.values())
+    while waiting:
+        value = waiting.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, FunctionType):
+            yield value
+            cells = value.__closure__ or ()
+            waiting += [c.cell_contents for c in cells if _held(c)]
+        elif inspect.isclass(value) and value.__module__ == space.get("__name__"):
+            waiting += vars(value).values()
+        elif isinstance(value, staticmethod | classmethod):
+            waiting.append(getattr(cast(Any, value), "__func__", None))
+        elif isinstance(value, property):
+            waiting += [f for f in (value.fget, value.fset) if f is not None]
+
+
+def _held(cell: Any) -> bool:
+    try:
+        return isinstance(cell.cell_contents, FunctionType)
+    except ValueError:
+        return False
