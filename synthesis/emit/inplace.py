@@ -54,7 +54,8 @@ def _same(pattern: str, path: str) -> bool:
 
 
 def _changed(text: str) -> Iterator[str]:
-    """Attributes `f` of which some `y = self.f(...)` is changed in place after it."""
+    """Attributes `f` of which some `y = self.f(...)` or `y = self.f[i](...)` is changed in place
+    after it."""
     try:
         tree = ast.parse(text)
     except SyntaxError:
@@ -82,6 +83,7 @@ def _changed(text: str) -> Iterator[str]:
         if isinstance(node.value, ast.Call):
             names = {n.id for t in node.targets for n in ast.walk(t) if isinstance(n, ast.Name)}
             func = node.value.func
+            func = func.value if isinstance(func, ast.Subscript) else func
             if (
                 names & changed
                 and isinstance(func, ast.Attribute)

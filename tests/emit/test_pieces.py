@@ -128,6 +128,17 @@ def test_what_stands_before_a_module_that_works_in_place_gives_a_tensor_of_its_o
     assert written_into(plain, planned) == set()
 
 
+def test_the_result_of_one_module_of_a_list_may_be_changed() -> None:
+    norms = [facts.ModuleFact(f"norms.{i}", "LayerNorm", "LayerNorm") for i in (0, 1)]
+    text = "def forward(self, x):\n    for i in range(2):\n        x = self.norms[i](x)\n        x *= 2\n"
+    planned = [ModulePlan("norms.*", "LayerNorm", "replicate")]
+    for body, expected in ((text, {"norms.*"}), (text.replace("x *=", "y ="), set[str]())):
+        forwards = {"M": facts.ForwardFact("m.py", 1, body)}
+        modules = (facts.ModuleFact("", "M", "M"), *norms)
+        model = facts.ModelFacts("m.py:M", "M", {}, modules=modules, forwards=forwards)
+        assert written_into(model, planned) == expected
+
+
 def test_what_is_changed_under_another_name_is_a_tensor_of_its_own() -> None:
     table = facts.ModuleFact("words", "Embedding", "Embedding")
     text = "def forward(self, x):\n    h = self.words(x)\n    y = h\n    y += 1\n    return y\n"

@@ -82,7 +82,8 @@ def _globals(module: Any) -> dict[str, Any] | None:
     cls: Any = module.__class__
     names: dict[str, Any] = dict(cls.__dict__)
     found = (f.__globals__ for f in names.values() if isinstance(f, FunctionType))
-    return next((g for g in found if isinstance(g.get("__file__"), str)), None)
+    own = (g for g in found if g.get("__name__") == cls.__module__)
+    return next((g for g in own if isinstance(g.get("__file__"), str)), None)
 
 
 def _frames(problem: BaseException) -> Iterator[tuple[Any, int]]:

@@ -14,7 +14,7 @@ from typing import Any
 from torch import nn
 
 from synthesis.frontends.torch import depth as depths
-from synthesis.frontends.torch.asserts import decided, left_out
+from synthesis.frontends.torch.asserts import decided, leave_out_again, left_out
 from synthesis.frontends.torch.captured import Captured, ModelFacts
 from synthesis.frontends.torch.errors import CaptureError, HandwrittenError
 from synthesis.frontends.torch.facts import read_facts
@@ -165,6 +165,7 @@ class Session:
                 to_fake(model)
                 kwargs = fake_inputs(torch_types(inputs))
             modes = compare_modes(model, kwargs, request.gradients, target.module, target.root)
+            leave_out_again(modes.asserts, model)
             facts = replace(facts, train=bool(modes.state))
             with mode_of(model, facts.train, self.places.root):
                 traced = self._traced(model, kwargs)
