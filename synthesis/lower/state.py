@@ -152,7 +152,8 @@ class State:
     def copied(self, choices: Choices) -> State:
         """The same state of another lowering, which goes on by itself."""
         builder, held = copy(self.builder), self.setting
-        builder.inputs, builder.nodes = list(builder.inputs), list(builder.nodes)
+        builder.inputs, builder.outputs = list(builder.inputs), list(builder.outputs)
+        builder.nodes = list(builder.nodes)
         builder.types, builder.held = dict(builder.types), dict(builder.held)
         setting = replace(
             held,

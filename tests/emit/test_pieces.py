@@ -130,9 +130,9 @@ def test_what_stands_before_a_module_that_works_in_place_gives_a_tensor_of_its_o
 
 def test_the_result_of_one_module_of_a_list_may_be_changed() -> None:
     norms = [facts.ModuleFact(f"norms.{i}", "LayerNorm", "LayerNorm") for i in (0, 1)]
-    text = "def forward(self, x):\n    for i in range(2):\n        x = self.norms[i](x)\n        x *= 2\n"
+    text = "def forward(self, x):\n    y = self.norms[0](x)\n    y *= 2\n    return y\n"
     planned = [ModulePlan("norms.*", "LayerNorm", "replicate")]
-    for body, expected in ((text, {"norms.*"}), (text.replace("x *=", "y ="), set[str]())):
+    for body, expected in ((text, {"norms.*"}), (text.replace("y *=", "z ="), set[str]())):
         forwards = {"M": facts.ForwardFact("m.py", 1, body)}
         modules = (facts.ModuleFact("", "M", "M"), *norms)
         model = facts.ModelFacts("m.py:M", "M", {}, modules=modules, forwards=forwards)

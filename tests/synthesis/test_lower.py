@@ -50,6 +50,17 @@ def test_every_tactic_is_proved_and_simulates_equal(mesh: Mesh, tactic: str, kv:
     assert isinstance(accepted, Accepted)
 
 
+def test_a_lowering_that_goes_on_from_one_before_is_the_same() -> None:
+    state = prepare(Asked(decoder.decoder(layers=2), Mesh.of(tp=2), decoder.CLUSTER))
+    points = [TACTICS[name](state.modules, 2) for name in sorted(TACTICS)]
+    for point in (*points, *points):
+        again = state.price(point).lowered
+        state.priced.clear()
+        fresh = prepare(Asked(decoder.decoder(layers=2), Mesh.of(tp=2), decoder.CLUSTER))
+        assert again.program == fresh.price(point).lowered.program
+        assert again.contract == fresh.price(point).lowered.contract
+
+
 def test_a_tied_embedding_is_proved() -> None:
     mesh = Mesh.of(dp=2, tp=2)
     program = decoder.decoder(layers=2, tied=True)
