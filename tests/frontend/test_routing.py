@@ -67,6 +67,8 @@ def test_values_scattered_at_any_index_are_refused(tmp_path):
 
 def test_bits_of_integers_are_no_truth_values(tmp_path):
     agrees(written(tmp_path, "i = h.topk(2).indices; return h[:, :2] * (~i).to(h.dtype)"))
+    bits = "one, m = torch.tensor([1, 0, 0, 1, 1]), h > 0; i = (m & one) | (h > 1).long()[:, :1]"
+    agrees(written(tmp_path, f"{bits}; return h * i, h * (i ^ 1), h * h.logical_xor(one)"))
     forward = "i = h.topk(2).indices; return h[:, :2] * (i & (i + 1)).to(h.dtype)"
     with pytest.raises(CaptureError, match="bits of integers"):
         capture(written(tmp_path, forward))

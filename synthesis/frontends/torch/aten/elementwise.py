@@ -5,6 +5,8 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
+
 from synthesis.frontends.torch.aten.table import Emit, aten, fraction
 from verifier.ops import REGISTRY, facets
 
@@ -96,21 +98,41 @@ def clamp(
     return x if high is None else e.add("minimum", x, e.operand(high, x))
 
 
-for _name in ("and", "or"):
+for _name, _op in (("and", "logical_and"), ("or", "logical_or"), ("xor", "ne")):
 
-    def _bitwise(e: Emit, a: str, b: str, *, op: str = f"logical_{_name}") -> str:
-        if not e.type(a).dtype == e.type(b).dtype == "bool":
-            raise NotImplementedError("the bits of integers")
-        return e.add(op, a, b)
+    def _bitwise(e: Emit, a: str, b: Any, *, op: str = _op) -> str:
+        """Of truths, and of integers that are each 0 or 1."""
+        b = e.operand(b, a)
+        if not (_is_bit(e, a) and _is_bit(e, b)):
+            raise NotImplementedError("the bits of integers other than 0 and 1")
+        return e.cast(e.add(op, _truth(e, a), _truth(e, b)), e.result[0].dtype)
 
-    aten(f"bitwise_{_name}.Tensor")(_bitwise)
+    aten(f"bitwise_{_name}.Tensor", f"bitwise_{_name}.Scalar")(_bitwise)
 
 
-@aten("bitwise_xor.Tensor", "logical_xor.default")
+@aten("logical_xor.default")
 def differ(e: Emit, a: str, b: str) -> str:
-    if not e.type(a).dtype == e.type(b).dtype == "bool":
-        raise NotImplementedError("the bits of integers")
-    return e.add("ne", a, b)
+    return e.add("ne", _truth(e, a), _truth(e, b))
+
+
+def _is_bit(e: Emit, x: str) -> bool:
+    """Whether no entry is other than 0 and 1, by what made it."""
+    if e.type(x).dtype == "bool" or e.constant(x) in (0, 1):
+        return True
+    table, made = e.table(x), e.made(x)
+    if table is not None:
+        return bool(np.isin(table, (0, 1)).all())
+    views = ("cast", "reshape", "expand", "permute", "slice")
+    return made is not None and made.op in views and _is_bit(e, made.inputs[0])
+
+
+def _truth(e: Emit, x: str) -> str:
+    if e.type(x).dtype == "bool":
+        return x
+    made = e.made(x)
+    if made is not None and made.op == "cast" and e.type(made.inputs[0]).dtype == "bool":
+        return made.inputs[0]
+    return e.add("ne", x, e.full(0, (), e.type(x).dtype))
 
 
 @aten("isnan.default")
