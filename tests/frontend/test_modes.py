@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
+from synthesis.frontends.torch.digest import Digest, Log
 from synthesis.frontends.torch.errors import CaptureError
 from synthesis.frontends.torch.request import CaptureRequest
 from synthesis.frontends.torch.session import capture_here
+from synthesis.frontends.torch.torch_api import fake_mode
 from tests.frontend.conftest import SMALL
 
 pytestmark = pytest.mark.torch
@@ -45,6 +49,11 @@ REFUSED = {
     ),
     "a gradient that is not recorded in training": (
         "with torch.set_grad_enabled(not self.training):\n    h = self.w(x)\n"
+        "return self.w(h)  # here",
+        "train mode than in eval mode: aten.addmm",
+    ),
+    "a gradient that ends at a leaf of training": (
+        "h = self.w(x)\nh = h.detach().requires_grad_() if self.training else h\n"
         "return self.w(h)  # here",
         "train mode than in eval mode: aten.addmm",
     ),
@@ -125,6 +134,36 @@ def test_refused(user_model, name):
         assert caught.value.file == "model.py"
 
 
+class Asks(torch.autograd.Function):
+    """Its gradient of `w` is another where one of `x` is asked for."""
+
+    @staticmethod
+    def forward(ctx: Any, x, w):
+        ctx.both = ctx.needs_input_grad[0]
+        return x * w
+
+    @staticmethod
+    def backward(ctx: Any, g):
+        return (g, 2 * g) if ctx.both else (None, g)
+
+
+def test_a_function_may_ask_for_a_gradient_that_nobody_reads():
+    with fake_mode():
+        w = torch.ones(4, requires_grad=True)
+        digest = Digest(tracked=True)
+        logs: list[Log] = []
+        for flag in (False, False, True):
+            x = torch.ones(4)
+            digest.leaf(x, "x")
+            digest.leaf(w, "w")
+            digest.start()
+            with digest:
+                Asks.apply(x.detach().requires_grad_(flag), w)
+            logs.append(digest.log)
+    keys = [[step.key for step in log.steps] for log in logs]
+    assert keys[0] == keys[1] != keys[2]
+
+
 def line_of(target, part):
     lines = file_of(target).read_text().splitlines()
     return next(n for n, line in enumerate(lines, 1) if part in line)
@@ -138,6 +177,9 @@ SAME = {
     ),
     "layers that are never dropped": (
         "h = self.w(x)\nif self.training and torch.rand([]) < 0.0:\n    h = self.w(h)\nreturn h"
+    ),
+    "a leaf of training whose gradient nobody reads": (
+        "h = x[:]\nif self.training:\n    h.requires_grad = True\nreturn self.w(torch.relu(h))"
     ),
     "a gradient that is recorded in a way of its own": (
         "with torch.set_grad_enabled(self.training or True):\n    return self.w(x)"

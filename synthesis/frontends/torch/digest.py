@@ -99,7 +99,8 @@ class Digest(TorchDispatchMode):
     """Writes the `log` of what runs under it; `start` begins another call.
 
     `groups` says along which mesh dims a process group runs. With `tracked`, it is part of an op
-    which of its operands need a gradient: then alike forwards have alike backwards.
+    which of its operands need a gradient that comes to a leaf of a name: then alike forwards have
+    alike backwards.
     """
 
     def __init__(
@@ -113,21 +114,48 @@ class Digest(TorchDispatchMode):
         self._draws = 0
         self._wrote: dict[int, Step] = {}
         self._codes: dict[Any, str] = {}
+        self._leaves: dict[int, torch.Tensor] = {}
+        self._led: dict[Any, bool] = {}
 
     def start(self) -> None:
         """Another call: tensors keep their names."""
         self.log = Log()
         self._draws = 0
+        self._led = {}
 
     def leaf(self, t: torch.Tensor, name: str) -> None:
         """Call what a tensor holds by a name."""
         held = t.untyped_storage()
         self._held[held._cdata] = (held, _hash("leaf", name))
+        self._leaves[id(t)] = t
 
     def name(self, t: torch.Tensor) -> str:
         """The name of what a tensor holds."""
-        more = (t.requires_grad,) if self.tracked else ()
+        more = (self._needs_gradient(t),) if self.tracked else ()
         return _hash(self._content(t), _shape(t), *more)
+
+    def _needs_gradient(self, t: torch.Tensor) -> bool:
+        """Whether a gradient of `t` comes to a leaf of a name. Where none is recorded, as in the
+        forward of an `autograd.Function`, which may ask, what the flag says."""
+        if not t.requires_grad or not torch.is_grad_enabled():
+            return t.requires_grad
+        return id(t) in self._leaves if t.grad_fn is None else self._leads(t.grad_fn)
+
+    def _leads(self, start: Any) -> bool:
+        """Whether the backward from a node comes to a leaf of a name."""
+        seen, waiting = {start}, [start]
+        while waiting and not self._led.get(start):
+            node = waiting.pop()
+            is_leaf = type(node).__name__ == "AccumulateGrad"
+            if self._led.get(node, is_leaf and id(node.variable) in self._leaves):
+                self._led[start] = True
+            elif node not in self._led:
+                fresh = {n for n, _ in node.next_functions if n is not None} - seen
+                seen |= fresh
+                waiting += fresh
+        if not self._led.get(start):
+            self._led |= dict.fromkeys(seen, False)
+        return self._led[start]
 
     def wrote(self, t: torch.Tensor, root: str) -> Place:
         """The op that wrote last into a tensor."""
