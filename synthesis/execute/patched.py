@@ -74,7 +74,6 @@ ALL_OF = 4
 AT_ONCE = max(1, (os.cpu_count() or 1) // 2)
 """Ranks that are traced side by side: two threads of one core are no faster than one."""
 CONSTANTS = "rank-0.constants.pickle"
-OPS = "known-ops.pickle"
 BACKWARD = "back."
 """Before the names of values that the backward makes."""
 
@@ -161,7 +160,7 @@ def _joined(mesh: Mesh, read: Mapping[int, _Rank]) -> Program:
 
 def _save_rank(job: Job, folder: Path, order: Order, rank: int) -> None:
     try:
-        with known_ops(folder / OPS):
+        with known_ops(folder):
             _read_rank(job, folder, order, rank)
     except Exception as problem:  # noqa: BLE001  (the user's code)
         found = explain(problem, str(folder / "tree"))

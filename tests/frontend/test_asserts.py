@@ -34,7 +34,7 @@ def test_an_assert_on_values_is_left_out_and_told(user_model, tmp_path):
     found = capture(CaptureRequest(target))
     conditions = [a.condition for a in found.facts.asserts]
     assert sorted(conditions) == ["not torch.isnan(x).any()", "x.abs().max().item() < 100"]
-    assert any("holds: model.py:" in said for said in found.assumptions)
+    assert any("taken to hold: model.py:" in said for said in found.assumptions)
     ops = [n.op for n in found.program.nodes]
     assert ops == [n.op for n in capture(CaptureRequest(plain)).program.nodes]
 
@@ -45,6 +45,7 @@ def test_an_assert_on_values_is_left_out_and_told(user_model, tmp_path):
         ("assert x.sum() < 9\nassert x.shape[0] == 3\nreturn self.w(x)", "AssertionError"),
         ("y = self.w(x)\nassert y.add_(1).sum() < 9\nreturn y", "data-dependent"),
         ("assert (y := self.w(x)).sum() < 9\nreturn y", "data-dependent"),
+        ("f = lambda t: t.add_(1).sum()\nassert f(x) < 9\nreturn self.w(x)", "data-dependent"),
         ("if x.sum() < 9:\n    return x\nreturn self.w(x)", "data-dependent"),
     ],
 )
@@ -71,3 +72,13 @@ def test_the_same_assert_is_left_out_of_a_patched_file(tmp_path, monkeypatch):
     assert model(1) == 1
     with pytest.raises(AssertionError):
         model(0)
+
+
+@pytest.mark.parametrize(
+    "acting",
+    ["torch.sum(y, 0, out=y[0]) < 9", "self.sum() < 9", "x.sum(**how) < 9", "known[0](x) < 9"],
+)
+def test_a_condition_that_may_change_something_is_kept(tmp_path, acting):
+    path = tmp_path / "m.py"
+    path.write_text(f"assert {acting}\nassert torch.sum(y, 0) < 9, print(y)\n")
+    assert [a.lineno for a in asserts._asserts(str(path))] == [2]

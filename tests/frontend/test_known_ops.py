@@ -30,12 +30,12 @@ def product(dtype: torch.dtype = torch.float32) -> torch.Tensor:
 
 
 def test_the_next_process_looks_up_what_the_first_worked_out(tmp_path: Path) -> None:
-    with known_ops(tmp_path / "ops"):
+    with known_ops(tmp_path):
         first = product()
     worked_out = FakeTensorMode.cache_info().misses
     assert worked_out > 3
     FakeTensorMode.cache_clear()
-    with known_ops(tmp_path / "ops"):
+    with known_ops(tmp_path):
         again = product()
         assert FakeTensorMode.cache_info().misses == 0
         other = product(torch.bfloat16)
@@ -45,7 +45,7 @@ def test_the_next_process_looks_up_what_the_first_worked_out(tmp_path: Path) -> 
 
 
 def test_what_means_something_in_one_process_alone_is_not_handed_on(tmp_path: Path) -> None:
-    with known_ops(tmp_path / "ops"):
+    with known_ops(tmp_path):
         product()
         key, entry = next(iter(FakeTensorMode.cache.items()))
         func = key.key[0]
@@ -54,14 +54,14 @@ def test_what_means_something_in_one_process_alone_is_not_handed_on(tmp_path: Pa
         FakeTensorMode.cache[_DispatchCacheKey((torch.ops.prims.neg.default, 1))] = entry
     known = set(FakeTensorMode.cache)
     FakeTensorMode.cache_clear()
-    with known_ops(tmp_path / "ops"):
+    with known_ops(tmp_path):
         assert len(known) - len(FakeTensorMode.cache) == 4
 
 
 def test_what_was_known_before_is_left_out(tmp_path: Path) -> None:
     product()
-    with known_ops(tmp_path / "ops"):
+    with known_ops(tmp_path):
         product()
     FakeTensorMode.cache_clear()
-    with known_ops(tmp_path / "ops"):
+    with known_ops(tmp_path):
         assert not FakeTensorMode.cache

@@ -16,6 +16,13 @@ from typing import Any, TypeVar, cast
 T = TypeVar("T")
 DECIDED = frozenset({"GuardOnDataDependentSymNode", "DataDependentOutputException"})
 """Errors of PyTorch where Python asks for the value of a tensor."""
+OF_TENSORS = """all any isnan isinf isfinite count_nonzero unique diff sum mean min max amin amax
+abs norm eq ne lt le gt ge equal allclose logical_and logical_or logical_not item tolist size dim
+numel stride is_floating_point long int float bool double cpu detach view reshape flatten squeeze
+unsqueeze"""
+OF_PYTHON = "abs all any bool float int isinstance len max min range sum tuple zip"
+ASKING, PLAIN = frozenset(OF_TENSORS.split()), frozenset(OF_PYTHON.split())
+"""Methods and functions of tensors, and functions of Python, that change nothing."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +38,8 @@ class Asserted:
         return f"{self.file}:{self.line}, {self.condition}"
 
 
-_LEFT: dict[str, dict[str, Asserted]] = {}
-"""What is left out in this process: by the path of the file, by the condition."""
+_LEFT: dict[str, dict[int, Asserted]] = {}
+"""What is left out in this process: by the path of the file, by the line."""
 
 
 def left_out() -> tuple[Asserted, ...]:
@@ -64,7 +71,7 @@ def leave_out(problem: BaseException) -> bool:
         return False
     file, line, space = own
     found = next((a for a in _asserts(file) if a.lineno <= line <= (a.end_lineno or 0)), None)
-    return found is not None and _leave_out(file, [found], space)
+    return found is not None and _leave_out(file, {ast.unparse(found.test)}, space)
 
 
 def leave_out_again(known: tuple[Asserted, ...], model: Any) -> None:
@@ -74,7 +81,7 @@ def leave_out_again(known: tuple[Asserted, ...], model: Any) -> None:
         file = space["__file__"]
         said = {a.condition for a in known if Path(file).name == a.file}
         if said:
-            _leave_out(file, [a for a in _asserts(file) if ast.unparse(a.test) in said], space)
+            _leave_out(file, said, space)
 
 
 def _globals(module: Any) -> dict[str, Any] | None:
@@ -100,32 +107,52 @@ def _asserts(file: str) -> list[ast.Assert]:
 
 
 def _acts(condition: ast.expr) -> bool:
-    """Whether what is asked may change something: a name, or a tensor in place."""
+    """Whether what is asked may change something: a name, a tensor in place, or whatever a function
+    that is not known to only ask may change."""
     return any(
         isinstance(n, ast.NamedExpr | ast.Await | ast.Yield | ast.YieldFrom)
-        or (isinstance(n, ast.Attribute) and n.attr.endswith("_") and not n.attr.endswith("__"))
+        or (isinstance(n, ast.Call) and not _asks(n))
         for n in ast.walk(condition)
     )
 
 
+def _asks(call: ast.Call) -> bool:
+    """Whether a call is of a function that is known to only ask."""
+    if any(k.arg in (None, "out") for k in call.keywords):
+        return False
+    match call.func:
+        case ast.Name(name):
+            return name in PLAIN
+        case ast.Attribute(ast.Name("self" | "cls"), _):
+            return False
+        case ast.Attribute(_, name):
+            return name in ASKING
+        case _:
+            return False
+
+
 class _Without(ast.NodeTransformer):
-    def __init__(self, conditions: frozenset[str]) -> None:
-        self.conditions = conditions
+    def __init__(self, lines: frozenset[int]) -> None:
+        self.lines = lines
 
     def visit_Assert(self, node: ast.Assert) -> ast.stmt:
-        gone = not _acts(node.test) and ast.unparse(node.test) in self.conditions
+        gone = node.lineno in self.lines and not _acts(node.test)
         return ast.copy_location(ast.Pass(), node) if gone else node
 
 
-def _leave_out(file: str, found: list[ast.Assert], space: dict[str, Any]) -> bool:
-    """Functions of a file without these asserts; whether any function has changed."""
+def _leave_out(file: str, conditions: set[str], space: dict[str, Any]) -> bool:
+    """Functions of a file without its asserts of these words; whether any function has changed."""
     left = _LEFT.setdefault(file, {})
-    new = [a for a in found if ast.unparse(a.test) not in left]
-    for node in new:
-        condition = ast.unparse(node.test)
-        left[condition] = Asserted(Path(file).name, node.lineno, condition)
+    said = {a.lineno: ast.unparse(a.test) for a in _asserts(file)}
+    new = {
+        line: Asserted(Path(file).name, line, words)
+        for line, words in said.items()
+        if words in conditions and line not in left
+    }
+    if not new:
+        return False
     tree = ast.parse(Path(file).read_text(encoding="utf-8"))
-    without = _Without(frozenset(left)).visit(tree)
+    without = _Without(frozenset({*left, *new})).visit(tree)
     codes = {_key(c): c for c in _codes(compile(without, file, "exec", dont_inherit=True))}
     changed = False
     for function in _functions(space):
@@ -133,10 +160,9 @@ def _leave_out(file: str, found: list[ast.Assert], space: dict[str, Any]) -> boo
         if code is not None and code.co_freevars == function.__code__.co_freevars:
             function.__code__ = code
             changed = True
-    if not changed:
-        for node in new:
-            del left[ast.unparse(node.test)]
-    return changed and bool(new)
+    if changed:
+        left |= new
+    return changed
 
 
 def _key(code: CodeType) -> tuple[str, str, int]:

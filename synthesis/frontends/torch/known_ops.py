@@ -35,9 +35,13 @@ PLAIN = (
 """Parts of a key that mean the same in every process."""
 
 
+FILE = "known-ops.pickle"
+
+
 @contextmanager
-def known_ops(file: Path) -> Iterator[None]:
-    """Take what ops give from `file`, if it is there; write it, if it is not."""
+def known_ops(folder: Path) -> Iterator[None]:
+    """Take what ops give from a file in `folder`, if it is there; write it, if it is not."""
+    file = folder / FILE
     if file.exists():
         _read(file)
         yield

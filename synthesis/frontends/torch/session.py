@@ -226,7 +226,7 @@ class Session:
                 "for it."
             )
         for held in facts.asserts:
-            yield f"An assert on values of tensors holds: {held}."
+            yield f"An assert on values of tensors is left out, and taken to hold: {held}."
         if facts.frozen:
             yield f"Frozen, so without a gradient: {', '.join(facts.frozen)}."
         if len(facts.tied):

@@ -33,8 +33,8 @@ def join(programs: Sequence[tuple[Coords, Program]]) -> Program:
     Names of values may differ; ops, operands and their order may not. Integers that grow evenly
     along one mesh dim become `offset` attributes, slices that cut a value into its chunks become
     `shard_slice`. Where each rank pads its chunk with zeros to the whole, and the ranks are then
-    summed, that is an `all_gather`. Ranks in a row may have the same chunk: it is repeated before
-    the slice, and summed after the gather. Every rank that is given is compared; the others are
+    summed, that is an `all_gather`. Ranks in a row may have the same chunk (`shared_parts`), if all
+    along the mesh dim are given. Every rank that is given is compared; the others are
     taken to follow the same rule.
 
     Raises:

@@ -78,7 +78,6 @@ from verifier.kernel.program.types import NO_MESH, Mesh, TensorType
 AT_ONCE = 2
 """Ranks that are traced side by side."""
 ONE = "one"
-OPS = "known-ops.pickle"
 Work = Sequence[tuple[str, Callable[[Any], Side | Loaded]]]
 """Names with what makes each, given the semaphore of those that work."""
 
@@ -231,7 +230,7 @@ def _fork(path: Path, do: Callable[[Any], Side | Loaded], root: str, slots: Any)
         if not failed.exists():
             try:
                 _own_numbers()
-                with known_ops(path.parent / OPS):
+                with known_ops(path.parent):
                     side = do(slots)
                 found = dump(type(side), side)
             except BaseException as problem:  # noqa: BLE001  (the user's code)
