@@ -181,7 +181,7 @@ def test_llama_with_vocabulary_parallel_loss_and_shared_heads_is_proved(tmp_path
         "hidden_size": 32,
         "intermediate_size": 64,
         "num_hidden_layers": 2,
-        "num_attention_heads": 4,
+        "num_attention_heads": 8,
         "num_key_value_heads": 2,
         "vocab_size": VOCABULARY,
         "max_position_embeddings": 64,

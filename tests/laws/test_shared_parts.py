@@ -56,8 +56,16 @@ def split(b: Builder, x: str) -> str:
     return b.add("permute", wide, dims=(0, 2, 1, 3))
 
 
-def keys(head: int) -> Program:
-    """A head of keys and its gradients, as a rank has them of whole weights."""
+def repeated(b: Builder, k: str, times: int) -> str:
+    """A head of keys for so many heads of queries: [2, 1, 3, size] as [2, times, 3, size]."""
+    one = b.add("reshape", k, shape=(2, 1, 1, 3, SIZE))
+    many = b.add("expand", one, shape=(2, 1, times, 3, SIZE))
+    return b.add("reshape", many, shape=(2, times, 3, SIZE))
+
+
+def keys(head: int, queries: int = 1) -> Program:
+    """A head of keys for heads of queries, and its gradients, as a rank has them of whole
+    weights."""
     b = Builder("keys", TP)
     x = b.input("x", TensorType((ROWS, WIDTH), "f32"))
     w, bias = (
@@ -65,7 +73,7 @@ def keys(head: int) -> Program:
     )
     norm = b.param("norm", TensorType((SIZE,), "f32"), "norm")
     table = b.input("table", TensorType((1, 1, 3, SIZE), "f32"))
-    g = b.input("g", TensorType((2, 1, 3, SIZE), "f32"))
+    g = b.input("g", TensorType((2, queries, 3, SIZE), "f32"))
     mine = rows(b, w, head)
     line = b.add("mm", x, turned(b, mine))
     line = b.add("add", line, rows(b, bias, head))
@@ -79,8 +87,13 @@ def keys(head: int) -> Program:
         ),
     )
     even = b.add("mul", k, root)
-    b.output(rotated(b, b.add("mul", even, norm), table), "output", "k")
-    back = rotated(b, g, table, back=True)
+    out, back = rotated(b, b.add("mul", even, norm), table), g
+    if queries > 1:
+        out = repeated(b, out, queries)
+        row = b.add("reshape", g, shape=(2, 1, queries, 3, SIZE))
+        back = b.add("sum", row, dims=(2,), keepdim=False)
+    b.output(out, "output", "k")
+    back = rotated(b, back, table, back=True)
     b.output(b.add("sum", b.add("mul", back, even), dims=(0, 1, 2), keepdim=False), "grad", "norm")
     back = b.add("mul", back, norm)
     inner = b.add("sum", b.add("mul", back, k), dims=(3,), keepdim=True)
@@ -96,23 +109,24 @@ def keys(head: int) -> Program:
     return b.build()
 
 
-def joined(head: Callable[[int], int], ranks: int = RANKS) -> Program:
-    return join([({"tp": r}, keys(head(r))) for r in range(ranks)])
+def joined(head: Callable[[int], int], queries: int = 1) -> Program:
+    return join([({"tp": r}, keys(head(r), queries)) for r in range(RANKS)])
 
 
-def test_keys_that_ranks_share_are_read_of_all_keys() -> None:
-    read = products_of_wholes(joined(head_of))
+@pytest.mark.parametrize("queries", [1, 2, 3])
+def test_keys_that_ranks_share_are_read_of_all_keys(queries: int) -> None:
+    read = products_of_wholes(joined(head_of, queries))
     shapes = {read.types[n.outputs[0]].shape for n in read.nodes if n.op == "mm"}
     assert shapes == {(ROWS, WHOLE), (ROWS, WIDTH), (WHOLE, WIDTH)}
     (cut,) = [n for n in read.nodes if n.op == "shard_slice"]
-    assert read.types[cut.inputs[0]].shape == (2, RANKS, 3, SIZE)  # the keys that go out
+    assert read.types[cut.inputs[0]].shape == (2, RANKS * queries, 3, SIZE)  # the keys that go out
     padded = {read.types[n.inputs[0]].shape for n in read.nodes if n.op == "shard_pad"}
-    assert padded == {(2, 1, 3, SIZE)}  # what their gradient is
+    assert padded == {(2, queries, 3, SIZE)}  # what their gradient is
     rng = np.random.default_rng(0)
     values = {i.name: rng.normal(size=i.type.shape) for i in read.inputs if i.name != "g"}
-    given = [{**values, "g": rng.normal(size=(2, 1, 3, SIZE))} for _ in range(RANKS)]
+    given = [{**values, "g": rng.normal(size=(2, queries, 3, SIZE))} for _ in range(RANKS)]
     for rank, local in enumerate(simulate(read, given)):
-        alone = replace(keys(head_of(rank)), mesh=Mesh())
+        alone = replace(keys(head_of(rank), queries), mesh=Mesh())
         expected = evaluate(alone, given[rank])
         for mine, out in zip(alone.outputs, read.outputs, strict=True):
             np.testing.assert_allclose(local[out.value], expected[mine.value], atol=1e-12)

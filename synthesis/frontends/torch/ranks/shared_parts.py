@@ -12,6 +12,13 @@ With C(w) the part of each rank, and P(g) its part g among zeros:
     P(f(g)) = f(P(g))             where f is linear, and leaves the dim alone
     P(g x) = P(g) x               along the rows of g
 
+A part of extent 1 that each rank repeats n times, as a head of keys for n heads of queries, is its
+chunk of the whole of which each part is repeated for all ranks that have it. With R(w, n) each part
+of w n times in a row, S(g, n) the sum of n in a row, and Z(g) a rank's chunk g among zeros:
+
+    R(C(w), n) = chunk of R(w, share n)
+    P(S(g, n)) = S(Z(g), share n)
+
 So what ranks compute of a part is read as a part of what one device computes. Only a permutation
 that does not move the parts is not: one device has keys of every head before it turns them.
 """
@@ -129,14 +136,38 @@ def _of_parts(known: Known, r: Rewriting, node: Node) -> str | None:
         return special(known, r, node) if special is not None else None
     shared = shares.pop()
     alone = [v for v, f in zip(node.inputs, found, strict=True) if f is None]
-    if shares or (alone and not (aligned and _even(r, node, alone, shared.dim))):
+    extents = {
+        r.type(v).shape[f[1].dim] for v, f in zip(node.inputs, found, strict=True) if f is not None
+    }
+    if (
+        shares
+        or len(extents) > 1
+        or (alone and not (aligned and _even(r, node, alone, shared.dim)))
+    ):
         return None
+    operands = [v if f is None else f[0] for v, f in zip(node.inputs, found, strict=True)]
     placed = _placed(r, node, shared)
     if placed is None:
-        return None
+        return _repeated(r, node, operands[0], shared) if node.op == "reshape" else None
     after, attrs = placed
-    operands = [v if f is None else f[0] for v, f in zip(node.inputs, found, strict=True)]
     return after.chunk(r.b, r.add(node.op, *operands, **attrs))
+
+
+def _repeated(r: Rewriting, node: Node, whole: str, shared: Shared) -> str | None:
+    """A part that is repeated, as a rank's chunk of the whole with each part repeated for all that
+    have it; None where the reshape is not of a part of extent 1 that was repeated."""
+    made, dim = r.made(whole, "expand"), shared.dim
+    if made is None:
+        return None
+    once, many = r.type(made.inputs[0]).shape, r.type(whole).shape
+    n = many[dim + 1] if dim + 1 < len(many) else 1
+    if n == 1 or many[dim] != shared.parts or once != (*many[: dim + 1], 1, *many[dim + 2 :]):
+        return None
+    wide = (*many[: dim + 1], shared.share * n, *many[dim + 2 :])
+    flat = (*many[:dim], shared.parts * shared.share * n, *many[dim + 2 :])
+    every = r.add("reshape", r.add("expand", made.inputs[0], shape=wide), shape=flat)
+    chunk = r.add("shard_slice", every, mesh_dim=shared.mesh_dim, dim=dim)
+    return r.reshape(chunk, r.type(node.outputs[0]).shape)
 
 
 def _even(r: Rewriting, node: Node, operands: Sequence[str], dim: int) -> bool:
@@ -222,8 +253,12 @@ def _among_zeros(known: Known, r: Rewriting, value: str, shared: Shared) -> str:
     """Each rank's part at its place in the whole, as ops on what the part is computed of."""
     if (value, shared) not in known:
         node = r.node(value)
-        operands = None if node is None or node.where else _linear(known, r, node, shared)
-        if node is None or operands is None:
+        alone = node is None or bool(node.where)
+        summed = None if node is None or alone else _summed_up(r, node, shared)
+        operands = None if node is None or alone or summed else _linear(known, r, node, shared)
+        if summed is not None:
+            made = summed
+        elif node is None or operands is None:
             made = shared.padded(r.b, value)
         elif node.op in ("reshape", "expand"):
             made = r.add(node.op, *operands, shape=shared.whole(r.type(value).shape))
@@ -268,6 +303,23 @@ def _linear(known: Known, r: Rewriting, node: Node, shared: Shared) -> list[str]
     return (
         None if at is None else [_among_zeros(known, r, v, shared.along(at)) for v in node.inputs]
     )
+
+
+def _summed_up(r: Rewriting, node: Node, shared: Shared) -> str | None:
+    """The sum of what stands in a row for a part of extent 1, as that of all that stands for the
+    part on ranks; None where an op is not such a sum."""
+    dim, sizes = shared.dim, r.type(node.inputs[0]).shape if node.inputs else ()
+    made = r.made(node.inputs[0], "reshape") if node.op == "sum" else None
+    if made is None or _order(node) != (dim + 1,) or sizes[dim] != 1:
+        return None
+    before = r.type(made.inputs[0]).shape
+    if any(before[d] == 1 for d in _same_places(sizes, before, dim)):
+        return None
+    n, outer, inner = sizes[dim + 1], sizes[:dim], sizes[dim + 2 :]
+    row = r.reshape(made.inputs[0], (*outer, n, *inner))
+    every = r.add("shard_pad", row, mesh_dim=shared.mesh_dim, dim=dim)
+    apart = r.add("reshape", every, shape=(*outer, shared.parts, shared.share * n, *inner))
+    return r.add("sum", apart, **node.attrs)
 
 
 def _summed(known: Known, r: Rewriting, node: Node) -> str | None:
