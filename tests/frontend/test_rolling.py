@@ -10,10 +10,10 @@ import pytest
 from synthesis.frontends.torch.depth import Depth
 from synthesis.frontends.torch.prune import prune
 from synthesis.frontends.torch.rolling.paths import Group, members
-from synthesis.frontends.torch.rolling.recompute import compute_once
+from synthesis.frontends.torch.rolling.recompute import compute_once, recompute_views
 from synthesis.frontends.torch.rolling.roll import NotRolledError, Stretch, roll
 from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.types import Source, TensorType
+from verifier.kernel.program.types import Mesh, Source, TensorType
 from verifier.refute.evaluate import evaluate
 
 X = TensorType((2, 3), "f64")
@@ -205,3 +205,20 @@ def test_what_the_backward_computes_again_is_the_forwards(where):
     assert once.producers()[total].inputs[0] == made[where]
     values = {"x": np.random.default_rng(1).standard_normal(X.shape)}
     np.testing.assert_array_equal(evaluate(once, values)[total], evaluate(b.build(), values)[total])
+
+
+@pytest.mark.parametrize("split", [False, True])
+def test_what_ranks_gather_of_a_reshaped_value_is_saved_as_one_device_saves_it(split):
+    b = Builder("gathered", Mesh.of(tp=2) if split else Mesh())
+    x, w = b.input("x", TensorType((4, 3), "f64")), b.param("w", TensorType((3, 2), "f64"))
+    y = b.add("reshape", b.add("mm", x, w), shape=(2, 2, 2))
+    saved = b.add("all_gather", y, dim=2, mesh_dim="tp") if split else y
+    rows = b.add("reshape", saved, shape=(8 * (1 + split), 1))
+    b.output(b.add("sin", rows), "output", "y")
+    back = b.add("cos", rows)
+    b.output(back, "output", "g")
+    program, backward = recompute_views(b.build(), frozenset({back}))
+    maker = program.producers()
+    read = maker[back].inputs[0]
+    assert read in backward
+    assert maker[read].inputs == (saved,)

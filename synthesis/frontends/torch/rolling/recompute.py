@@ -5,8 +5,9 @@ What the forward computed and the backward computes again (`torch.utils.checkpoi
 A backward that reads a view (reshape, permute, expand) of a forward value reads the value instead
 and views it again, so that a repeated block saves each value once, and no view of a parameter. A
 value that the forward only reshapes, as what a linear layer multiplies out, is saved as reshaped:
-ranks that add it up do so after. A parameter that a rank gathered is gathered again, and a part
-that ranks share is taken again: what is saved is then what one device saves.
+ranks that add it up or gather it do so after, and what they come by is saved, no view of it. A
+parameter that a rank gathered is gathered again, and a part that ranks share is taken again: what
+is saved is then what one device saves.
 """
 
 from collections import Counter
@@ -14,6 +15,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import takewhile
 
+from verifier.kernel.ops import lookup
 from verifier.kernel.program.program import IN_ORDER, Node, Program
 
 VIEWS = frozenset({"reshape", "permute", "expand"})
@@ -100,8 +102,11 @@ def _shaped(
     """Reshaped values that no forward op reads as they were before."""
     forward = [n for n in program.nodes if n.outputs[0] not in backward]
     readers = Counter(value for node in forward for value in node.inputs)
-    bases = {v for v, n in readers.items() if n == 1 and v in maker and maker[v].op not in VIEWS}
-    bases -= parts
+    views = {v for v, node in maker.items() if node.op in VIEWS}
+    for node in forward:
+        if lookup(node.op).kind == "collective" and node.inputs[0] in views:
+            views.update(node.outputs)
+    bases = {v for v, n in readers.items() if n == 1 and v in maker} - views - parts
     return {n.outputs[0] for n in forward if n.op == "reshape" and n.inputs[0] in bases}
 
 
