@@ -23,6 +23,7 @@ PLACEMENT = (
     "Replicated",
     "causal_lm_loss",
     "dp_shard",
+    "edited_method",
     "own_pieces",
     "summed_over",
     "synced_norms",

@@ -8,8 +8,11 @@ code like the patch itself: nothing here is trusted.
 # (PyTorch has no types for what is used here, and a pasted definition needs none.)
 
 import copy
+import inspect
 import math
+import textwrap
 from functools import partial
+from types import MethodType
 
 import torch
 import torch.distributed._functional_collectives as funcol
@@ -597,3 +600,17 @@ class OwnOutput(ParallelStyle):
 def whole_param(param):
     """A parameter in full, on every rank: what all ranks compute from it alike is right."""
     return param.full_tensor() if isinstance(param, DTensor) else param
+
+
+def edited_method(module, name, *texts):
+    """`module` gets a copy of a method of its class, in which each text is the one after it."""
+    method = inspect.unwrap(getattr(type(module), name))
+    lines, first = inspect.getsourcelines(method)
+    source = textwrap.dedent("".join(lines))
+    for old, new in zip(texts[::2], texts[1::2], strict=True):
+        if old not in source:
+            raise ValueError(f"{type(module).__name__}.{name} has no {old!r}: parallelize it again")
+        source = source.replace(old, new)
+    file, made = inspect.getsourcefile(method), {}
+    exec(compile("\n" * (first - 1) + source, file, "exec"), method.__globals__, made)
+    setattr(module, name, MethodType(made[name], module))

@@ -1,12 +1,13 @@
 """Integer attributes of library modules that must become local, because their source stays."""
 
 import ast
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 from synthesis.emit.extents import Site, differing, function_at, of_kind, site_of, sites
 from synthesis.emit.facts import ModelFacts, ModuleFact
+from synthesis.emit.values import assigned, called, calls_with, fields
 from synthesis.plan import LocalExtent, ModulePlan
 
 
@@ -35,42 +36,18 @@ def _names(node: ast.AST) -> list[str]:
 
 
 @lru_cache(4096)
-def _attributes(tree: ast.AST, function: ast.FunctionDef, node: ast.expr) -> list[str]:
+def attributes_of(tree: ast.AST, function: ast.FunctionDef, node: ast.expr) -> list[str]:
     """Instance attributes that `node` may take its value from, through names and calls."""
-    out = _names(node)
+    out, told = _names(node), set[ast.AST]()
     for leaf in ast.walk(node):
-        if not isinstance(leaf, ast.Name):
-            continue
-        for statement in ast.walk(function):
-            if isinstance(statement, ast.Assign) and any(
-                isinstance(t, ast.Name) and t.id == leaf.id for t in statement.targets
-            ):
-                out += _names(statement.value)
-        for argument in _given(tree, function, leaf.id):
-            out += _names(argument)
+        if isinstance(leaf, ast.Attribute):
+            given = list(fields(function, leaf))
+            told |= {leaf.value} if given else set()
+            out += [name for value in given for name in _names(value)]
+        elif isinstance(leaf, ast.Name) and leaf not in told:
+            for value in (*assigned(function, leaf.id), *calls_with(tree, function, leaf.id)):
+                out += _names(value)
     return list(dict.fromkeys(out))
-
-
-def _given(tree: ast.AST, function: ast.FunctionDef, name: str) -> Iterator[ast.expr]:
-    """What calls in the file pass to a function for its parameter `name`."""
-    names = [a.arg for a in function.args.args]
-    if name not in names:
-        return
-    for call in ast.walk(tree):
-        if isinstance(call, ast.Call) and _called(call) == function.name:
-            method = isinstance(call.func, ast.Attribute) and names[0] == "self"
-            position = names.index(name) - method
-            if 0 <= position < len(call.args):
-                yield call.args[position]
-            yield from (k.value for k in call.keywords if k.arg == name)
-
-
-def _called(call: ast.Call) -> str:
-    """The function that a call names: `f(x)`, or a method, `self.f(x)`."""
-    func = call.func
-    if isinstance(func, ast.Attribute) and isinstance(func.value, ast.Name):
-        return func.attr if func.value.id == "self" else ""
-    return func.id if isinstance(func, ast.Name) else ""
 
 
 def _class_at(tree: ast.AST, line: int) -> ast.AST:
@@ -93,7 +70,7 @@ def _reached(tree: ast.Module, line: int) -> list[ast.FunctionDef]:
             continue
         out.append(function)
         calls = (c for c in ast.walk(function) if isinstance(c, ast.Call))
-        todo += [known[name] for name in map(_called, calls) if name in known]
+        todo += [known[name] for name in map(called, calls) if name in known]
     return out
 
 
@@ -107,7 +84,7 @@ def _functions(tree: ast.Module, line: int) -> dict[str, ast.FunctionDef]:
 def calls_another(tree: ast.Module, line: int) -> bool:
     """Whether a line calls a function of the file: that may write the extents."""
     known = _functions(tree, line)
-    return any(_called(c) in known for c in of_kind(tree, ast.Call) if c.lineno == line)
+    return any(called(c) in known for c in of_kind(tree, ast.Call) if c.lineno == line)
 
 
 def _change(fact: ModuleFact, path: str, name: str, local: int, tp: int) -> AttributeChange:
@@ -144,7 +121,7 @@ def attribute_changes(
             if function is None:
                 continue
             if site.method == "split":
-                for name in _attributes(tree, function, site.extents[0]):
+                for name in attributes_of(tree, function, site.extents[0]):
                     if name in fact.ints:
                         out.append(_change(fact, extent.module, name, fact.ints[name] // tp, tp))
                 continue
@@ -194,7 +171,7 @@ def _local(
     return [
         _change(fact, extent.module, name, extent.local[index], tp)
         for index in differing(extent)
-        for name in _attributes(tree, function, site.extents[index])
+        for name in attributes_of(tree, function, site.extents[index])
         if fact.ints.get(name) == extent.whole[index]
     ]
 
@@ -209,7 +186,7 @@ def _alike(
     for written, whole in zip(site.extents, extent.whole, strict=True):
         if isinstance(written, ast.Constant) and written.value not in (1, whole):
             return False
-        known = [n for n in _attributes(tree, function, written) if n in fact.ints]
+        known = [n for n in attributes_of(tree, function, written) if n in fact.ints]
         single = isinstance(written, ast.Attribute | ast.Name) and len(known) == 1
         if single and fact.ints[known[0]] != whole:
             return False
@@ -234,7 +211,7 @@ def group_changes(
         for site in [s for s in map(site_of, ast.walk(tree)) if s and s.method == "expand"]:
             function = function_at(tree, site.call.lineno)
             names = (
-                [n for e in site.extents for n in _attributes(tree, function, e)]
+                [n for e in site.extents for n in attributes_of(tree, function, e)]
                 if function
                 else []
             )

@@ -150,7 +150,7 @@ def _split_edit(source: SourceText, site: Site, extent: LocalExtent) -> list[Edi
     ]
 
 
-def _shape_edit(source: SourceText, site: Site, extent: LocalExtent) -> list[Edit]:
+def shape_edit(source: SourceText, site: Site, extent: LocalExtent) -> list[Edit]:
     """The argument of the sharded dim becomes `-1` (or the operand's own last extent). A -1 before
     it becomes the operand's own extent where another argument is written with the same number."""
     edits: list[Edit] = []
@@ -203,14 +203,14 @@ def edit_extents(source: SourceText, extents: Iterable[LocalExtent]) -> list[Edi
         if splits and (extent.op in ("slice", *SPLITS) or not shaped):
             edits += _split_edit(source, splits[0], extent)
         elif shaped:
-            for site in _alike(source.tree, shaped[0]):
-                edits += _shape_edit(source, site, extent)
+            for site in alike(source.tree, shaped[0]):
+                edits += shape_edit(source, site, extent)
         elif extent.op in SPLITS:
             raise _error(extent, f"no split is found in {_line(source, extent.line)!r}")
     return list(dict.fromkeys(edits))
 
 
-def _alike(tree: ast.AST, site: Site) -> list[Site]:
+def alike(tree: ast.AST, site: Site) -> list[Site]:
     """`site`, and the calls of its function that write the same method and extents.
 
     Capture merges a reshape with the next one, so not every place is seen on its own.

@@ -12,6 +12,7 @@ from synthesis.emit.form import PLAIN, Form
 from synthesis.emit.imports import import_lines
 from synthesis.emit.libraries import read
 from synthesis.emit.loss import library_loss
+from synthesis.emit.methods import method_changes
 from synthesis.emit.obligations import obligations
 from synthesis.emit.parallelize import Code, parallelize_code
 from synthesis.emit.patch import Patch, patch
@@ -93,8 +94,11 @@ def library_patch(
         EmitError: a style, an extent or a loss that cannot be written.
     """
     stem = file_stem(facts.class_name)
-    changes = attribute_changes(facts, plan.local_extents, plan.tp_size, read)
-    changes += group_changes(facts, plan.modules, plan.tp_size, read)
+    changes = [
+        *attribute_changes(facts, plan.local_extents, plan.tp_size, read),
+        *group_changes(facts, plan.modules, plan.tp_size, read),
+        *method_changes(facts, plan.local_extents, read),
+    ]
     loss = library_loss(facts) if plan.loss_parallel else None
     code = parallelize_code(plan, facts, changes, loss, layouts=layouts, form=form)
     text = _text(facts, plan, code, stem, form.width)

@@ -1,5 +1,6 @@
 """Writes the `parallelize(model, mesh)` function of a plan, and what that function needs."""
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ from synthesis.emit.facts import ModelFacts, ModuleFact
 from synthesis.emit.form import PLAIN, Form
 from synthesis.emit.groups import group
 from synthesis.emit.inplace import written_into
+from synthesis.emit.methods import MethodChange
 from synthesis.emit.patch import COMMENT, EmitError
 from synthesis.emit.sequence import region
 from synthesis.emit.snippets import PARALLEL, RUNTIME, SNIPPETS, TENSOR, Snippet
@@ -280,14 +282,13 @@ def indexed(path: str) -> str:
     return re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", path)
 
 
-def _attributes(changes: Sequence[AttributeChange]) -> list[str]:
-    """Assignments that make integer attributes of library modules local."""
+def _changed(changes: Sequence[AttributeChange | MethodChange], width: int) -> list[str]:
+    """Lines that make integer attributes and methods of library modules local."""
     lines: list[str] = []
     for change in dict.fromkeys(changes):
-        value = f"//= {change.divisor}" if change.divisor else f"= {change.value}"
         if "*" not in change.path:
             owner = f"model.{indexed(change.path)}" if change.path else "model"
-            lines.append(f"    {owner}.{change.name} {value}")
+            lines.append(_change(change, owner, 4, width))
             continue
         head, _, rest = change.path.partition(".*")
         if "*" in rest:
@@ -295,8 +296,17 @@ def _attributes(changes: Sequence[AttributeChange]) -> list[str]:
         loop = f"    for block in model.{indexed(head)}:"
         if loop not in lines:
             lines.append(loop)
-        lines.insert(lines.index(loop) + 1, f"        block{indexed(rest)}.{change.name} {value}")
+        line = _change(change, f"block{indexed(rest)}", 8, width)
+        lines.insert(lines.index(loop) + 1, line)
     return lines
+
+
+def _change(change: AttributeChange | MethodChange, owner: str, indent: int, width: int) -> str:
+    if isinstance(change, MethodChange):
+        given = [owner, *(json.dumps(t, ensure_ascii=False) for t in (change.name, *change.texts))]
+        return call("edited_method", given, indent, width=width)
+    value = f"//= {change.divisor}" if change.divisor else f"= {change.value}"
+    return f"{' ' * indent}{owner}.{change.name} {value}"
 
 
 def _definitions(
@@ -328,7 +338,7 @@ def _on_mesh(plan: Plan, form: Form) -> tuple[str, list[Snippet], list[Import]]:
 def parallelize_code(
     plan: Plan,
     facts: ModelFacts,
-    changes: Sequence[AttributeChange],
+    changes: Sequence[AttributeChange | MethodChange],
     loss: tuple[str, Snippet] | None,
     name: str = "parallelize",
     layouts: Mapping[str, str] | None = None,
@@ -338,7 +348,7 @@ def parallelize_code(
     """The function `name(model, mesh)` for `plan`.
 
     Args:
-        changes: attributes of library modules that become local.
+        changes: attributes and methods of library modules that become local.
         loss: with a vocab-parallel loss, the line that installs it and the function it needs.
         layouts: of every parameter, where the patch is to start the guard.
         used: definitions that edits of the file need.
@@ -360,7 +370,9 @@ def parallelize_code(
         body += ["    parallelize_module(model, tp, plan)", *_tie(facts, plan), *_own(outer)]
         imports += [(PARALLEL, "parallelize_module"), *more]
         needs += [*styles, *(SNIPPETS[OWN[m.style]] for m in outer)]
-        body += _attributes(changes)
+        body += _changed(changes, form.width)
+        if any(isinstance(change, MethodChange) for change in changes):
+            needs.append(SNIPPETS["edited_method"])
         if loss:
             body.append(loss[0])
             needs.append(loss[1])

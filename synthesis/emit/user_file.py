@@ -11,6 +11,7 @@ from synthesis.emit.form import PLAIN, Form
 from synthesis.emit.imports import import_lines
 from synthesis.emit.libraries import in_library, read
 from synthesis.emit.loss import user_loss
+from synthesis.emit.methods import MethodChange, method_changes
 from synthesis.emit.obligations import obligations
 from synthesis.emit.parallelize import parallelize_code, placed_modules
 from synthesis.emit.patch import EmitError, Patch, patch
@@ -42,7 +43,7 @@ def _same_file(name: str, path: Path) -> bool:
 
 def _local_extents(
     source: SourceText, path: Path, facts: ModelFacts, plan: Plan
-) -> tuple[list[Edit], list[AttributeChange]]:
+) -> tuple[list[Edit], list[AttributeChange | MethodChange]]:
     """Edits that make extents local; where a line leaves no room for one, is a library's, or calls
     the function that writes it, the attribute that it reads is changed instead. Where others of
     that line are those it writes, one that it has no room for comes from inside an operation.
@@ -51,12 +52,13 @@ def _local_extents(
         EmitError: an extent that can be made local in neither way.
     """
     edits: list[Edit] = []
-    changes: list[AttributeChange] = []
+    changes: list[AttributeChange | MethodChange] = []
     written = set[tuple[int, int]]()
+    others: list[LocalExtent] = []
     refused: list[tuple[LocalExtent, EmitError]] = []
     for extent in plan.local_extents:
         if not _same_file(extent.file, path):
-            changes += attribute_changes(facts, [extent], plan.tp_size, read)
+            others.append(extent)
             continue
         if calls_another(source.tree, extent.line):
             changes += attribute_changes(facts, [extent], plan.tp_size, lambda _: source.text)
@@ -65,6 +67,8 @@ def _local_extents(
             written.add((extent.line, len(extent.whole)))
         except EmitError as error:
             refused.append((extent, error))
+    changes += attribute_changes(facts, others, plan.tp_size, read)
+    changes += method_changes(facts, others, read)
     for extent, error in refused:
         if (extent.line, len(extent.whole)) not in written:
             found = attribute_changes(facts, [extent], plan.tp_size, lambda _: source.text)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from synthesis.emit.attributes import AttributeChange, attribute_changes
 from synthesis.emit.facts import ForwardFact, ModelFacts, ModuleFact
 from synthesis.emit.inplace import written_into
-from synthesis.emit.parallelize import _attributes
+from synthesis.emit.methods import MethodChange, method_changes
+from synthesis.emit.parallelize import _changed
 from synthesis.plan import LocalExtent, ModulePlan
 
 LIBRARY = """import torch
@@ -66,7 +67,87 @@ def test_results_that_are_added_to_in_place_are_found() -> None:
 
 def test_parts_of_blocks_that_are_numbered_are_indexed() -> None:
     change = AttributeChange("encoder.block.*.layer.0.attention", "heads", divisor="tp.size()")
-    assert _attributes([change]) == [
+    assert _changed([change], 88) == [
         "    for block in model.encoder.block:",
         "        block.layer[0].attention.heads //= tp.size()",
+    ]
+
+
+SIZES = """class Attention:
+    def _merge(self, y, dim):
+        return y.view(dim.batch, -1, dim.wide)
+
+    def forward(self, x):
+        dim = Sizes(batch=x.shape[0], heads=self.heads, wide=x.shape[2])
+        batch, tokens, width = x.size()
+        y = self.v(x).view(batch, tokens, self.heads, self.size)
+        _, heads, _, size = y.shape
+        y = y.reshape(batch, tokens, heads * size)
+        y = y.reshape(batch, tokens, width)
+        z = y.view(dim.batch, dim.tokens, dim.wide)
+        shape = (batch, tokens, width)
+        return z + y.view(shape) + self._merge(y, dim)
+"""
+
+
+def edited(*lines: int, more: tuple[str, ...] = ()) -> list[MethodChange]:
+    kinds = ("h.0.attn", "h.1.attn")
+    modules = tuple(ModuleFact(p, "Attention", "Attention", ints=INTS) for p in kinds)
+    facts = ModelFacts("hf:M", "M", {}, modules=modules)
+    given = [LocalExtent("lib.py", n, "reshape", "h.0.attn", (4, 8, 64), (4, 8, 32)) for n in lines]
+    given += [LocalExtent("lib.py", 11, "reshape", p, (4, 8, 64), (4, 8, 32)) for p in more]
+    return method_changes(facts, given, lambda _: SIZES)
+
+
+def test_an_extent_of_what_forward_is_given_becomes_free_at_the_reshape() -> None:
+    """`width` of `batch, tokens, width = x.size()` is whole elsewhere."""
+    (change,) = edited(11)
+    assert (change.path, change.name) == ("h.0.attn", "forward")
+    assert change.texts == (".reshape(batch, tokens, width)", ".reshape(batch, tokens, -1)")
+
+
+def test_an_extent_kept_in_a_field_is_followed() -> None:
+    (change,) = edited(12)
+    assert change.texts == (
+        ".view(dim.batch, dim.tokens, dim.wide)",
+        ".view(dim.batch, dim.tokens, -1)",
+    )
+
+
+def test_a_shape_given_by_name_is_changed_where_it_is_made() -> None:
+    (change,) = edited(14)
+    assert change.texts == ("shape = (batch, tokens, width)", "shape = (batch, tokens, -1)")
+
+
+def test_a_method_that_is_given_the_field_is_followed() -> None:
+    (change,) = edited(3)
+    assert change.name == "_merge"
+    assert change.texts[1] == ".view(dim.batch, -1, y.size(-1))"
+
+
+def test_what_a_local_tensor_or_an_attribute_tells_stays() -> None:
+    assert edited(10) == []
+    extent = LocalExtent("lib.py", 8, "reshape", "h.0.attn", (4, 8, 4, 16), (4, 8, 2, 16))
+    fact = ModuleFact("h.0.attn", "Attention", "Attention", ints=INTS)
+    facts = ModelFacts("hf:M", "M", {}, modules=(fact,))
+    assert method_changes(facts, [extent], lambda _: SIZES) == []
+
+
+def test_modules_of_a_class_have_the_same_changes() -> None:
+    """Capture may not see code of one of them: no output is made of it."""
+    one, other = edited(11, 12, more=("h.1.attn",))
+    assert (one.path, other.path) == ("h.0.attn", "h.1.attn")
+    assert one.texts == other.texts
+    assert len(one.texts) == 4
+
+
+def test_methods_are_edited_beside_attributes_in_one_loop() -> None:
+    changes = [
+        AttributeChange("layers.*.attn", "heads", divisor="tp.size()"),
+        MethodChange("layers.*.attn", "forward", (".view(b)", ".view(-1)")),
+    ]
+    assert _changed(changes, 88) == [
+        "    for block in model.layers:",
+        '        edited_method(block.attn, "forward", ".view(b)", ".view(-1)")',
+        "        block.attn.heads //= tp.size()",
     ]

@@ -1,0 +1,178 @@
+"""Shapes in methods of library modules that must become local, where no attribute says them."""
+
+import ast
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from synthesis.emit.attributes import attributes_of
+from synthesis.emit.extents import (
+    Site,
+    alike,
+    differing,
+    function_at,
+    of_kind,
+    shape_edit,
+    sites,
+)
+from synthesis.emit.facts import ModelFacts, ModuleFact
+from synthesis.emit.patch import EmitError
+from synthesis.emit.source import SourceText
+from synthesis.emit.values import assigned, calls_with, fields, unpacked
+from synthesis.plan import LocalExtent
+
+
+@dataclass(frozen=True, slots=True)
+class MethodChange:
+    """In the source of method `name` of `<path>` some texts are replaced by others."""
+
+    path: str
+    name: str
+    texts: tuple[str, ...]
+    """Each old text, and after it the new one."""
+
+
+@lru_cache(16)
+def _source(path: str, text: str) -> SourceText:
+    return SourceText(path, text)
+
+
+def method_changes(
+    facts: ModelFacts, extents: Sequence[LocalExtent], read: Callable[[str], str]
+) -> list[MethodChange]:
+    """The shapes of which an extent is that of a tensor given to `forward`, or a number: it stays
+    as it is on one device, and becomes -1. So it does in all modules of a class that has a change:
+    capture does not see code of which no output is made.
+
+    Args:
+        read: gives the text of a source file.
+    """
+    found: dict[tuple[str, str], dict[str, str]] = {}
+    paths: dict[tuple[str, str], dict[str, None]] = {}
+    for extent in extents:
+        fact = facts.find(extent.module)
+        if fact is None or not differing(extent):
+            continue
+        source = _source(extent.file, read(extent.file))
+        for site in sites(source.tree, extent.line, len(extent.whole)):
+            function = _method_at(source.tree, site.call.lineno)
+            if site.method == "split" or function is None:
+                continue
+            changed = _changed(fact, source.tree, function, site, extent)
+            for twin in alike(source.tree, site):
+                texts = _replaced(source, twin, changed)
+                if texts:
+                    found.setdefault((fact.kind, function.name), {}).update(texts)
+                    paths.setdefault((fact.kind, function.name), {})[extent.module] = None
+    return [
+        MethodChange(path, key[1], tuple(text for pair in texts.items() for text in pair))
+        for key, texts in found.items()
+        for path in paths[key]
+    ]
+
+
+def _changed(
+    fact: ModuleFact,
+    tree: ast.Module,
+    function: ast.FunctionDef,
+    site: Site,
+    extent: LocalExtent,
+) -> LocalExtent:
+    """An extent of which what is not to be changed in the method stays whole."""
+    local = list(extent.local)
+    for index in differing(extent):
+        node = site.extents[index]
+        told = any(name in fact.ints for name in attributes_of(tree, function, node))
+        if told or not _given(tree, function, node):
+            local[index] = extent.whole[index]
+    return replace(extent, local=tuple(local))
+
+
+def _method_at(tree: ast.Module, line: int) -> ast.FunctionDef | None:
+    """The method that a line lies in, where it can be made again outside of its class."""
+    function = function_at(tree, line)
+    if function is None or not any(function in c.body for c in of_kind(tree, ast.ClassDef)):
+        return None
+    return None if any(n.id == "super" for n in of_kind(function, ast.Name)) else function
+
+
+def _replaced(source: SourceText, site: Site, extent: LocalExtent) -> dict[str, str]:
+    """The text of a call from the name of the method on, or the lines where its shape is made,
+    and what it becomes. Empty where no -1 can be written."""
+    try:
+        edits = shape_edit(source, site, extent)
+    except EmitError:
+        return {}
+    if not edits:
+        return {}
+    assert isinstance(site.call.func, ast.Attribute)
+    start, end = source.span(site.call.func.value)[1], source.span(site.call)[1]
+    first, last = min(e.start for e in edits), max(e.end for e in edits)
+    if not start <= first <= last <= end:
+        start = source.text.rfind("\n", 0, first) + 1
+        end = source.text.find("\n", last)
+    old = source.text[start:end]
+    new = old
+    for edit in sorted(edits, reverse=True):
+        new = new[: edit.start - start] + edit.new + new[edit.end - start :]
+    return {old.strip(): new.strip()}
+
+
+def _given(tree: ast.Module, function: ast.FunctionDef, extent: ast.expr) -> bool:
+    """Whether an extent is a number, or read from the shape of a tensor given to `forward`."""
+    return isinstance(extent, ast.Constant) or any(
+        _is_input(tree, inside, name) for inside, name in _measured(tree, function, extent, set())
+    )
+
+
+def _measured(
+    tree: ast.Module, function: ast.FunctionDef, node: ast.expr, seen: set[tuple[str, str]]
+) -> Iterator[tuple[ast.FunctionDef, str]]:
+    """The names of tensors, and the function of each, whose shapes an expression is taken from."""
+    if isinstance(node, ast.Attribute) and node.attr in ("size", "shape"):
+        if isinstance(node.value, ast.Name):
+            yield function, node.value.id
+    elif isinstance(node, ast.Attribute | ast.Name):
+        if (key := (function.name, ast.unparse(node))) not in seen:
+            seen.add(key)
+            for inside, value in _values(tree, function, node):
+                yield from _measured(tree, inside, value, seen)
+    elif not isinstance(node, ast.Call) or isinstance(node.func, ast.Attribute):
+        parts = [node.func] if isinstance(node, ast.Call) else ast.iter_child_nodes(node)
+        for part in parts:
+            if isinstance(part, ast.expr):
+                yield from _measured(tree, function, part, seen)
+
+
+def _values(
+    tree: ast.Module, function: ast.FunctionDef, leaf: ast.Attribute | ast.Name
+) -> Iterator[tuple[ast.FunctionDef, ast.expr]]:
+    """What a name, or `d.n`, may stand for, and the function that says so."""
+    name = leaf.id if isinstance(leaf, ast.Name) else getattr(leaf.value, "id", "")
+    if isinstance(leaf, ast.Attribute):
+        yield from ((function, value) for value in fields(function, leaf))
+    else:
+        yield from ((function, value) for value in assigned(function, name))
+        yield from ((function, value) for value in unpacked(function, name))
+    for value in calls_with(tree, function, name):
+        caller = function_at(tree, value.lineno)
+        if caller is None or caller is function:
+            continue
+        if isinstance(leaf, ast.Name):
+            yield caller, value
+        elif isinstance(value, ast.Name):
+            yield from _values(tree, caller, ast.Attribute(value, leaf.attr, ast.Load()))
+
+
+def _is_input(tree: ast.Module, function: ast.FunctionDef, name: str) -> bool:
+    """Whether a name is an argument of `forward`, or of a method that is given one."""
+    if name not in [a.arg for a in function.args.args]:
+        return False
+    if function.name == "forward":
+        return True
+    callers = [(function_at(tree, v.lineno), v) for v in calls_with(tree, function, name)]
+    return any(
+        inside is not None and inside is not function and _is_input(tree, inside, value.id)
+        for inside, value in callers
+        if isinstance(value, ast.Name)
+    )
