@@ -2,8 +2,9 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 
 from shardproof.runtime.source import digest
 from synthesis.emit import guarding
@@ -55,14 +56,17 @@ def _normal(m: ModulePlan, facts: ModelFacts) -> ModulePlan:
     return replace(m, input=source, output=result)
 
 
-def _wildcard(path: str, patterns: Iterable[str]) -> str:
-    """`path` with its layer index as `*`, where the plan speaks of those layers by `*`."""
+def _wildcard(path: str, patterns: Collection[str]) -> str:
+    """`path` with its layer index as `*`, where the plan speaks of those layers by `*`, and names
+    this module in none of them by its index."""
     parts = path.split(".")
     for index, part in enumerate(parts):
         prefix = ".".join(parts[:index])
         if part.isdigit() and any(p.startswith(f"{prefix}.*.") for p in patterns):
             parts[index] = "*"
-    return ".".join(parts)
+    whole = ".".join(parts)
+    named = any("*" not in p and fnmatchcase(p, whole) for p in patterns)
+    return path if named else whole
 
 
 def placed_modules(facts: ModelFacts, plan: Plan) -> list[str]:
