@@ -38,7 +38,7 @@ def constant_nodes(traced: Traced) -> set[fx.Node]:
         if node.op != "call_function":
             continue
         name = getattr(node.target, "__name__", "").split(".")[0]
-        if name in _RANDOM:
+        if name in _RANDOM or torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
             continue
         if (name in shape_only and isinstance(node.meta.get("val"), torch.Tensor)) or all(
             n in found for n in node.all_input_nodes
