@@ -13,6 +13,7 @@ import math
 import textwrap
 from functools import partial
 from types import MethodType
+from weakref import WeakSet
 
 import torch
 import torch.distributed._functional_collectives as funcol
@@ -614,3 +615,17 @@ def edited_method(module, name, *texts):
     file, made = inspect.getsourcefile(method), {}
     exec(compile("\n" * (first - 1) + source, file, "exec"), method.__globals__, made)
     setattr(module, name, MethodType(made[name], module))
+
+
+def divide_held(owner, name, attribute, parts):
+    """An integer of the module that `owner` holds as `name` is divided, also of one that stands
+    there when `owner` is called later on."""
+    done = WeakSet()
+
+    def divide(owner, args):
+        held = getattr(owner, name)
+        if held not in done:
+            setattr(held, attribute, getattr(held, attribute) // parts)
+            done.add(held)
+
+    owner.register_forward_pre_hook(divide)

@@ -19,6 +19,8 @@ class AttributeChange:
     name: str
     divisor: str = ""
     value: int = 0
+    replaced: bool = False
+    """Whether `forward` puts another module in the place of this one."""
 
 
 @lru_cache(16)
@@ -90,8 +92,25 @@ def calls_another(tree: ast.Module, line: int) -> bool:
 def _change(fact: ModuleFact, path: str, name: str, local: int, tp: int) -> AttributeChange:
     whole = fact.ints[name]
     if whole == local * tp:
-        return AttributeChange(path, name, divisor="tp.size()")
-    return AttributeChange(path, name, value=local)
+        return AttributeChange(path, name, divisor="tp.size()", replaced=fact.replaced)
+    return AttributeChange(path, name, value=local, replaced=fact.replaced)
+
+
+def owner_of(
+    facts: ModelFacts, tree: ast.Module, extent: LocalExtent
+) -> tuple[str, ModuleFact] | None:
+    """The module that runs the line of an extent: the one that is named, or where the line is of
+    another class, the one inside of it that has that class and was made in `forward`."""
+    fact, kind = facts.find(extent.module), _class_at(tree, extent.line)
+    if fact is not None and isinstance(kind, ast.ClassDef) and fact.kind != kind.name:
+        made = [
+            m
+            for m in facts.modules
+            if m.replaced and m.kind == kind.name and m.path.startswith(f"{fact.path}.")
+        ]
+        if len(made) == 1:
+            return extent.module + made[0].path.removeprefix(fact.path), made[0]
+    return None if fact is None else (extent.module, fact)
 
 
 def attribute_changes(
@@ -112,10 +131,11 @@ def attribute_changes(
     """
     out: list[AttributeChange] = []
     for extent in extents:
-        fact = facts.find(extent.module)
-        if fact is None:
-            continue
         tree = _parsed(read(extent.file))
+        owner = owner_of(facts, tree, extent)
+        if owner is None:
+            continue
+        path, fact = owner
         for site in sites(tree, extent.line, len(extent.whole)):
             function = function_at(tree, site.call.lineno)
             if function is None:
@@ -123,13 +143,13 @@ def attribute_changes(
             if site.method == "split":
                 for name in attributes_of(tree, function, site.extents[0]):
                     if name in fact.ints:
-                        out.append(_change(fact, extent.module, name, fact.ints[name] // tp, tp))
+                        out.append(_change(fact, path, name, fact.ints[name] // tp, tp))
                 continue
-            out += _local(fact, tree, function, site, extent, tp)
+            out += _local(path, fact, tree, function, site, extent, tp)
         for function in _reached(tree, extent.line):
             for site in _shaped(tree, function, len(extent.whole)):
                 if _alike(fact, tree, function, site, extent):
-                    out += _local(fact, tree, function, site, extent, tp)
+                    out += _local(path, fact, tree, function, site, extent, tp)
     return list(dict.fromkeys(out))
 
 
@@ -161,6 +181,7 @@ def _created(node: ast.AST) -> Site | None:
 
 
 def _local(
+    path: str,
     fact: ModuleFact,
     tree: ast.AST,
     function: ast.FunctionDef,
@@ -169,7 +190,7 @@ def _local(
     tp: int,
 ) -> list[AttributeChange]:
     return [
-        _change(fact, extent.module, name, extent.local[index], tp)
+        _change(fact, path, name, extent.local[index], tp)
         for index in differing(extent)
         for name in attributes_of(tree, function, site.extents[index])
         if fact.ints.get(name) == extent.whole[index]

@@ -42,6 +42,8 @@ class ModuleFact:
     """It is a dropout with p > 0."""
     writes: bool = False
     """It writes into what it is given: `nn.ReLU(inplace=True)`."""
+    replaced: bool = False
+    """`forward` put it where another module was, or none."""
 
     @property
     def activation(self) -> Argument | None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from synthesis.emit.attributes import attributes_of
+from synthesis.emit.attributes import attributes_of, owner_of
 from synthesis.emit.extents import (
     Site,
     alike,
@@ -50,10 +50,11 @@ def method_changes(
     found: dict[tuple[str, str], dict[str, str]] = {}
     paths: dict[tuple[str, str], dict[str, None]] = {}
     for extent in extents:
-        fact = facts.find(extent.module)
-        if fact is None or not differing(extent):
-            continue
         source = _source(extent.file, read(extent.file))
+        owner = owner_of(facts, source.tree, extent)
+        if owner is None or owner[1].replaced or not differing(extent):
+            continue
+        path, fact = owner
         for site in sites(source.tree, extent.line, len(extent.whole)):
             function = _method_at(source.tree, site.call.lineno)
             if site.method == "split" or function is None:
@@ -63,7 +64,7 @@ def method_changes(
                 texts = _replaced(source, twin, changed)
                 if texts:
                     found.setdefault((fact.kind, function.name), {}).update(texts)
-                    paths.setdefault((fact.kind, function.name), {})[extent.module] = None
+                    paths.setdefault((fact.kind, function.name), {})[path] = None
     return [
         MethodChange(path, key[1], tuple(text for pair in texts.items() for text in pair))
         for key, texts in found.items()

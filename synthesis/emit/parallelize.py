@@ -309,6 +309,10 @@ def _change(change: AttributeChange | MethodChange, owner: str, indent: int, wid
     if isinstance(change, MethodChange):
         given = [owner, *(json.dumps(t, ensure_ascii=False) for t in (change.name, *change.texts))]
         return call("edited_method", given, indent, width=width)
+    if change.replaced and change.divisor:
+        holder, _, place = owner.rpartition(".")
+        given = [holder, f'"{place}"', f'"{change.name}"', change.divisor]
+        return call("divide_held", given, indent, width=width)
     value = f"//= {change.divisor}" if change.divisor else f"= {change.value}"
     return f"{' ' * indent}{owner}.{change.name} {value}"
 
@@ -375,8 +379,9 @@ def parallelize_code(
         imports += [(PARALLEL, "parallelize_module"), *more]
         needs += [*styles, *(SNIPPETS[OWN[m.style]] for m in outer)]
         body += _changed(changes, form.width)
-        if any(isinstance(change, MethodChange) for change in changes):
-            needs.append(SNIPPETS["edited_method"])
+        needs += [
+            SNIPPETS[n] for n in ("edited_method", "divide_held") if f" {n}(" in "".join(body)
+        ]
         if loss:
             body.append(loss[0])
             needs.append(loss[1])

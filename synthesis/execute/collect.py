@@ -152,6 +152,7 @@ def collect(request: CaptureRequest) -> ModelFacts:
         return hook
 
     found = find_inputs(request, target, model)
+    before = dict(model.named_modules())
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     with mode, torch.no_grad():
         _to_fake(model)
@@ -179,7 +180,7 @@ def collect(request: CaptureRequest) -> ModelFacts:
             ModuleFact(
                 path, type(module).__name__, _base(module), params, ints, arguments, positional,
                 kind, shape, len(list(module.children())), dropout,
-                module.__dict__.get("inplace") is True,
+                module.__dict__.get("inplace") is True, before.get(path) is not module,
             )
         )  # fmt: skip
     name = target.cls.__name__

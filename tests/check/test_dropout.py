@@ -118,7 +118,15 @@ def test_a_mask_that_is_not_scaled(case):
     masked(case, inner=0.25, hidden="h = self.inner(self.hidden(h)) * 0.75").refuted()
 
 
+def test_draws_that_reach_no_output_are_left_out(case):
+    masked(case, out="F.linear(y, nn.Linear(8, 8).weight)").proved()
+
+
 REFUSED = {
+    "a draw after one that is not followed": (
+        {"outer": 0.25, "out": "torch.rand(4)\ny = self.outer(y)"},
+        "rand draws random numbers",
+    ),
     "another probability": ({"inner": 0.25, "mine": (0.5, 0.0)}, "kept with probability 0.5"),
     "a mask too many": (
         {"outer": 0.25, "out": "y = self.outer(self.outer(y))"},

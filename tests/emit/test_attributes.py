@@ -151,3 +151,20 @@ def test_methods_are_edited_beside_attributes_in_one_loop() -> None:
         '        edited_method(block.attn, "forward", ".view(b)", ".view(-1)")',
         "        block.attn.heads //= tp.size()",
     ]
+
+
+def test_an_attribute_of_a_module_that_forward_replaces_is_divided_when_it_is_there() -> None:
+    """Capture names the module that holds it, as it had none of that class before."""
+    modules = (
+        ModuleFact("h.0", "Block", "Block"),
+        ModuleFact("h.0.attn", "Attention", "Attention", ints=INTS, replaced=True),
+    )
+    facts = ModelFacts("hf:M", "M", {}, modules=modules)
+    extent = LocalExtent("lib.py", 15, "reshape", "h.*", (4, 8, 64), (4, 8, 32))
+    (change,) = attribute_changes(facts, [extent], 2, lambda _: LIBRARY)
+    assert (change.path, change.name, change.replaced) == ("h.*.attn", "width", True)
+    assert _changed([change], 88) == [
+        "    for block in model.h:",
+        '        divide_held(block, "attn", "width", tp.size())',
+    ]
+    assert method_changes(facts, [extent], lambda _: LIBRARY) == []

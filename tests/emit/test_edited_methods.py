@@ -1,4 +1,4 @@
-"""A module of a library with a method of its own, in which a shape is another."""
+"""Modules of a library: one with a method of its own, and one whose parts are replaced."""
 
 from __future__ import annotations
 
@@ -62,3 +62,62 @@ def test_another_version_of_the_library_is_refused(library: ModuleType) -> None:
 
     with pytest.raises(ValueError, match=r"Attention\.forward has no"):
         edited_method(library.Attention(), "forward", ".view(b, t, c)", ".view(b, t, -1)")
+
+
+def test_a_part_that_forward_replaces_is_divided_once() -> None:
+    import torch
+
+    from shardproof.runtime import divide_held
+
+    class Part(torch.nn.Module):
+        width = 8
+
+        def forward(self) -> int:
+            return self.width
+
+    class Owner(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.part = Part()
+
+        def forward(self) -> int:
+            return self.part()
+
+    owner = Owner()
+    divide_held(owner, "part", "width", 2)
+    assert [owner(), owner()] == [4, 4]
+    owner.part = Part()
+    assert [owner(), owner()] == [4, 4]
+
+
+SWAPPED = """import torch
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.part, self.kept = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+
+    def forward(self, x):
+        self.part = torch.nn.Sequential(self.part)
+        return self.part(self.kept(x))
+
+
+def example_inputs():
+    return {"x": torch.randn(2, 4)}
+"""
+
+
+def test_modules_that_forward_replaces_are_known(tmp_path: Path) -> None:
+    from synthesis.execute.collect import collect
+    from synthesis.frontends.torch.request import CaptureRequest
+
+    path = tmp_path / "swapped_model.py"
+    path.write_text(SWAPPED)
+    modules = collect(CaptureRequest(f"{path}:Model")).modules
+    assert {m.path: m.replaced for m in modules} == {
+        "": False,
+        "part": True,
+        "part.0": True,
+        "kept": False,
+    }

@@ -56,6 +56,24 @@ def test_what_goes_wrong_in_forward_is_told_with_its_line(user_model, forward, m
     assert (error.file, error.line) == ("model.py", line)
 
 
+@pytest.mark.parametrize(
+    "drawn",
+    ["torch.rand(4)", "torch.zeros(4).random_(3)", "torch.poisson(torch.ones(4))"],
+)
+def test_numbers_that_are_drawn_are_no_constants(user_model, drawn):
+    error = failure(user_model(f"return self.w(x) + {drawn}"))
+    assert "has no meaning in the language" in error.message
+    assert error.line == 8
+
+
+def test_draws_that_reach_no_output_are_left_out(user_model):
+    """The weights of a layer that is built in forward are drawn, and then replaced."""
+    lines = "y = nn.Linear(4, 4)", "y.weight, y.bias = self.w.weight, self.w.bias", "return y(x)"
+    found = capture(CaptureRequest(user_model("\n".join(lines)))).program
+    usual = capture(CaptureRequest(user_model("return self.w(x)", name="usual.py"))).program
+    assert [n.op for n in found.nodes] == [n.op for n in usual.nodes]
+
+
 def test_an_unknown_op_names_the_recipe(user_model):
     error = failure(user_model("return torch.linalg.det(self.w(x) @ x.T)"))
     assert "add an op: see CONTRIBUTING.md" in str(error)

@@ -28,7 +28,7 @@ from synthesis.frontends.torch.folding import (
 from synthesis.frontends.torch.provenance import Provenance, is_backward, layer_of
 from synthesis.frontends.torch.target import TORCH_DTYPES
 from synthesis.frontends.torch.trace import Traced
-from synthesis.frontends.torch.uninitialized_reads import EMPTY
+from synthesis.frontends.torch.uninitialized_reads import EMPTY, needed
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.program import Program
@@ -160,10 +160,11 @@ class Lowering:
         Raises:
             CaptureError: an op that has no meaning in the language, with its source line.
         """
+        read = needed(self.traced.graph) - self.folded
         for node in self.traced.graph.nodes:
             if node.op == "placeholder":
                 self._input(node)
-            elif node.op == "call_function" and node not in self.folded:
+            elif node.op == "call_function" and node in read:
                 self._call(node)
         for role, path, node in self.traced.outputs:
             if role == "grad":

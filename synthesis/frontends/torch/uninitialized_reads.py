@@ -83,7 +83,7 @@ def _first_read(graph: fx.Graph, places: Provenance) -> tuple[CaptureError, Sour
             return masks[node]
         return pytree.tree_map_only(torch.Tensor, lambda v: _all(False, v), node.meta.get("val"))
 
-    used = _used(graph)
+    used = needed(graph)
     for node in graph.nodes:
         name = getattr(node.target, "_opname", "")
         if node not in used:
@@ -114,9 +114,9 @@ def _first_read(graph: fx.Graph, places: Provenance) -> tuple[CaptureError, Sour
     return None
 
 
-def _used(graph: fx.Graph) -> set[fx.Node]:
+def needed(graph: fx.Graph) -> set[fx.Node]:
     """All but ops of tensors that change nothing and whose results nobody needs: DTensor asks such
-    for shapes."""
+    for shapes, and the weights of a layer that is built in `forward` may be replaced."""
     found = set[fx.Node]()
     for node in reversed(graph.nodes):
         if not _pure(node) or not found.isdisjoint(node.users):

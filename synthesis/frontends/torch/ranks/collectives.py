@@ -213,7 +213,9 @@ class Watch(TorchDispatchMode):
         if not self.arriving:
             self._races(func, args, kwargs)
         if torch.Tag.nondeterministic_seeded in func.tags and func.__name__ not in TABLE:
-            return self._drawn(func, _bound(func, args, kwargs))
+            drawn = self._drawn(func, _bound(func, args, kwargs))
+            if drawn is not None:
+                return drawn
         if func.namespace in (_FUNCTIONAL, "_dtensor"):
             return self._functional(func, args, kwargs)
         if func._schema.is_mutable:
@@ -297,14 +299,16 @@ class Watch(TorchDispatchMode):
 
     # Random numbers.
 
-    def _drawn(self, func: Any, given: dict[str, Any]) -> torch.Tensor:
-        """Zeros and ones, as dropout draws them, are inputs."""
+    def _drawn(self, func: Any, given: dict[str, Any]) -> torch.Tensor | None:
+        """Zeros and ones, as dropout draws them, are inputs. Others have no value: they are
+        refused where an output or a later draw needs them."""
         keep, target = given.get("p"), given.get("self")
         if func._opname != "bernoulli_" or not isinstance(keep, float) or target is None:
-            raise self.fail(
+            self.draws.other = self.draws.other or self.fail(
                 f"{func._opname} draws random numbers",
                 "covered is dropout; pass what is drawn as an argument",
             )
+            return None
         place = self.places.of(self.places.frame(sys._getframe()))
         module = self.modules[-1][0] if self.modules else ""
         number = self.draws.number(tuple(target.shape), keep, module, place)

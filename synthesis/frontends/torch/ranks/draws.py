@@ -39,6 +39,8 @@ class Draws:
 
     def __init__(self, taken: Sequence[str]) -> None:
         self.made: list[Draw] = []
+        self.other: CaptureError | None = None
+        """The first draw that is not followed; what is drawn after it is not known either."""
         self._taken = set(taken)
         self._states = {_state(): 0}
 
@@ -48,8 +50,11 @@ class Draws:
         """Which draw comes from the state that the generator is in; it goes on to the next.
 
         Raises:
-            CaptureError: the code set the state itself, or draws another tensor from one state.
+            CaptureError: the code set the state itself, draws another tensor from one state, or
+                drew before what is not followed.
         """
+        if self.other is not None:
+            raise self.other
         file, line, text = place
         number = self._states.get(_state())
         if number is None:
