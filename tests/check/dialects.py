@@ -4,7 +4,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import Shard
+from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     RowwiseParallel,
@@ -49,6 +49,16 @@ class Pick(nn.Module):
         return linear(x, self.weight).gather(1, target[:, None])[:, 0]
 
 
+class Placed(nn.Module):
+    def __init__(self, first=0):
+        super().__init__()
+        self.first = first
+        self.places = nn.Embedding(6, 8)
+
+    def forward(self, x):
+        return x + self.places(torch.arange(self.first, self.first + 4))
+
+
 def example_inputs():
     return {"x": torch.randn(4, 8)}
 
@@ -78,6 +88,15 @@ def sequence_parallel(mesh):
         "mlp.down": RowwiseParallel(output_layouts=Shard(0)),
     }
     return parallelize_module(Normed(), mesh, plan)
+
+
+def places_by_rank(mesh, first=0):
+    rows = RowwiseParallel(input_layouts=Replicate())
+    return parallelize_module(Placed(first), mesh, {"places": rows})
+
+
+def later_places(mesh):
+    return places_by_rank(mesh, 1)
 
 
 class Doubled(ColwiseParallel):

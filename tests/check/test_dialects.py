@@ -60,6 +60,13 @@ def test_right_modules_are_proved(
     made(name, against, mesh, input_layouts=rows).proved()
 
 
+def test_rows_whose_numbers_are_constants_are_looked_up_by_rank(
+    made: Callable[..., object],
+) -> None:
+    made("places_by_rank", "Placed", TP).proved()
+    made("later_places", "Placed", TP).refuted()
+
+
 @pytest.mark.parametrize("name", ["SetData", "InTwo"])
 def test_published_spellings_are_proved(made: Callable[..., object], name: str) -> None:
     made(name, "MLP", TP, no_grad=["x"]).proved()
