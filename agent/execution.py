@@ -1,6 +1,7 @@
 """Whether a patch is tried on local processes, and the proof of the patch itself."""
 
 from dataclasses import replace
+from pathlib import Path
 
 from synthesis.cost import Estimate
 from synthesis.emit import EmitError, Patch
@@ -65,15 +66,24 @@ def read_again(
     sequential: Program,
     planned: Contract,
     patch: Patch,
+    known_ops: Path | None = None,
 ) -> tuple[Reading | None, Verdict]:
     """What the ranks of the patched source run, and the verdict on that: the word about the patch.
 
     `sequential` is what was captured, in primitives; inputs and outputs are laid out as `planned`
-    says. Unknown, with no reading, where the patched source could not be traced.
+    says. Unknown, with no reading, where the patched source could not be traced. In `known_ops`
+    readings of other patches of the model leave what ops give.
     """
     try:
         reading = read_patch(
-            request, patch, plan, captured.facts, sequential, planned, captured.consts
+            request,
+            patch,
+            plan,
+            captured.facts,
+            sequential,
+            planned,
+            captured.consts,
+            known_ops=known_ops,
         )
         verdict = verify(
             Problem(sequential, reading.program, reading.contract, consts=captured.consts)

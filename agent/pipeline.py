@@ -51,6 +51,8 @@ class Job:
     """Whether the patch starts the guard, with the layouts of the plan."""
     inline: bool = False
     """Whether definitions are pasted into the patch instead of imported."""
+    known_ops: Path | None = None
+    """A folder where those who read patches of one model leave what ops give, for the next."""
     arguments: tuple[str, ...] = ()
     wishes: Wishes = NO_WISHES
     llm: str = "none"

@@ -94,7 +94,13 @@ def _attempt(run: Run, job: Job, captured: Captured, facts: ModelFacts, made: Sy
         phase.summary = f"{added} lines added, git apply --check passes"
     with run.phase("read") as phase:
         reading, judged = read_again(
-            job.request, captured, made.plan, made.sequential, lowered.contract, patch
+            job.request,
+            captured,
+            made.plan,
+            made.sequential,
+            lowered.contract,
+            patch,
+            job.known_ops,
         )
         phase.summary = told(reading, judged)
     if reading is not None:

@@ -160,6 +160,8 @@ class Examination:
     walked: Walk | None = None
     shares: Walk | None = None
     """With what all ranks hold read as shares of a sum, where that may relate more."""
+    opened: tuple[Walk, Program] | None = None
+    """A walk that holds of the one-device program with cross entropies opened."""
     furthest: Walk | None = None
     """By further ways, where these were tried."""
     location: Location | None = None
@@ -255,6 +257,8 @@ def _walked(run: Examination) -> Verdict | None:
     if by.wrong and by.rules.shared and run.few:
         with run.timed("widened_s"):
             run.shares = walk(run.problem)
+    if by.wrong and (run.shares is None or run.shares.wrong):
+        run.opened = _opened(run, [(False, False)])
     return None
 
 
@@ -270,7 +274,8 @@ def _refuted(run: Examination) -> Verdict | None:
     with run.timed("refute_s"):
         if run.ran:
             run.tell("refute")
-            few = not by.wrong or (run.shares is not None and not run.shares.wrong)
+            related = not by.wrong or (run.shares is not None and not run.shares.wrong)
+            few = related or run.opened is not None
             run.difference = refute(p, simpler=run.simpler, tried=tried, few=few)
     run.stats["refuter_elements"] = float(size)
     run.stats["refuter_ran"] = float(tried.samples > 0)
@@ -353,7 +358,7 @@ def _further(wide: bool) -> Callable[[Examination], Verdict | None]:
 def _reaches(run: Examination, opened: Program) -> bool:
     """Whether ranks hold all that opened cross entropies are computed from, and not all that these
     stand in the place of: else they relate no more, unless by further ways."""
-    by, given = run.furthest or run.walked, run.problem.sequential
+    by, given = run.furthest or run.shares or run.walked, run.problem.sequential
     assert by is not None
     held = {fact.ref.id for facts in by.related.facts.values() for fact in facts}
     held |= {i for i, term in enumerate(by.one.terms.nodes) if not term.args}
@@ -367,28 +372,35 @@ def _reaches(run: Examination, opened: Program) -> bool:
     return not lacking(read) and lacking(given.types.keys() - opened.types.keys())
 
 
-def _labelled(ways: Sequence[tuple[bool, bool]]) -> Callable[[Examination], Verdict | None]:
+def _opened(run: Examination, ways: Sequence[tuple[bool, bool]]) -> tuple[Walk, Program] | None:
     """By opened cross entropies, for labels that name a class, or are the one that is ignored."""
+    from verifier.provers.cross_entropy import open_entropy
 
-    def step(run: Examination) -> Verdict | None:
-        from verifier.provers.cross_entropy import open_entropy
-
-        if not run.few:
-            return None
-        with run.timed("widened_s"):
-            sequential = run.problem.sequential
-            opened, labels = open_entropy(sequential, unmarked=True)
-            for wide, bare in ways if labels else ():
-                if not wide and not _reaches(run, opened):
-                    continue
-                opened = open_entropy(sequential, unmarked=True, bare=True)[0] if bare else opened
-                by = walk(replace(run.problem, sequential=opened), wide=wide)
-                by = by.with_keys(run.problem.contract)
-                if by.holds and not by.peels:
-                    return run.proof(by, opened)
+    if not run.few:
         return None
+    with run.timed("widened_s"):
+        sequential = run.problem.sequential
+        opened, labels = open_entropy(sequential, unmarked=True)
+        for wide, bare in ways if labels else ():
+            if not wide and not _reaches(run, opened):
+                continue
+            opened = open_entropy(sequential, unmarked=True, bare=True)[0] if bare else opened
+            by = walk(replace(run.problem, sequential=opened), wide=wide)
+            by = by.with_keys(run.problem.contract)
+            if by.holds and not by.peels:
+                return by, opened
+    return None
 
-    return step
+
+def _labelled(run: Examination) -> Verdict | None:
+    """By opened cross entropies, where that relates all outputs."""
+    return run.proof(*run.opened) if run.opened is not None else None
+
+
+def _labelled_further(run: Examination) -> Verdict | None:
+    """By opened cross entropies and the further ways too, and with shifts taken out of lookups."""
+    found = _opened(run, [(True, False), (True, True)])
+    return run.proof(*found) if found is not None else None
 
 
 STEPS: tuple[Callable[[Examination], Verdict | None], ...] = (
@@ -397,11 +409,10 @@ STEPS: tuple[Callable[[Examination], Verdict | None], ...] = (
     _refuted,
     _related,
     _further(wide=False),
-    _labelled([(False, False)]),
+    _labelled,
     _run_again,
     _decided,
     _further(wide=True),
-    _labelled([(True, False), (True, True)]),
+    _labelled_further,
 )
-"""What is tried, cheapest first, until one of them gives a verdict. Ways to relate opened cross
-entropies: by the further ways too, and with shifts taken out of lookups."""
+"""What is tried, cheapest first, until one of them gives a verdict."""

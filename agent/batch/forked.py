@@ -19,7 +19,14 @@ IMPORTED = (
     "agent.batch.worker",
     "agent.pipeline",
     "agent.translation.command",
+    "agent.report:compile_templates",
     "synthesis.frontends.torch.captured",
+    "highspy",
+    "verifier.checker",
+    "verifier.checker.conclusion",
+    "verifier.checker.rewritten",
+    "verifier.provers.cross_entropy",
+    "verifier.smt.answers",
 )
 """What every job imports."""
 

@@ -214,8 +214,9 @@ def _context(found: Summary) -> dict[str, Any]:
 def _loaded(environment: Environment) -> Environment:
     ours = PackageLoader("agent.batch", "templates")
     before = environment.loader
-    environment.loader = ChoiceLoader([ours, *([before] if before is not None else [])])
-    return environment
+    return environment.overlay(
+        loader=ChoiceLoader([ours, *([before] if before is not None else [])])
+    )
 
 
 def _markdown(found: Summary) -> str:

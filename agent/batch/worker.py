@@ -49,7 +49,8 @@ def perform(order: Order) -> int:
         from agent import pipeline
         from agent.translation import command
 
-        what = replace(asked(job, Path(order.out), order.inputs), out=out)
+        known = place.with_name(f"{place.name}.ops").absolute()
+        what = replace(asked(job, Path(order.out), order.inputs), out=out, known_ops=known)
         if job.translation is not None:
             return command.either(run, what, Path(job.translation))
         return pipeline.parallelize(run, what, lambda r, q: shelved(r, q, place))

@@ -3,9 +3,17 @@
 from pathlib import Path
 
 from agent.files import write_whole
+from agent.report import html, markdown
 from agent.report.html import render_html
-from agent.report.markdown import render_markdown
+from agent.report.markdown import LEVELS, render_markdown
 from agent.report.model import Report
+
+
+def compile_templates() -> None:
+    """For all reports of this process, and of those that are forked from it."""
+    for made, end in ((html.environment(), "html.j2"), (markdown.environment(LEVELS[0]), "md.j2")):
+        for name in made.list_templates(filter_func=lambda n, end=end: n.endswith(end)):
+            made.get_template(name)
 
 
 def write_report(report: Report, folder: Path) -> None:
@@ -16,4 +24,4 @@ def write_report(report: Report, folder: Path) -> None:
         write_whole(folder / name, text.encode())
 
 
-__all__ = ["Report", "render_html", "render_markdown", "write_report"]
+__all__ = ["Report", "compile_templates", "render_html", "render_markdown", "write_report"]

@@ -5,6 +5,7 @@ Its one script makes the buttons that copy code; without scripts everything else
 import base64
 import hashlib
 from collections.abc import Callable
+from functools import cache
 from importlib import resources
 from typing import Any
 
@@ -23,7 +24,9 @@ NARROW, WIDE = 312.0, 520.0
 """Pixels a picture is drawn for; the page shows the one that fits its column."""
 
 
+@cache
 def environment() -> Environment:
+    """With templates that are compiled once in a process."""
     return facts.environment(
         {"leaf": text.leaf, "style_class": style_class, "number": text.number}, autoescape=True
     )

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from jinja2 import Environment
@@ -56,6 +57,7 @@ def _render(report: Report, limits: Limits) -> str:
     return re.sub(r"\n{3,}", "\n\n", page).strip() + "\n"
 
 
+@cache
 def environment(limits: Limits) -> Environment:
     """Every value a template prints is escaped, unless a filter has made it `Marked`: `finalize`
     stands in for the autoescape of HTML."""

@@ -64,6 +64,8 @@ class Job:
     """Whether the model runs in train mode, with dropout left out."""
     device: str = "cpu"
     """`cpu` or `cuda`: what the reference and the ranks run on."""
+    known_ops: str = ""
+    """A folder where readings of the model leave what ops give."""
 
 
 @contextmanager

@@ -12,6 +12,7 @@ import pickle
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -65,7 +66,7 @@ from synthesis.frontends.torch.worker import explain
 from verifier.kernel.contract import layout_to_json, output_key
 from verifier.kernel.inline import inline
 from verifier.kernel.live import live
-from verifier.kernel.program.program import Program
+from verifier.kernel.program.program import Node, Program
 from verifier.kernel.program.types import Mesh
 from verifier.text.jsonio import dumps
 
@@ -160,7 +161,9 @@ def _joined(mesh: Mesh, read: Mapping[int, _Rank]) -> Program:
 
 def _save_rank(job: Job, folder: Path, order: Order, rank: int) -> None:
     try:
-        with known_ops(folder):
+        with ExitStack() as stack:
+            for place in dict.fromkeys((Path(job.known_ops or folder), folder)):
+                stack.enter_context(known_ops(place))
             _read_rank(job, folder, order, rank)
     except Exception as problem:  # noqa: BLE001  (the user's code)
         found = explain(problem, str(folder / "tree"))
@@ -269,7 +272,7 @@ MOVES = VIEWS.union(
 def _owned(program: Program, lists: Sequence[str]) -> Program:
     """The program with what is done to a parameter before it is used, and to its gradient last,
     in the module that has the parameter, whatever module ran it. What a block does to a parameter
-    that is not its own stays in the block."""
+    that is not its own stays in the block. A view between ops of one block is the block's too."""
 
     def block(path: str) -> tuple[str, int] | None:
         found = ((prefix, entry_of(path, prefix)) for prefix in lists)
@@ -290,6 +293,21 @@ def _owned(program: Program, lists: Sequence[str]) -> Program:
         if module is not None and node.op in MOVES:
             owner.setdefault(node.outputs[0], module)
             last |= {v: module for v in node.inputs if readers[v] == 1}
+    maker, taken = program.producers(), dict[str, list[Node]]()
+    for node in program.nodes:
+        for value in node.inputs:
+            taken.setdefault(value, []).append(node)
+
+    def module_of(node: Node) -> str:
+        return owner.get(node.outputs[0]) or node.source.module
+
+    for node in program.nodes:
+        made = maker.get(node.inputs[0]) if node.op in VIEWS else None
+        if made is None or block(module_of(node)) is not None:
+            continue
+        around = {block(module_of(n)) for n in (made, *taken.get(node.outputs[0], [node]))}
+        if len(around) == 1 and None not in around:
+            owner[node.outputs[0]] = module_of(made)
     nodes = tuple(
         replace(n, source=replace(n.source, module=owner[n.outputs[0]]))
         if n.outputs[0] in owner

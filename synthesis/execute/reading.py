@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -77,6 +78,7 @@ def read_patch(
     planned: Contract,
     consts: Mapping[str, NDArray[Any]],
     timeout: float = 600,
+    known_ops: Path | None = None,
 ) -> Reading:
     """Apply the patch in a scratch folder, and trace it on ranks of the plan's mesh.
 
@@ -84,7 +86,8 @@ def read_patch(
     other ranks are not there, at the extents of one rank. Layouts of parameters and gradients are
     those of the placements that the patched code gave them; inputs and outputs are laid out as
     `planned` says. `sequential` is the one-device program, in primitives, and `consts` are its
-    tables: of one that a rank makes a chunk of, the layout is that.
+    tables: of one that a rank makes a chunk of, the layout is that. `known_ops` is a folder where
+    readings of patches of one model leave what ops give, for the next.
 
     Raises:
         EmitError: git refuses the patch.
@@ -104,7 +107,13 @@ def read_patch(
         np.savez(folder / "consts.npz", **arrays)
         (folder / "order.json").write_text(json.dumps(asdict(order)))
         job = Job(
-            request, plan, request.dtype, next(iter(patch.files)), patch.function, 0, facts.train
+            request,
+            plan,
+            request.dtype,
+            next(iter(patch.files)),
+            patch.function,
+            train=facts.train,
+            known_ops=str(known_ops or ""),
         )
         run_child("read", job, folder, timeout)
         problem = folder / "error.json"

@@ -210,6 +210,64 @@ def test_llama_with_vocabulary_parallel_loss_and_shared_heads_is_proved(tmp_path
         model.read(wrong, plan)
 
 
+SIDE_BY_SIDE = """from torch import nn
+
+ACT = nn.SiLU()
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one, self.two = nn.LayerNorm(8), nn.LayerNorm(8)
+        self.mix, self.up, self.down = nn.Linear(8, 8), nn.Linear(8, 16), nn.Linear(16, 8)
+        self.act = ACT
+
+    def forward(self, x):
+        return x + self.mix(self.one(x)) + self.down(self.act(self.up(self.two(x))))
+
+
+class M(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Embedding(32, 8)
+        self.layers = nn.ModuleList([Block() for _ in range(3)])
+
+    def forward(self, tokens):
+        x = self.first(tokens)
+        for layer in self.layers:
+            x = layer(x)
+        return x
+"""
+
+
+@pytest.mark.parametrize(
+    ("mesh", "modules"),
+    [
+        (DP, ()),
+        (
+            TP,
+            (
+                ModulePlan("layers.*.up", "Linear", "column", "R", "S(-1)"),
+                ModulePlan("layers.*.down", "Linear", "row", "S(-1)", "R"),
+            ),
+        ),
+    ],
+    ids=["dp", "tp"],
+)
+def test_blocks_with_side_by_side_branches_and_one_activation_are_rolled(
+    tmp_path: Path, mesh: Mesh, modules: tuple[ModulePlan, ...]
+) -> None:
+    path = tmp_path / "side.py"
+    path.write_text(SIDE_BY_SIDE)
+    request = CaptureRequest(f"{path}:M", inputs=(InputSpec("tokens", (4, 6), "i64", 32),))
+    model = Model(request, capture(request))
+    assert any(n.op == "scan" for n in model.captured.program.nodes)
+    plan = replace(on(mesh), modules=modules)
+    reading = model.read(emit(collect_facts(request), plan, tmp_path), plan)
+    assert isinstance(word(model, reading), Proof)
+    assert any(path.startswith("layers.*.") for path in {i.path for i in reading.program.inputs})
+
+
 LAYERS = '''"""Two layers."""
 
 from torch import nn
@@ -293,6 +351,30 @@ def read(layers: Mapping[str, Model]) -> Read:
 def word(model: Model, reading: Reading) -> Verdict:
     consts = model.captured.consts
     return verify(Problem(model.sequential, reading.program, reading.contract, consts=consts))
+
+
+def test_readings_of_one_model_share_what_ops_give(
+    layers: Mapping[str, Model], tmp_path: Path
+) -> None:
+    model, place = layers["mean"], tmp_path / "shared"
+    found, times = list[Program](), set[int]()
+    for line in (ROW, ROW, SHARD):
+        plan = on(DP if line == SHARD else TP)
+        reading = read_patch(
+            model.request,
+            by_hand(line),
+            plan,
+            model.captured.facts,
+            model.sequential,
+            model.planned(plan),
+            model.captured.consts,
+            known_ops=place,
+        )
+        found.append(reading.program)
+        assert isinstance(word(model, reading), Proof)
+        times.add((place / "known-ops.pickle").stat().st_mtime_ns)
+    assert len(times) == 1
+    assert found[0] == found[1] != found[2]
 
 
 @pytest.mark.parametrize(

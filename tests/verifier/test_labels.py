@@ -13,6 +13,7 @@ from verifier.kernel.program.program import Program
 from verifier.problem import Problem
 from verifier.provers.cross_entropy import open_entropy
 from verifier.refute.evaluate import evaluate
+from verifier.refute.search import DRAWS
 from verifier.text.contract import compose, read_contract
 from verifier.text.parser import parse_text
 from verifier.verdict import Counterexample, Proof
@@ -80,6 +81,7 @@ def test_proof_says_what_it_assumes_of_labels() -> None:
     verdict = verify(Problem(*programs))
     assert isinstance(verdict, Proof)
     assert verdict.assumptions == (LABELS,)
+    assert verdict.stats["refuter_samples"] <= 2 + len(DRAWS)
     assert isinstance(check(verdict.certificate, Problem(*programs)), Accepted)
     for key, value in (("opened", None), ("opened", "0" * 64)):
         changed = {k: v for k, v in verdict.certificate.items() if k != key}

@@ -46,9 +46,20 @@ TRACING = (
     "synthesis.execute.collect",
     "synthesis.execute.patched",
     "verifier.kernel.ops",
+    "pydantic.dataclasses",
 )
 """What every capture and every reading of a patch imports."""
-LIBRARIES = {"transformers": ("transformers", "transformers.modeling_utils")}
+LIBRARIES = {
+    "transformers": (
+        "transformers",
+        "transformers.modeling_utils",
+        "transformers.generation.utils",
+        "transformers.masking_utils",
+        "transformers.modeling_layers",
+        "transformers.models.auto.modeling_auto",
+        "transformers.processing_utils",
+    )
+}
 """What most models of a library import."""
 SHARED = "SHARDPROOF_SERVER"
 """Of the environment: the descriptor of a server that others gave to this process, which has

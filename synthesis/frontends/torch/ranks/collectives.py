@@ -512,7 +512,11 @@ class Watch(TorchDispatchMode):
 
     @contextmanager
     def within(self, model: torch.nn.Module) -> Iterator[None]:
-        """Note the module in which each op of the forward runs."""
+        """Note the module in which each op of the forward runs. One that several modules share is
+        that of the module that calls it."""
+        paths: dict[torch.nn.Module, list[str]] = {}
+        for path, module in model.named_modules(remove_duplicate=False):
+            paths.setdefault(module, []).append(path)
         hooks: list[Any] = []
         for path, module in model.named_modules():
             held = ((k, v) for k, v in vars(module).items() if isinstance(v, torch.Tensor))
@@ -521,6 +525,8 @@ class Watch(TorchDispatchMode):
             }
 
             def enter(m: Any, args: Any, path: str = path) -> None:
+                caller = f"{self.modules[-1][0]}." if self.modules else ""
+                path = next((p for p in paths[m] if p.startswith(caller)), path)
                 self.modules.append((path, type(m).__name__))
 
             def leave(m: Any, args: Any, result: Any) -> None:
