@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from verifier.kernel.program.types import Mesh
-from verifier.verdict import Trace
+from verifier.verdict import Proof, Trace
 
 pytestmark = pytest.mark.torch
 
@@ -57,6 +57,37 @@ def test_vocabulary_parallel_embedding(case, ranks):
 )
 def test_wrong_at_the_boundary(case, old, new):
     case(**EMBEDDING).edit(old, new).refuted_here("h = self.table(local)", "parallel.py")
+
+
+KNOWN = {
+    "zeros": "ids.new_zeros(3, 5)",
+    "numbers": "ids.new_ones(3, 5).cumsum(-1) + 3",
+    "a table": "ids.new_tensor([7, 3, 11, 3, 0]).expand_as(ids)",
+}
+
+
+def known(case, ids):
+    """The lookup of ids that are the same in every call."""
+    line = "        other = (ids < self.first) | (ids >= self.last)\n"
+    found = case(**EMBEDDING).edit(line, f"        ids = {KNOWN[ids]}\n{line}")
+    return found.edit("self.table(ids)", f"self.table({KNOWN[ids]})", "model.py")
+
+
+@pytest.mark.parametrize("ids", KNOWN)
+def test_known_ids_are_looked_up_in_the_rows_of_each_rank(case, ids):
+    known(case, ids).proved()
+
+
+@pytest.mark.parametrize("ids", ["numbers", "a table"])
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("ids.clone() - self.first", "ids.clone() - 2 * self.first"),
+        ("Reduce.apply(h, self.group)", "h"),
+    ],
+)
+def test_known_ids_that_are_looked_up_wrongly(case, ids, old, new):
+    assert not isinstance(known(case, ids).edit(old, new).check().verdict, Proof)
 
 
 def test_an_index_outside_of_the_table_is_told_as_that(case):

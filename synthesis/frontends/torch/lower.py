@@ -123,7 +123,9 @@ class Lowering:
         self.buffers = buffers
         self.e.consts = self.consts
         self.backward: set[str] = set()
-        self.folded = constant_nodes(traced)
+        constants = constant_nodes(traced)
+        self.unfolded = self._unfolded(constants)
+        self.folded = constants - self.unfolded
         derived = derivations(traced, self.folded, buffers) if known is not None else {}
         known = known if known is not None else {}
         for node in frontier(traced, self.folded):
@@ -131,6 +133,11 @@ class Lowering:
                 self.constants[node] = known[derived[node]]
         evaluate_constants(traced, self.folded, buffers, self._keep, frozenset(self.constants))
         known |= {derived[n]: c for n, c in self.constants.items() if n in derived}
+
+    def _unfolded(self, constants: set[fx.Node]) -> set[fx.Node]:
+        """Constants that are not evaluated, but written as ops, on operands of full extents."""
+        del constants
+        return set()
 
     def _keep(self, node: fx.Node, value: torch.Tensor) -> None:
         if _paired(value):
@@ -282,6 +289,7 @@ class Lowering:
         self.e.scope = (layer_of(source.module), direction)
         first = len(self.b.nodes)
         broadcasts = torch.Tag.pointwise in target.tags and not complex_
+        broadcasts = broadcasts and node not in self.unfolded
         try:
             with self.b.at(source):
                 args = map_arg(node.args, lambda n: self._operand(n, broadcasts))

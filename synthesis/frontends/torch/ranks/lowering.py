@@ -16,6 +16,7 @@ from synthesis.frontends.torch.lower import Lowered, Lowering, type_of
 from synthesis.frontends.torch.masked_gather import read_windows
 from synthesis.frontends.torch.provenance import Provenance
 from synthesis.frontends.torch.range_fold import in_declared_range
+from synthesis.frontends.torch.ranks.constant_ids import of_windows
 from synthesis.frontends.torch.ranks.pads import as_pads
 from synthesis.frontends.torch.rolling.order import typed
 from synthesis.frontends.torch.trace import Traced
@@ -41,6 +42,9 @@ class _Apart(Emit):
 class _RankLowering(Lowering):
     emit = _Apart
     opened = True
+
+    def _unfolded(self, constants: set[fx.Node]) -> set[fx.Node]:
+        return of_windows(self.traced, constants)
 
     def _state(self, node: fx.Node, name: str) -> None:
         """A buffer of floats that the forward changes is given, as a parameter is; where a program
