@@ -310,3 +310,18 @@ def test_heads_that_share_keys_and_values(user_model):
         "return attend(q, k, k, is_causal=True, enable_gqa=True)"
     )
     agrees(CaptureRequest(user_model(forward)))
+
+
+def test_a_module_that_is_converted_to_what_it_is_stays(user_model):
+    import torch
+
+    from synthesis.frontends.torch.torch_api import _converted
+
+    lines = "self.w = self.w.to(x.dtype)\nreturn self.w(x)"
+    found = capture(CaptureRequest(user_model(lines))).program
+    usual = capture(CaptureRequest(user_model("return self.w(x)", name="usual.py"))).program
+    assert [n.op for n in found.nodes] == [n.op for n in usual.nodes]
+    other = _converted(torch.nn.Linear(2, 2), torch.float64)
+    assert other.weight.dtype == torch.float64
+    with pytest.raises(TypeError, match="only accepts floating point"):
+        _converted(torch.nn.Linear(2, 2), torch.int64)

@@ -37,11 +37,14 @@ def check_version() -> None:
 def plain_kernels() -> None:
     """From now on this process runs layers op by op: none of what this CPU has one kernel for, none
     that `torch.export` would write in other ops than those that run. A mask of `nn.Transformer` is
-    used as it is: whether it is the causal one, for which there is a kernel, is not looked at."""
+    used as it is: whether it is the causal one, for which there is a kernel, is not looked at. A
+    module that is converted to what it is stays as it is: a parameter without memory may not."""
     torch.backends.mha.set_fastpath_enabled(False)
     torch.backends.mkldnn.enabled = False
     transformer: Any = nn.modules.transformer
     transformer._detect_is_causal_mask = _told_causal
+    module: Any = nn.Module
+    module.to = _converted
     keys = [getattr(torch._C.DispatchKey, key) for key in ("CompositeImplicitAutograd", "Autograd")]
     for name in _REWRITTEN:
         packet = getattr(torch.ops.aten, name)
@@ -54,6 +57,25 @@ def plain_kernels() -> None:
 def _told_causal(mask: Any, is_causal: bool | None = None, size: int | None = None) -> bool:
     del mask, size
     return is_causal is True
+
+
+_convert: Any = nn.Module.to
+
+
+def _converted(module: Any, *args: Any, **kwargs: Any) -> Any:
+    functions: Any = getattr(torch._C, "_nn")  # noqa: B009  (torch says no types of it)
+    device, dtype, _, form = functions._parse_to(*args, **kwargs)
+    is_now = (
+        form is None
+        and (dtype is None or dtype.is_floating_point)
+        and all(type(m)._apply is nn.Module._apply for m in module.modules())
+        and all(
+            device in (None, t.device)
+            and (dtype in (None, t.dtype) or not (t.is_floating_point() or t.is_complex()))
+            for t in (*module.parameters(), *module.buffers())
+        )
+    )
+    return module if is_now else _convert(module, *args, **kwargs)
 
 
 _REWRITTEN = (
