@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -524,9 +524,9 @@ class Watch(TorchDispatchMode):
                 storage(v)._cdata: ".".join(filter(None, (path, k))) for k, v in held
             }
 
-            def enter(m: Any, args: Any, path: str = path) -> None:
+            def enter(m: Any, args: Any, known: Sequence[str] = paths[module]) -> None:
                 caller = f"{self.modules[-1][0]}." if self.modules else ""
-                path = next((p for p in paths[m] if p.startswith(caller)), path)
+                path = next((p for p in known if p.startswith(caller)), known[0])
                 self.modules.append((path, type(m).__name__))
 
             def leave(m: Any, args: Any, result: Any) -> None:
