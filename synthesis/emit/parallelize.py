@@ -86,10 +86,24 @@ def _replicated(facts: ModelFacts, plan: Plan) -> list[ModulePlan]:
         path = _wildcard(fact.path, planned)
         one_tensor = len(fact.arguments) == 1 and fact.positional == 1 and fact.output == "tensor"
         one_tensor = one_tensor and not _MAKES.search(facts.text_of(fact.kind))
-        if fact.params and path not in covered and one_tensor and not fact.children:
+        plain = _read_outside(facts, fact)
+        if fact.params and path not in covered and one_tensor and not fact.children and not plain:
             where = _head_split(fact, path, plan)
             out[path] = ModulePlan(path, fact.kind, "replicate", where, where)
     return list(out.values())
+
+
+def _read_outside(facts: ModelFacts, fact: ModuleFact) -> bool:
+    """Whether a parameter of a module is also one of a module that is not called: its owner's code
+    reads it there, beside parameters that stay plain tensors."""
+    own = {f"{fact.path}.{name}" for name in fact.params}
+    owners = [
+        facts.find(other.rpartition(".")[0])
+        for paths in facts.tied
+        if own.intersection(paths)
+        for other in paths
+    ]
+    return any(owner is None or not owner.output for owner in owners)
 
 
 OWN = {"sequence": "summed_over", "channels": "own_pieces"}
