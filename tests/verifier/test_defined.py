@@ -126,6 +126,8 @@ def test_the_sign_of_a_term_says_where_a_function_of_it_has_values() -> None:
     ]
     assert not any(t.loose(t.mapped("log", [a], ()).id) for a in safe)
     assert not t.loose(t.mapped("sqrt", [square], ()).id)
+    assert not t.loose(t.reciprocal(t.mapped("sqrt", [safe[0]], ())).id)
+    assert t.loose(t.reciprocal(t.mapped("sqrt", [square], ())).id)
     for at in (x, square, Ref(-safe[0].coef, safe[0].id)):
         assert t.loose(t.mapped("rsqrt", [at], ()).id)
 

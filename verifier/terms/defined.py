@@ -118,7 +118,7 @@ def _sign(term: Term, signs: list[Sign]) -> Sign:
     if op == "ones":
         return 1
     if known.sign is not None:
-        return known.sign
+        return 1 if known.keeps == 1 and all(s == 1 for s in signs) else known.sign
     if op == "ramp" or (op == "addend" and term.attrs[-1]):
         return 0
     if op == "prod":
