@@ -46,7 +46,7 @@ from synthesis.frontends.torch.provenance import Provenance
 from synthesis.frontends.torch.ranks.buckets import one_by_one
 from synthesis.frontends.torch.ranks.build import join_world
 from synthesis.frontends.torch.ranks.collectives import Seen, Watch
-from synthesis.frontends.torch.ranks.dtensors import layout_of, lookups_by_rank, real_meshes
+from synthesis.frontends.torch.ranks.dtensors import layout_of, real_meshes
 from synthesis.frontends.torch.ranks.join import FewRanksError, RankError, gathers_by_dim, join
 from synthesis.frontends.torch.ranks.lowering import lower_rank
 from synthesis.frontends.torch.ranks.places import Places
@@ -184,7 +184,7 @@ def _read_rank(job: Job, folder: Path, order: Order, rank: int) -> None:
     model = model.to(TORCH_DTYPES[job.request.dtype])
     buffers, lists = take_buffers(model), block_lists(model)
     watch = Watch(rank, mesh, Places(str(tree)), Seen())
-    with fake_mode(), real_meshes(), lookups_by_rank(), mode_of(model, job.train):
+    with fake_mode(), real_meshes(), mode_of(model, job.train):
         to_fake(model)
         placing = Placing(model, watch.places)
         with placing:

@@ -22,7 +22,7 @@ from synthesis.frontends.torch.trace import Traced
 
 _RANDOM = {"rand", "randn", "randint", "rand_like", "randn_like", "bernoulli", "exponential"}
 _RANDOM |= {"uniform", "normal", "native_dropout", "multinomial", "randperm", "normal_functional"}
-_RANDOM |= {"draw", "looked_up", "message_sent", "message_received"}
+_RANDOM |= {"draw", "message_sent", "message_received"}
 _COPIES = {"_to_copy", "clone"}
 """Elementwise, which PyTorch has no mark for."""
 _LARGE = 1 << 10

@@ -12,15 +12,12 @@ import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
-from torch.distributed.tensor.placement_types import _MaskPartial, _StridedShard
+from torch.distributed.tensor.placement_types import _StridedShard
 
-from synthesis.frontends.torch.aten.table import TABLE, Emit
 from synthesis.frontends.torch.errors import CaptureError
 from synthesis.frontends.torch.ranks.groups import dims_of
 from verifier.kernel.layout import Atom, Layout
 from verifier.kernel.program.types import Mesh
-
-LOOKED_UP = "shardproof_frontend::looked_up"
 
 
 def local(value: Any) -> Any:
@@ -119,38 +116,6 @@ def _free_after(atoms: list[Atom], factor: int, what: str) -> int:
         return index + 1
     atoms.append(Atom(1))
     return len(atoms) - 1
-
-
-@torch.library.custom_op(LOOKED_UP, mutates_args=())
-def _looked_up(index: torch.Tensor) -> torch.Tensor:
-    return index.clone()
-
-
-@_looked_up.register_fake
-def _(index: torch.Tensor) -> torch.Tensor:
-    return torch.empty_like(index)
-
-
-@contextmanager
-def lookups_by_rank() -> Iterator[None]:
-    """An index that a rank looks up among its own rows of a DTensor is no constant from there on:
-    what becomes of it is other ops on no rank, only other numbers."""
-    ops: Any = torch.ops.shardproof_frontend
-    placement: Any = _MaskPartial
-    before = placement._mask_tensor
-
-    def masked(index: torch.Tensor, *rows: Any) -> Any:
-        return before(ops.looked_up(index), *rows)
-
-    def rule(e: Emit, index: str) -> str:
-        return index
-
-    TABLE[f"{LOOKED_UP}.default"] = rule
-    placement._mask_tensor = staticmethod(masked)
-    try:
-        yield
-    finally:
-        placement._mask_tensor = staticmethod(before)
 
 
 @contextmanager

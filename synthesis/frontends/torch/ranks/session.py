@@ -44,7 +44,7 @@ from synthesis.frontends.torch.ranks.averaging import DistributedDataParallel
 from synthesis.frontends.torch.ranks.collectives import Seen, Watch
 from synthesis.frontends.torch.ranks.device_free import answer_by_cpu
 from synthesis.frontends.torch.ranks.draws import Draws, drawn_inputs
-from synthesis.frontends.torch.ranks.dtensors import layout_of, local, lookups_by_rank, real_meshes
+from synthesis.frontends.torch.ranks.dtensors import layout_of, local, real_meshes
 from synthesis.frontends.torch.ranks.loading import load_one, load_rank
 from synthesis.frontends.torch.ranks.lowering import TALKING, joined_form, lower_rank
 from synthesis.frontends.torch.ranks.meanings import Meaning
@@ -461,7 +461,7 @@ def _twice(side: _Module, mode: str, others: Sequence[str]) -> modes.Twice:
         places, named = by_position(type(model).forward, given)
         return model(*places, **named)
 
-    with side.built.mode, real_meshes(), lookups_by_rank():
+    with side.built.mode, real_meshes():
         building.without_memory(model)
         inputs = fake_inputs(torch_types(side.specs))
 
