@@ -44,6 +44,7 @@ SIZES: dict[str, Any] = {
     "eos_token_id": 2,
     "decoder_start_token_id": 2,
     "max_position_embeddings": 64,
+    "max_target_positions": 64,
     "n_positions": 64,
     "hidden_size": 32,
     "n_embd": 32,
