@@ -12,6 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from synthesis.emit.facts import Argument, ForwardFact, ModelFacts, ModuleFact
 from synthesis.execute.load import make_inputs, open_target
 from synthesis.frontends.torch.asserts import decided
+from synthesis.frontends.torch.chosen import called as with_rows, unwatched
 from synthesis.frontends.torch.inputs import find_inputs
 from synthesis.frontends.torch.materialize import tied_groups
 from synthesis.frontends.torch.request import CaptureRequest
@@ -144,7 +145,9 @@ def collect(request: CaptureRequest) -> ModelFacts:
 
     def watch(path: str) -> Any:
         def hook(module: Any, args: Any, kwargs: Any, output: Any) -> None:
-            if path not in seen:
+            if path in seen:
+                return
+            with unwatched():
                 shape = tuple(output.shape) if isinstance(output, torch.Tensor) else ()
                 kind = "tensor" if isinstance(output, torch.Tensor) else type(output).__name__
                 seen[path] = (_arguments(module.forward, args, kwargs), len(args), kind, shape)
@@ -160,7 +163,7 @@ def collect(request: CaptureRequest) -> ModelFacts:
             module.register_forward_hook(watch(path), with_kwargs=True)
         for path in block_lists(model):
             _run_once(path, model.get_submodule(path), seen)
-        decided(lambda: model(**make_inputs(found, 0, torch.float32)))
+        decided(lambda: with_rows(lambda: model(**make_inputs(found, 0, torch.float32))))
     modules: list[ModuleFact] = []
     forwards: dict[str, ForwardFact] = {}
     known: set[Any] = set()

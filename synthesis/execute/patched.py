@@ -29,6 +29,7 @@ from synthesis.execute.load import is_library, open_target, patched_model
 from synthesis.execute.reading import Order
 from synthesis.frontends.torch import depth as depths
 from synthesis.frontends.torch.asserts import leave_out_again
+from synthesis.frontends.torch.chosen import read_whole
 from synthesis.frontends.torch.constants import Constant
 from synthesis.frontends.torch.errors import CaptureError
 from synthesis.frontends.torch.inputs import torch_types
@@ -181,6 +182,8 @@ def _read_rank(job: Job, folder: Path, order: Order, rank: int) -> None:
         model, parallelize = patched_model(job, tree, shorter)
     _refuse_other_runtime((tree / job.patched_file).parent, job)
     leave_out_again(order.asserts, model)
+    if order.whole:
+        read_whole()
     model = model.to(TORCH_DTYPES[job.request.dtype])
     buffers, lists = take_buffers(model), block_lists(model)
     watch = Watch(rank, mesh, Places(str(tree)), Seen())

@@ -46,6 +46,8 @@ class Order:
     """Parameters that no gradient reaches."""
     asserts: tuple[Asserted, ...] = ()
     """Asserts on values of tensors, which are left out."""
+    whole: bool = False
+    """Whether rows that values choose are read as all rows."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,7 @@ def read_patch(
         for spec in facts.inputs
     )
     untrained = (*facts.unused, *facts.untrained)
-    order = Order(inputs, facts.tied, facts.groups, untrained, facts.asserts)
+    order = Order(inputs, facts.tied, facts.groups, untrained, facts.asserts, facts.whole)
     with patched_folder(patch) as folder:
         arrays: Any = {k: np.asarray(v) for k, v in consts.items()}
         np.savez(folder / "consts.npz", **arrays)

@@ -48,7 +48,7 @@ WHY = {
     "low_memory_gelu": ("LowMemoryGELU has a hand-written backward", 26),
     "numpy_scale": ("goes through numpy", 10),
     "ragged_mean": ("data-dependent", 10),
-    "skip_tokens": ("shape is data-dependent", 25),
+    "skip_tokens": ("data-dependent", 25),
     "squared_relu": ("SquaredReLUFunction has a hand-written backward", 22),
     "switch_experts": ("data-dependent branch", 29),
     "tiled_attention": ("TiledAttention has a hand-written backward", 45),

@@ -13,6 +13,8 @@ from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any, TypeVar, cast
 
+from synthesis.frontends.torch.chosen import read_whole
+
 T = TypeVar("T")
 DECIDED = frozenset({"GuardOnDataDependentSymNode", "DataDependentOutputException"})
 """Errors of PyTorch where Python asks for the value of a tensor."""
@@ -48,12 +50,13 @@ def left_out() -> tuple[Asserted, ...]:
 
 
 def decided(run: Callable[[], T]) -> T:
-    """What this gives, run again without each assert that it stops at."""
+    """What this gives, run again without each assert that it stops at, and with all rows where it
+    stops at how many are chosen."""
     while True:
         try:
             return run()
         except Exception as problem:
-            if not leave_out(problem):
+            if not (leave_out(problem) or read_whole(problem)):
                 raise
 
 

@@ -93,6 +93,8 @@ class ModelFacts:
     """Trainable parameters that are read, and that no gradient reaches."""
     asserts: tuple[Asserted, ...] = ()
     """Asserts on values of tensors, which are left out."""
+    whole: bool = False
+    """Whether rows that values choose are read as all rows."""
 
     @property
     def param_bytes(self) -> int:

@@ -11,7 +11,7 @@ import random
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
 
@@ -21,6 +21,7 @@ from torch._subclasses import FakeTensor
 
 from synthesis.frontends.torch.apart import apart
 from synthesis.frontends.torch.asserts import Asserted, leave_out, left_out
+from synthesis.frontends.torch.chosen import called, read_whole, reads_whole
 from synthesis.frontends.torch.digest import (
     Digest,
     Log,
@@ -60,6 +61,8 @@ class Modes:
     """Why no mode could be run; then nothing is known."""
     asserts: tuple[Asserted, ...] = ()
     """What was left out to run them."""
+    whole: bool = False
+    """Whether chosen rows were read as all rows to run them."""
 
     def told(self) -> Iterator[str]:
         if not self.trained:
@@ -140,7 +143,7 @@ def _compared(
     try:
         first = call(gradients)
     except Exception as problem:  # noqa: BLE001  (the user's code)
-        if leave_out(problem):
+        if leave_out(problem) or read_whole(problem):
             return _compared(model, kwargs, gradients, module, root)
         return explain(problem, root)
     for label, t in model.named_parameters():
@@ -158,12 +161,18 @@ def _compared(
     moved = changed(before, plain_state(model, module))
     if not second.alike(first):
         raise unsteady(name, first, second, moved, root)
+    if moved and reads_whole():
+        raise CaptureError(
+            f"a call changes {moved[0]}, and rows that the values of a tensor choose are not all "
+            "run: how often it does depends on values"
+        )
+    other = call(False) if gradients else first
+    asserts, whole = left_out(), reads_whole()
+    found = Modes(tuple(dropped), tuple(moved), gradients, asserts=asserts, whole=whole)
     if gradients:
-        other = call(False)
         if not other.alike(first) and state:
             at = difference(first, other, root)
-            place = f"{at.file}:{at.line}"
-            return Modes(tuple(dropped), tuple(moved), True, state, place, asserts=left_out())
+            return replace(found, state=state, apart=f"{at.file}:{at.line}")
         if not other.alike(first):
             raise parted(
                 f"{name} computes something else in train mode than in eval mode",
@@ -171,7 +180,7 @@ def _compared(
                 "",
                 "let both modes compute the same but for dropout: one program is proved, for both",
             )
-    return Modes(tuple(dropped), tuple(moved), gradients, state, asserts=left_out())
+    return replace(found, state=state)
 
 
 def _no_parameter(model: nn.Module, state: tuple[str, ...]) -> None:
@@ -215,7 +224,7 @@ def _call(model: nn.Module, kwargs: dict[str, Any], digest: Digest, drawn: Any) 
         stack.enter_context(drawn)
         stack.enter_context(mode)
         stack.enter_context(digest)
-        result = model(**kwargs)
+        result = called(lambda: model(**kwargs))
         digest.log.returned = [digest.name(t) for _, t in flatten_result(result)]
         digest.log.left = _held(model, digest)
     return digest.log

@@ -16,6 +16,7 @@ from torch import nn
 from synthesis.frontends.torch import depth as depths
 from synthesis.frontends.torch.asserts import decided, leave_out_again, left_out
 from synthesis.frontends.torch.captured import Captured, ModelFacts
+from synthesis.frontends.torch.chosen import SAID, read_whole, reads_whole
 from synthesis.frontends.torch.errors import CaptureError, HandwrittenError
 from synthesis.frontends.torch.facts import read_facts
 from synthesis.frontends.torch.inputs import find_inputs, torch_types
@@ -134,7 +135,12 @@ class Session:
         untrained = untrained if self.request.gradients else ()
         asserts = tuple(dict.fromkeys((*modes.asserts, *left_out())))
         facts = replace(
-            facts, groups=rolled.groups, unused=unused, untrained=untrained, asserts=asserts
+            facts,
+            groups=rolled.groups,
+            unused=unused,
+            untrained=untrained,
+            asserts=asserts,
+            whole=reads_whole(),
         )
         return Captured(
             rolled.program,
@@ -166,6 +172,8 @@ class Session:
                 kwargs = fake_inputs(torch_types(inputs))
             modes = compare_modes(model, kwargs, request.gradients, target.module, target.root)
             leave_out_again(modes.asserts, model)
+            if modes.whole:
+                read_whole()
             facts = replace(facts, train=bool(modes.state))
             with mode_of(model, facts.train, self.places.root):
                 traced = self._traced(model, kwargs)
@@ -227,6 +235,8 @@ class Session:
             )
         for held in facts.asserts:
             yield f"An assert on values of tensors is left out, and taken to hold: {held}."
+        if facts.whole:
+            yield SAID
         if facts.frozen:
             yield f"Frozen, so without a gradient: {', '.join(facts.frozen)}."
         if len(facts.tied):

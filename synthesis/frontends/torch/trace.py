@@ -12,6 +12,7 @@ import torch
 from torch import fx, nn
 
 from synthesis.frontends.torch import torch_api
+from synthesis.frontends.torch.chosen import called
 from synthesis.frontends.torch.errors import CaptureError
 
 ROOT = "root."
@@ -120,7 +121,7 @@ class Run(nn.Module):
 
     def forward(self, **kwargs: Any) -> tuple[torch.Tensor, ...]:
         with assignments_written(self.root):
-            result = self.root(**kwargs)
+            result = called(lambda: self.root(**kwargs))
         named, loss = named_outputs(result, self.result_names)
         self.record.names, self.record.loss = [name for name, _ in named], loss
         return tuple(t.detach() if loss is not None and name != loss else t for name, t in named)

@@ -22,6 +22,7 @@ from torch.fx.traceback import preserve_node_meta
 
 from synthesis.frontends.torch import torch_api
 from synthesis.frontends.torch.aten.table import TABLE, Emit
+from synthesis.frontends.torch.chosen import called
 from synthesis.frontends.torch.decompose import decompositions
 from synthesis.frontends.torch.digest import Digest
 from synthesis.frontends.torch.errors import CaptureError
@@ -184,7 +185,7 @@ def run(
         mine = {name: storage(t) for name, t in passed.items()}
         over_inputs(model)
         with watch.within(model), watch.within_backwards(), assignments_written(model):
-            result = order.call(passed)
+            result = called(lambda: order.call(passed))
         named, loss = named_outputs(result, order.result_names)
         if not named and not isinstance(model, Pipeline):
             raise CaptureError(f"{type(model).__name__}.forward returns no tensor")
