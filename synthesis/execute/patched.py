@@ -211,7 +211,7 @@ def _read_rank(job: Job, folder: Path, order: Order, rank: int) -> None:
     cotangents(found.outputs)
     places = Provenance(str(tree))
     known_groups(found.traced.graph, watch, places)
-    refuse_unwritten(found.traced.graph, places)
+    refuse_unwritten(found.traced, places)
     canonical = {name: group[0] for group in order.tied for name in group}
     known = _known(folder)
     lowered = lower_rank(

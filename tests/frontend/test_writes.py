@@ -111,15 +111,21 @@ MANY = 1 << 15
 """Rows and columns of a tensor that is too large for each entry to be looked at."""
 
 
-def refused(run: Callable[..., Any], *shapes: tuple[int, ...]) -> str:
+def refused(run: Callable[..., Any], *shapes: tuple[int, ...], kept: bool = False) -> str:
+    """What the memory of a run is refused for; `kept`: what it returns is what a buffer holds."""
     from torch.func import functionalize
 
     from synthesis.frontends.torch.provenance import Provenance
+    from synthesis.frontends.torch.trace import Traced
     from synthesis.frontends.torch.uninitialized_reads import refuse_unwritten
 
-    found = traced(functionalize(run, remove="mutations"), *shapes)
+    found = Traced(traced(functionalize(run, remove="mutations"), *shapes).graph, None)
+    if kept:
+        last = found.graph.output_node()
+        found.outputs = [("state", "b", n) for n in last.all_input_nodes]
+        found.graph.erase_node(last)
     try:
-        refuse_unwritten(found.graph, Provenance("/"))
+        refuse_unwritten(found, Provenance("/"))
     except CaptureError as problem:
         return problem.message
     return ""
@@ -192,3 +198,14 @@ def test_a_result_that_nobody_needs_reads_nothing(needed: bool) -> None:
 
     for each in (run, written):
         assert bool(refused(each, (4, 4))) == needed
+
+
+@pytest.mark.parametrize("written", [4, 3])
+def test_what_a_buffer_holds_in_the_end_is_needed(written: int) -> None:
+    def moved(x: Any) -> Any:
+        z = torch.empty(4, 4)
+        z[:written] = x[:written]
+        return z.t()
+
+    for run in (moved, lambda x: moved(x) + x):
+        assert bool(refused(run, (4, 4), kept=True)) == (written < 4)

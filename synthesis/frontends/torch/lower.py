@@ -167,7 +167,7 @@ class Lowering:
         Raises:
             CaptureError: an op that has no meaning in the language, with its source line.
         """
-        read = needed(self.traced.graph) - self.folded
+        read = needed(self.traced) - self.folded
         for node in self.traced.graph.nodes:
             if node.op == "placeholder":
                 self._input(node)

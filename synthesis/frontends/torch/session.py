@@ -185,7 +185,7 @@ class Session:
                 raise CaptureError(
                     f"the model cannot be run to compare train and eval mode: {modes.unread}"
                 )
-            refuse_unwritten(traced.graph, self.places)
+            refuse_unwritten(traced, self.places)
         with clock.phase("lower"):
             lowered = Lowering(traced, buffers, self.places, canonical, facts.class_name).run()
         return lowered, facts, model, modes

@@ -19,6 +19,7 @@ from torch.utils import _pytree as pytree
 
 from synthesis.frontends.torch.errors import CaptureError
 from synthesis.frontends.torch.provenance import Provenance
+from synthesis.frontends.torch.trace import Traced
 from verifier.kernel.program.types import Source
 
 EMPTY = {
@@ -44,28 +45,28 @@ MOST = 1 << 28
 """Entries that are told apart."""
 
 
-def refuse_unwritten(graph: fx.Graph, places: Provenance) -> None:
+def refuse_unwritten(traced: Traced, places: Provenance) -> None:
     """Raises CaptureError at the first op that computes with an entry that was never written."""
-    found = unwritten_read(graph, places)
+    found = unwritten_read(traced, places)
     if found is not None:
         raise found[0]
 
 
-def unwritten_read(graph: fx.Graph, places: Provenance) -> tuple[CaptureError, Source] | None:
+def unwritten_read(traced: Traced, places: Provenance) -> tuple[CaptureError, Source] | None:
     """The first op that computes with an entry that was never written, and where its memory was
     made, as the graph is before all such memory is of zeros.
 
     Raises:
         CaptureError: which entries were written is not followed.
     """
-    found = _first_read(graph, places)
-    for node in list(graph.nodes):
+    found = _first_read(traced, places)
+    for node in list(traced.graph.nodes):
         if getattr(node.target, "_opname", "") in EMPTY:
-            _as_zeros(graph, node)
+            _as_zeros(traced.graph, node)
     return found
 
 
-def _first_read(graph: fx.Graph, places: Provenance) -> tuple[CaptureError, Source] | None:
+def _first_read(traced: Traced, places: Provenance) -> tuple[CaptureError, Source] | None:
     masks: dict[fx.Node, Any] = {}
 
     def refused(node: fx.Node, what: str, hint: str) -> CaptureError:
@@ -83,8 +84,8 @@ def _first_read(graph: fx.Graph, places: Provenance) -> tuple[CaptureError, Sour
             return masks[node]
         return pytree.tree_map_only(torch.Tensor, lambda v: _all(False, v), node.meta.get("val"))
 
-    used = needed(graph)
-    for node in graph.nodes:
+    used = needed(traced)
+    for node in traced.graph.nodes:
         name = getattr(node.target, "_opname", "")
         if node not in used:
             continue
@@ -111,14 +112,23 @@ def _first_read(graph: fx.Graph, places: Provenance) -> tuple[CaptureError, Sour
             ) from None
         if any(_any(t) for t in pytree.tree_leaves(moved) if isinstance(t, torch.Tensor)):
             masks[node] = moved
+    for _, _, node in traced.outputs:
+        if node in masks:
+            said = refused(
+                node,
+                "memory is given back that nothing was written to",
+                "write every entry before, or start from torch.zeros",
+            )
+            return said, made(node)
     return None
 
 
-def needed(graph: fx.Graph) -> set[fx.Node]:
+def needed(traced: Traced) -> set[fx.Node]:
     """All but ops of tensors that change nothing and whose results nobody needs: DTensor asks such
-    for shapes, and the weights of a layer that is built in `forward` may be replaced."""
-    found = set[fx.Node]()
-    for node in reversed(graph.nodes):
+    for shapes, and the weights of a layer that is built in `forward` may be replaced. What a buffer
+    holds in the end is an output that no node of the graph reads."""
+    found = {node for _, _, node in traced.outputs}
+    for node in reversed(traced.graph.nodes):
         if not _pure(node) or not found.isdisjoint(node.users):
             found.add(node)
     return found

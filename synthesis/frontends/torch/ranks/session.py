@@ -499,7 +499,7 @@ def _lowered(
     drawn_inputs(draws)
     provenance = Provenance(watch.places.root)
     known_groups(followed.traced.graph, watch, provenance)
-    unwritten = unwritten_read(followed.traced.graph, provenance)
+    unwritten = unwritten_read(followed.traced, provenance)
     doubts = [Doubt(asdict(d), at) for d, at in watch.seen.doubts]
     if unwritten is not None:
         refusal, made = unwritten
