@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from synthesis.execute.collect import collect
 from synthesis.frontends.torch import chosen
 from synthesis.frontends.torch.errors import CaptureError
 from synthesis.frontends.torch.request import CaptureRequest
@@ -94,6 +95,13 @@ def only_where_some_are(x, w):
             continue
         out.index_add_(0, at, x[at] @ w[0])
     return out
+
+
+def test_facts_of_experts_that_are_alike_are_of_the_rows_that_each_is_given(monkeypatch):
+    monkeypatch.setattr(chosen, "_ON", [])
+    facts = collect(CaptureRequest("tests/kinds/models/language.py:Sparse"))
+    found = {m.path: m for m in facts.modules}
+    assert found["experts.3"].arguments[0].shape == found["experts.0"].arguments[0].shape != ()
 
 
 @pytest.mark.parametrize(
