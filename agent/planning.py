@@ -77,6 +77,8 @@ class Planning:
     """Tactics that failed twice for one reason."""
     over: Synthesis | None = None
     """The first plan that needs more memory than a device has: taken where none fits."""
+    spare: list[Synthesis] = field(default_factory=list[Synthesis])
+    """Plans of little use: taken where none that failed can be mended."""
     last: Synthesis | None = None
     raised: PlanError | None = None
     proposed: Counter[str] = field(default_factory=Counter[str])
@@ -123,7 +125,7 @@ class Planning:
                     self._not_found(error)
                 else:
                     self.last, self.like = made, made.found.state
-                    yield from self._candidates(made, (turn, context))
+                    yield from self._candidates(made, (turn, context), wishes)
                 new = self.failures[known:]
                 step, more = self._next(wishes, new)
                 if more is None and self.model is not None and self._ask():
@@ -138,6 +140,9 @@ class Planning:
                 wishes = more
             if not afresh:
                 break
+        for made in self.spare:
+            if all(f.point != made.found.best.point for f in self.failures):
+                yield made
         if self.over is not None and self.asked.wishes.memory_bytes is None:
             made, self.over = self.over, None
             needed = made.found.best.memory_bytes
@@ -157,22 +162,33 @@ class Planning:
         kind: Status = "memory" if memory else "lowering"
         self.failures.append(Failure(None, "search", "", kind, str(error)))
 
-    def _candidates(self, made: Synthesis, at: tuple[int, int]) -> Iterator[Synthesis]:
+    def _candidates(
+        self, made: Synthesis, at: tuple[int, int], wishes: Wishes
+    ) -> Iterator[Synthesis]:
         """The candidates of a search that nothing speaks against, in order of their price; where
         patches were not proved, those that keep more parameters on every rank come last."""
-        judge = Judge(made, self.consts, self.facts)
+        judge, known = Judge(made, self.consts, self.facts), len(self.failures)
         gone = {f.point for f in self.failures}
         most = made.found.best.estimate.parameters * ROOM
         ranked = [made.found.best, *made.found.others]
         left = [c for c in ranked if c.point not in gone]
         lean = [c for c in left if c.estimate.parameters <= most][:TRIED]
-        yield from self._each(made, lean, at, judge)
+        yield from self._each(made, lean, at, judge, wishes, known)
         if any(f.kind in ("unproved", "refuted") for f in self.failures if f.point not in gone):
-            yield from self._each(made, [c for c in left if c not in lean][:TRIED], at, judge)
+            rest = [c for c in left if c not in lean][:TRIED]
+            yield from self._each(made, rest, at, judge, wishes, known)
 
     def _each(
-        self, made: Synthesis, left: list[Candidate], at: tuple[int, int], judge: Judge
+        self,
+        made: Synthesis,
+        left: list[Candidate],
+        at: tuple[int, int],
+        judge: Judge,
+        wishes: Wishes,
+        known: int,
     ) -> Iterator[Synthesis]:
+        """Those of `left` that hold so far. One that is of little use is spared for the end where
+        a failure since `known` can be mended."""
         for index, candidate in enumerate(left):
             obstacle = judge.emitted(candidate)
             if obstacle is not None:
@@ -181,7 +197,11 @@ class Planning:
                 self.over = self.over or self._with(made, candidate)
                 return
             else:
-                yield self._with(made, candidate)
+                found = self._with(made, candidate)
+                if not found.plan.useful and self._mended(wishes, self.failures[known:])[1]:
+                    self.spare.append(found)
+                    return
+                yield found
             if index + 1 < len(left):
                 self._tell(at, self.failures[-1], f"next candidate: {left[index + 1].origin}")
 
@@ -239,6 +259,17 @@ class Planning:
 
     def _next(self, wishes: Wishes, new: list[Failure]) -> tuple[str, Wishes | None]:
         """What the search is told after these failures: one more wish, the likeliest first."""
+        step, more = self._mended(wishes, new)
+        if more is not None:
+            return step, more
+        names = self._ban_twice()
+        if names:
+            more = replace(wishes, tactics=tuple(dict.fromkeys((*wishes.tactics, *names))))
+            return "without the tactic " + ", ".join(names), more
+        return "", None
+
+    def _mended(self, wishes: Wishes, new: list[Failure]) -> tuple[str, Wishes | None]:
+        """One more wish for a place that a failure tells of."""
         modules = [m.path for m in self.last.found.modules] if self.last is not None else []
         pinned = {path for path, _ in wishes.pins}
         for failure in new:
@@ -254,11 +285,30 @@ class Planning:
                     continue
                 if (path, style) not in wishes.bans:
                     return f"without {path} {style}", wishes.with_wish("ban", f"{path}={style}")
-        names = self._ban_twice()
-        if names:
-            more = tuple(dict.fromkeys((*wishes.tactics, *names)))
-            return "without the tactic " + ", ".join(names), replace(wishes, tactics=more)
+            whole = [p for p in self._reads(failure) if p not in pinned]
+            if whole:
+                more = tuple((path, "replicate") for path in whole)
+                return f"with {', '.join(whole)} whole", replace(wishes, pins=(*wishes.pins, *more))
         return "", None
+
+    def _reads(self, failure: Failure) -> list[str]:
+        """The modules that a plan splits, and whose parameters the line reads that it failed at;
+        where it reads none, those in the module whose line it is."""
+        at = re.search(r"(\S+):(\d+)\b", failure.reason)
+        if at is None or self.last is None or failure.point is None:
+            return []
+        owners = {i.name: i.path.rpartition(".")[0] for i in self.asked.program.inputs}
+        nodes = [
+            node
+            for _, node in self.asked.program.walk()
+            if (node.source.file, str(node.source.line)) == at.groups()
+        ]
+        read = {_any_layer(owners[v]) for node in nodes for v in node.inputs if v in owners}
+        inside = tuple(f"{_any_layer(n.source.module)}." for n in nodes if n.source.module)
+        paths = [m.path for m in self.last.found.modules]
+        split = {p: _any_layer(p) for p in paths if failure.point.style(p) != "replicate"}
+        whole = [p for p, path in split.items() if path in read]
+        return whole or [p for p, path in split.items() if path.startswith(inside)]
 
     def _ask(self) -> bool:
         """Whether the model has starting points that were not tried yet."""
@@ -329,6 +379,10 @@ class Planning:
         if self.proposed["model"]:
             out.setdefault("model", Counter())["proposed"] = self.proposed["model"]
         return {name: {word: row[word] for word in COUNTED} for name, row in sorted(out.items())}
+
+
+def _any_layer(path: str) -> str:
+    return re.sub(r"\.\d+(?=\.|$)", ".*", path)
 
 
 COUNTED = ("proposed", "fitted", "planned", "proved", "chosen")

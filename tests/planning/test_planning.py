@@ -24,7 +24,7 @@ from synthesis.plan import Plan
 from synthesis.planner import Asked, synthesize
 from tests.llm.scripted import Scripted
 from tests.synthesis import decoder
-from verifier.kernel.program.types import Mesh
+from verifier.kernel.program.types import Mesh, Source
 
 PROGRAM = decoder.decoder(layers=2)
 ALONE = synthesize(Asked(PROGRAM, Mesh.of(tp=2), decoder.CLUSTER))
@@ -116,6 +116,30 @@ def test_what_the_emitter_refuses_is_banned(seen: Seen, emitter: Rule) -> None:
     assert [s.kind for s in seen.steps] == ["refused by the emitter"] * len(seen.steps)
     assert seen.steps[-1].next == f"without {path} row"
     assert all(s.round <= ROUNDS for s in seen.steps)
+
+
+@pytest.mark.parametrize(
+    ("reads", "module", "whole"),
+    [
+        ("head.weight", "", "head"),
+        ("", "layers.0.mlp", "layers.*.mlp.up, layers.*.mlp.down"),
+    ],
+)
+def test_the_place_of_a_line_that_a_plan_failed_at_stays_whole(
+    seen: Seen, emitter: Rule, reads: str, module: str, whole: str
+) -> None:
+    """A plan that splits nothing is not taken before that is tried."""
+    params = {i.name for i in PROGRAM.inputs}
+    node = next(n for n in PROGRAM.nodes if params.intersection(n.inputs) == {reads} - {""})
+    at = Source("model.py", 7, module=module)
+    nodes = tuple(replace(n, source=at) if n is node else n for n in PROGRAM.nodes)
+    path = whole.rpartition(", ")[2]
+    emitter(lambda plan: "" if style(plan, path) == "replicate" else "at model.py:7   mixed")
+    loop = planning(seen)
+    loop.asked = replace(loop.asked, program=replace(PROGRAM, nodes=nodes))
+    made = loop.first()
+    assert made.plan.useful
+    assert seen.steps[-1].next == f"with {whole} whole"
 
 
 def test_a_refusal_that_names_nothing_leads_to_the_next_candidate(
