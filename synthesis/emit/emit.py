@@ -34,21 +34,27 @@ def _check_divisible(facts: ModelFacts, plan: Plan) -> None:
                 )
 
 
-def _called(facts: ModelFacts, plan: Plan) -> Plan:
-    """The plan with the styles of modules that are never called (a table that others share) on
-    those that share their parameter and are."""
+def _partners(facts: ModelFacts, plan: Plan) -> Plan:
+    """The plan with the styles of modules on those that share their parameters: all of them, or the
+    one of a module that is never called (a table that others share), which then has no style."""
     planned = {m.path for m in plan.modules}
     modules: list[ModulePlan] = []
     for m in plan.modules:
         fact = facts.find(m.path)
+        shared = [g for g in facts.tied if any(p.rpartition(".")[0] == m.path for p in g)]
         partners: list[ModulePlan] = []
-        if fact is not None and not fact.output:
-            shared = [g for g in facts.tied if any(p.rpartition(".")[0] == m.path for p in g)]
-            for path in dict.fromkeys(p.rpartition(".")[0] for g in shared for p in g):
-                other = facts.find(path)
-                if other and other.output and other.base == fact.base and path not in planned:
-                    partners.append(replace(m, path=path, kind=other.kind))
-        modules += partners or [m]
+        for path in dict.fromkeys(p.rpartition(".")[0] for g in shared for p in g):
+            other = facts.find(path)
+            if fact is None or other is None or not other.output or path in planned:
+                continue
+            whole = other.kind == fact.kind and all(
+                any({f"{m.path}.{name}", f"{path}.{name}"} <= {*g} for g in shared)
+                for name in {*fact.params, *other.params}
+            )
+            if whole or (not fact.output and other.base == fact.base):
+                partners.append(replace(m, path=path, kind=other.kind))
+        called = fact is None or fact.output or not partners
+        modules += [m, *partners] if called else partners
     return replace(plan, modules=tuple(modules))
 
 
@@ -69,7 +75,7 @@ def emit(
     Raises:
         EmitError: a style, an extent or a loss that cannot be written; git refuses the result.
     """
-    plan = _called(facts, spelled(facts, plan))
+    plan = _partners(facts, spelled(facts, plan))
     _check_divisible(facts, plan)
     if facts.file is None:
         out = library_patch(facts, plan, layouts, Form(line_length(Path.cwd()), inline))

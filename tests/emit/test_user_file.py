@@ -277,3 +277,21 @@ def test_an_attribute_is_changed_where_a_line_calls_what_reads_it(tmp_path: Path
     plan = replace(models.plan(str(path)), local_extents=(extent,))
     new = emit(facts, plan, tmp_path).files["block.py"][1]
     assert "    model.heads //= tp.size()\n" in new
+
+
+@pytest.mark.parametrize("shared", [["weight"], ["weight", "bias"]])
+def test_modules_that_share_all_their_parameters_are_split_alike(
+    tmp_path: Path, shared: list[str]
+) -> None:
+    path = write(tmp_path)
+    facts = models.facts(path)
+    again = replace(facts.modules[-1], path="again")
+    tied = tuple((f"out.{name}", f"again.{name}") for name in shared)
+    facts = replace(facts, modules=(*facts.modules, again), tied=tied)
+    if len(shared) < len(again.params):
+        with pytest.raises(EmitError, match="split in different ways"):
+            emit(facts, models.plan(str(path)), tmp_path)
+        return
+    diff = emit(facts, models.plan(str(path)), tmp_path).diff
+    assert '"again": RowwiseParallel(' in diff
+    assert "model.again.bias = model.out.bias" in diff
