@@ -58,6 +58,8 @@ class ForwardFact:
     file: str
     line: int
     text: str
+    others: tuple[str, ...] = ()
+    """The sources of the other methods that the class defines."""
 
 
 @dataclass(frozen=True, slots=True)

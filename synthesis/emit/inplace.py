@@ -14,12 +14,12 @@ INNER = frozenset({"column", "fused_column", "kv_column"})
 
 
 def written_into(facts: ModelFacts, modules: Sequence[ModulePlan]) -> set[str]:
-    """Paths of planned modules whose result a `forward` changes, `y = self.mlp(x); y += r`, or a
+    """Paths of planned modules whose result a method changes, `y = self.mlp(x); y += r`, or a
     module beside them that works in place."""
     writers = [m.path for m in facts.modules if m.writes]
     out = {m.path for m in modules if not m.splits and any(_before(m.path, w) for w in writers)}
     for kind, forward in facts.forwards.items():
-        for name in _changed(forward.text):
+        for name in (name for text in (forward.text, *forward.others) for name in _changed(text)):
             paths = [
                 f"{m.path}.{name}" if m.path else name for m in facts.modules if m.kind == kind
             ]
@@ -74,14 +74,14 @@ def _changed(text: str) -> Iterator[str]:
         and n.func.attr.endswith("_")
         and not n.func.attr.endswith("__")
     }
-    assigned = [n for n in ast.walk(tree) if isinstance(n, ast.Assign)]
+    assigned = [n for n in ast.walk(tree) if isinstance(n, ast.Assign | ast.AnnAssign)]
     for node in sorted(assigned, key=lambda n: -n.lineno):
-        names = {t.id for t in node.targets if isinstance(t, ast.Name)}
+        names = {t.id for t in _targets(node) if isinstance(t, ast.Name)}
         if names & changed and isinstance(node.value, ast.Name):
             changed.add(node.value.id)
     for node in assigned:
         if isinstance(node.value, ast.Call):
-            names = {n.id for t in node.targets for n in ast.walk(t) if isinstance(n, ast.Name)}
+            names = {n.id for t in _targets(node) for n in ast.walk(t) if isinstance(n, ast.Name)}
             func = node.value.func
             func = func.value if isinstance(func, ast.Subscript) else func
             if (
@@ -91,3 +91,7 @@ def _changed(text: str) -> Iterator[str]:
                 and func.value.id == "self"
             ):
                 yield func.attr
+
+
+def _targets(node: ast.Assign | ast.AnnAssign) -> Sequence[ast.expr]:
+    return node.targets if isinstance(node, ast.Assign) else [node.target]

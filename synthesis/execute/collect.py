@@ -1,9 +1,11 @@
 """Collects the facts about a model: one forward pass without data, watched by hooks."""
 
+import contextlib
 import functools
 import inspect
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from types import FunctionType
 from typing import Any, cast
 
 import torch
@@ -57,9 +59,18 @@ def _forward(module: torch.nn.Module) -> ForwardFact | None:
             inspect.getsourcefile(type(module).forward) or "",
             first,
             textwrap.dedent("".join(lines)),
+            tuple(_others(type(module))),
         )
     except (OSError, TypeError):
         return None
+
+
+def _others(cls: type) -> Iterator[str]:
+    """The sources of the methods that a class defines, but for what makes it and its forward."""
+    for name, method in vars(cls).items():
+        if isinstance(method, FunctionType) and name not in ("__init__", "forward"):
+            with contextlib.suppress(OSError, TypeError):
+                yield textwrap.dedent(inspect.getsource(method))
 
 
 def _run_once(path: str, blocks: Any, seen: dict[str, Any]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from synthesis.emit.attributes import AttributeChange, attribute_changes
 from synthesis.emit.facts import ForwardFact, ModelFacts, ModuleFact
 from synthesis.emit.inplace import written_into
@@ -63,6 +65,9 @@ def test_results_that_are_added_to_in_place_are_found() -> None:
         ModulePlan("h.*.attn.out", "Linear", "row", "S(-1)", "R"),
     ]
     assert written_into(facts, plan) == {"h.*.mlp.down"}
+    other = FORWARD.replace("forward", "mix").replace("y =", "y: Tensor =")
+    elsewhere = {"Block": ForwardFact("lib.py", 1, "def forward(self, x): ...", (other,))}
+    assert written_into(replace(facts, forwards=elsewhere), plan) == {"h.*.mlp.down"}
 
 
 def test_parts_of_blocks_that_are_numbered_are_indexed() -> None:

@@ -61,6 +61,12 @@ class Log:
     """Names of what the forward returned."""
     left: dict[str, str] = field(default_factory=dict[str, str])
     """Names of gradients, and of what parameters, buffers and arguments hold at the end."""
+    bounded: dict[str, Step] = field(default_factory=dict[str, Step])
+    """Parameters that are taken to lie where they are clamped to, with the op."""
+
+    def clamps(self, root: str) -> dict[str, Place]:
+        """Where parameters are clamped."""
+        return {name: _placed(step, (), root) for name, step in self.bounded.items()}
 
     def alike(self, other: Log, forward: bool = False) -> bool:
         """Whether both calls computed and exchanged the same; `forward`: as far as that goes, and
@@ -95,12 +101,16 @@ def _hash(*parts: Any) -> str:
     return blake2b(repr(parts).encode(), digest_size=16).hexdigest()
 
 
+_CLAMPS = frozenset({"clamp", "clamp_min", "clamp_max"})
+
+
 class Digest(TorchDispatchMode):
     """Writes the `log` of what runs under it; `start` begins another call.
 
     `groups` says along which mesh dims a process group runs. With `tracked`, it is part of an op
     which of its operands need a gradient that comes to a leaf of a name: then alike forwards have
-    alike backwards.
+    alike backwards. A parameter that is clamped to numbers is taken to lie there, so that the op
+    does nothing.
     """
 
     def __init__(
@@ -115,6 +125,7 @@ class Digest(TorchDispatchMode):
         self._wrote: dict[int, Step] = {}
         self._codes: dict[Any, str] = {}
         self._leaves: dict[int, torch.Tensor] = {}
+        self._parameters: dict[int, tuple[Any, str]] = {}
         self._led: dict[Any, bool] = {}
 
     def start(self) -> None:
@@ -128,6 +139,8 @@ class Digest(TorchDispatchMode):
         held = t.untyped_storage()
         self._held[held._cdata] = (held, _hash("leaf", name))
         self._leaves[id(t)] = t
+        if isinstance(t, torch.nn.Parameter):
+            self._parameters[held._cdata] = (held, name)
 
     def name(self, t: torch.Tensor) -> str:
         """The name of what a tensor holds."""
@@ -180,6 +193,13 @@ class Digest(TorchDispatchMode):
             return func(*args, **kwargs)
         if func.is_view and isinstance(args[0], FakeTensor):
             return func(*args, **kwargs)
+        if func._opname.removesuffix("_") in _CLAMPS and self._is_bounded(func, args[0]):
+            if func._schema.is_mutable:
+                return args[0]
+            result = func(*args, **kwargs)
+            held = result.untyped_storage()
+            self._held[held._cdata] = (held, self._content(args[0]))
+            return result
         written = _written(func, args, kwargs)
         key = self._key(func, args, kwargs, written)
         before = {
@@ -202,6 +222,17 @@ class Digest(TorchDispatchMode):
                 if held._cdata not in before:
                     self._held[held._cdata] = (held, _hash(key, number))
         return result
+
+    def _is_bounded(self, func: Any, t: torch.Tensor) -> bool:
+        """Note a parameter, whole, that is clamped to numbers."""
+        held = t.untyped_storage()
+        _, name = self._parameters.get(held._cdata, (None, ""))
+        whole = t.is_contiguous() and t.numel() * t.itemsize == held.nbytes()
+        if not name or func._overloadname != "default" or not whole:
+            return False
+        step = Step(str(func), "", self._stack())
+        self.log.bounded.setdefault(name.removeprefix("parameter "), step)
+        return True
 
     def _key(self, func: Any, args: Any, kwargs: Any, written: list[torch.Tensor]) -> str:
         filled = {

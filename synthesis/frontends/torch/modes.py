@@ -61,6 +61,8 @@ class Modes:
     """Why no mode could be run; then nothing is known."""
     asserts: tuple[Asserted, ...] = ()
     """What was left out to run them."""
+    bounded: tuple[str, ...] = ()
+    """Parameters that train mode clamps, with the line."""
     whole: bool = False
     """Whether chosen rows were read as all rows to run them."""
 
@@ -76,6 +78,10 @@ class Modes:
             )
         else:
             yield "Train mode runs the ops of eval mode; there is no dropout."
+        if self.bounded:
+            listed = ", ".join(self.bounded[:4])
+            more = f" and {len(self.bounded) - 4} more" if len(self.bounded) > 4 else ""
+            yield f"Parameters that train mode clamps are taken to lie in bounds: {listed}{more}."
         yield from self._changes()
 
     def _stateful(self) -> Iterator[str]:
@@ -168,7 +174,14 @@ def _compared(
         )
     other = call(False) if gradients else first
     asserts, whole = left_out(), reads_whole()
-    found = Modes(tuple(dropped), tuple(moved), gradients, asserts=asserts, whole=whole)
+    clamped = tuple(
+        f"{n} ({at.file}:{at.line})"
+        for n, at in first.clamps(root).items()
+        if n not in other.bounded or not gradients
+    )
+    found = Modes(
+        tuple(dropped), tuple(moved), gradients, asserts=asserts, bounded=clamped, whole=whole
+    )
     if gradients:
         if not other.alike(first) and state:
             at = difference(first, other, root)
