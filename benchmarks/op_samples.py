@@ -138,7 +138,7 @@ def lowered(call: Call) -> Lowered:
         }
     traced = trace(call, given)
     places = Provenance("")
-    refuse_unwritten(traced.graph, places)
+    refuse_unwritten(traced, places)
     found = Lowering(traced, buffers, places, {}, "Call").run()
     return Lowered(prune(found.program), found.consts)
 

@@ -147,7 +147,6 @@ def solve(
     highs: Any = highspy.Highs()
     highs.setOptionValue("output_flag", False)
     highs.setOptionValue("threads", 1)
-    highs.setOptionValue("simplex_scale_strategy", 0)  # scaled above
     highs.setOptionValue("mip_rel_gap", GAP)
     until = time.process_time() + seconds
 

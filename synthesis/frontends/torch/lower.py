@@ -14,7 +14,7 @@ from torch import fx
 from torch.fx.node import map_arg
 
 from synthesis.frontends.torch.aten.complex_pairs import COMPLEX
-from synthesis.frontends.torch.aten.refused import REFUSED
+from synthesis.frontends.torch.aten.refused import DRAWS, PASS_IT, REFUSED
 from synthesis.frontends.torch.aten.table import TABLE, Emit
 from synthesis.frontends.torch.constants import Constant, Full, Opaque, emit, recognise
 from synthesis.frontends.torch.errors import OR_TRANSLATE, CaptureError
@@ -275,7 +275,7 @@ class Lowering:
             raise self._error(
                 node,
                 f"{space}.{name} has no meaning in the language" + (f": {why}" if why else ""),
-                RECIPE,
+                PASS_IT if why == DRAWS else RECIPE,
             )
         self.e.op = name.partition(".")[0]
         try:

@@ -1,10 +1,12 @@
 """Why some aten ops have no meaning in the language, by their names without an overload."""
 
+DRAWS = "it draws random numbers"
+PASS_IT = "pass what is drawn as an argument"
 _WHY = {
     "what it gives has as many entries as values of a tensor say": (
         *("nonzero", "masked_select", "unique", "_unique2", "repeat_interleave", "masked_scatter"),
     ),
-    "it draws random numbers": (
+    DRAWS: (
         *("rand", "randn", "randperm", "rand_like", "randn_like", "bernoulli", "multinomial"),
         *("uniform", "normal", "exponential", "randint", "randint_like"),
     ),
