@@ -268,6 +268,31 @@ def test_blocks_with_side_by_side_branches_and_one_activation_are_rolled(
     assert any(path.startswith("layers.*.") for path in {i.path for i in reading.program.inputs})
 
 
+NEAR = """import torch
+from torch import nn
+
+
+class M(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Linear(8, 8)
+
+    def forward(self, x):
+        far = torch.arange(6) - 1
+        near = self.w(x).gather(-1, far.clamp(0, 3).expand(x.shape[0], -1))
+        return near.masked_fill((far < 0) | (far >= 4), 0.0)
+"""
+
+
+def test_a_lookup_in_what_is_computed_is_read_as_capture_reads_it(tmp_path: Path) -> None:
+    path = tmp_path / "near.py"
+    path.write_text(NEAR)
+    request = CaptureRequest(f"{path}:M", inputs=(InputSpec("x", (4, 8)),))
+    model, plan = Model(request, capture(request)), on(TP)
+    reading = model.read(emit(collect_facts(request), plan, tmp_path), plan)
+    assert isinstance(word(model, reading), Proof)
+
+
 LAYERS = '''"""Two layers."""
 
 from torch import nn

@@ -2,13 +2,15 @@
 
 Where ids do not depend on an input, as zeros that are made in forward, so do not the mask that says
 which of them lie among a rank's rows, nor their places there. Folded they would be numbers of that
-rank, of which nothing says that they are one rule along the mesh.
+rank, of which nothing says that they are one rule along the mesh. Rows are those of one tensor that
+the model holds: what is computed of several has no rows of a rank, and one device folds there too.
 """
 
 # pyright: basic
 # (PyTorch has no types for what is used here.)
 
 from collections.abc import Iterable, Set as AbstractSet
+from typing import Any
 
 import torch
 from torch import fx
@@ -24,7 +26,7 @@ def of_windows(traced: Traced, folded: AbstractSet[fx.Node]) -> set[fx.Node]:
     numbers."""
     found: set[fx.Node] = set()
     for lookup in traced.graph.nodes:
-        if lookup in folded or _name(lookup) not in _LOOKUPS:
+        if lookup in folded or _name(lookup) not in _LOOKUPS or not _is_held(lookup.args[0]):
             continue
         places = [n for n in lookup.all_input_nodes if n in folded]
         for mask in {n for user in lookup.users for n in user.all_input_nodes if _is_mask(n)}:
@@ -35,6 +37,13 @@ def of_windows(traced: Traced, folded: AbstractSet[fx.Node]) -> set[fx.Node]:
             if places and len(ids) == 1:
                 found |= _after(ids, _before([mask, *places], folded))
     return found
+
+
+def _is_held(node: Any) -> bool:
+    """Whether a tensor is given, or made of one that is alone."""
+    while isinstance(node, fx.Node) and len(node.all_input_nodes) == 1:
+        node = node.all_input_nodes[0]
+    return isinstance(node, fx.Node) and node.op == "placeholder"
 
 
 def _name(node: fx.Node) -> str:
