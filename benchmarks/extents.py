@@ -1,9 +1,8 @@
 """`python -m benchmarks.extents [NAME ...]`: models at their published extents, at full depth.
 
-Each config in `benchmarks/extents/` is planned and proved for `tp=8` (Whisper, whose 20 heads do
-not divide by 8, for `tp=4`), not run. Rows are kept as they come, so that a run that was stopped
-goes on. `--layers 12` makes every model that deep instead: what more layers cost. `--page` writes
-`docs/extents.md` of the rows.
+Each config in `benchmarks/extents/` is planned and proved for `tp=8`, not run. Rows are kept as
+they come, so that a run that was stopped goes on. `--layers 12` makes every model that deep
+instead: what more layers cost. `--page` writes `docs/extents.md` of the rows.
 """
 
 import argparse
@@ -20,7 +19,6 @@ CONFIGS = ROOT / "benchmarks" / "extents"
 RESULTS = ROOT / "benchmarks" / "results" / "extents.jsonl"
 PAGE = ROOT / "docs" / "extents.md"
 TOKENS = {"gpt-neox-20b": 2048, "whisper-large-v3": 448}
-MESH = {"whisper-large-v3": "tp=4"}
 PICTURES = ("vit-22b", "unet")
 FILES = {"unet": "UNet"}
 """Models of a file of their own, with the class; their depth is not one number."""
@@ -95,7 +93,7 @@ def row(name: str, layers: int | None) -> Row:
     config = config_of(name)
     deep = [key for key in DEPTH if key in config]
     items = [f"{key}={layers}" for key in deep] if layers else []
-    mesh = MESH.get(name, "tp=8")
+    mesh = "tp=8"
     seq = () if name in PICTURES else ("--seq", str(TOKENS.get(name, 4096)))
     options = ("--mesh", mesh, "--batch", "1", *seq, "--no-run", "--timeout", str(SECONDS))
     if name in FILES:

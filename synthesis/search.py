@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
-from synthesis.assign import PlanError, Point
+from synthesis.assign import PlanError, Point, options
 from synthesis.constraints import Rules, Supported, settle
 from synthesis.mending import Mender, alike, layered
 from synthesis.optimum.best import Bound, lower_bound, suggested
@@ -56,7 +56,12 @@ class Found:
 
 
 def check_heads(found: list[Module], tp: str, size: int) -> None:
-    """Raise PlanError where attention heads cannot be dealt out over tp. One alone stays whole."""
+    """Raise PlanError where attention heads cannot be dealt out over tp, and less than half of the
+    parameters are in modules without heads that can be split. One head alone stays whole."""
+    sizes = {m.path: sum(prod(p.shape) for p in m.params) for m in found}
+    free = [m for m in found if not m.heads and set(options(m, size)) - {"replicate"}]
+    if free and 2 * sum(sizes[m.path] for m in free) >= sum(sizes.values()):
+        return
     for module in found:
         if module.heads < 2 or module.heads % size == 0:
             continue

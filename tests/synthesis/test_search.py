@@ -14,7 +14,7 @@ from synthesis.judging import costs, passed_over
 from synthesis.plan import PassedOver, Plan, from_json, table, to_json
 from synthesis.planner import Asked, Synthesis, synthesize
 from synthesis.repair.diagnosis import verify
-from synthesis.roles import Module
+from synthesis.roles import Module, Param
 from synthesis.search import ROOM, check_heads, search
 from synthesis.tactics import TACTICS
 from tests.synthesis import decoder
@@ -203,3 +203,13 @@ def test_one_head_alone_does_not_speak_against_a_mesh() -> None:
     check_heads([Module("out", "Linear", "linear", heads=1)], "tp", 2)
     with pytest.raises(PlanError, match="3 heads do not divide"):
         check_heads([Module("out", "Linear", "linear", heads=3)], "tp", 2)
+
+
+def test_heads_that_do_not_divide_stay_whole_where_half_of_the_model_is_split_besides() -> None:
+    heads = Module("attn", "Linear", "linear", heads=3)
+    heads.params.append(Param("w", "attn.weight", (12, 12), False))
+    wide = Module("up", "Linear", "linear")
+    wide.params.append(Param("u", "up.weight", (16, 12), False))
+    check_heads([heads, wide], "tp", 2)
+    with pytest.raises(PlanError, match="3 heads do not divide"):
+        check_heads([heads, replace(heads, path="other"), wide], "tp", 2)
