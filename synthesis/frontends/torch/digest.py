@@ -193,7 +193,7 @@ class Digest(TorchDispatchMode):
             return func(*args, **kwargs)
         if func.is_view and isinstance(args[0], FakeTensor):
             return func(*args, **kwargs)
-        if func._opname.removesuffix("_") in _CLAMPS and self._is_bounded(func, args[0]):
+        if func._opname.removesuffix("_") in _CLAMPS and self._is_bounded(func, args, kwargs):
             if func._schema.is_mutable:
                 return args[0]
             result = func(*args, **kwargs)
@@ -223,15 +223,21 @@ class Digest(TorchDispatchMode):
                     self._held[held._cdata] = (held, _hash(key, number))
         return result
 
-    def _is_bounded(self, func: Any, t: torch.Tensor) -> bool:
-        """Note a parameter, whole, that is clamped to numbers."""
-        held = t.untyped_storage()
+    def _is_bounded(self, func: Any, args: Any, kwargs: Any) -> bool:
+        """Note a parameter, whole, that is clamped to numbers between which others lie."""
+        given = {a.name: v for a, v in zip(func._schema.arguments, args, strict=False)} | kwargs
+        low, high = given.get("min"), given.get("max")
+        if func._overloadname != "default" or (None not in (low, high) and not low < high):
+            return False
+        t, held = args[0], args[0].untyped_storage()
         _, name = self._parameters.get(held._cdata, (None, ""))
         whole = t.is_contiguous() and t.numel() * t.itemsize == held.nbytes()
-        if not name or func._overloadname != "default" or not whole:
+        if not name or not whole:
             return False
-        step = Step(str(func), "", self._stack())
-        self.log.bounded.setdefault(name.removeprefix("parameter "), step)
+        ends = "at least " * (high is None) + "at most " * (low is None)
+        ends += " to ".join(f"{n:g}" for n in (low, high) if n is not None)
+        name = f"{name.removeprefix('parameter ')}, {ends}"
+        self.log.bounded.setdefault(name, Step(str(func), "", self._stack()))
         return True
 
     def _key(self, func: Any, args: Any, kwargs: Any, written: list[torch.Tensor]) -> str:
