@@ -34,8 +34,9 @@ from synthesis.frontends.torch.lower import Lowered, Lowering
 from synthesis.frontends.torch.materialize import fake_mode, take_buffers, to_fake
 from synthesis.frontends.torch.provenance import Provenance
 from synthesis.frontends.torch.prune import prune
+from synthesis.frontends.torch.results import named_outputs
 from synthesis.frontends.torch.torch_api import plain_kernels
-from synthesis.frontends.torch.trace import named_outputs, trace
+from synthesis.frontends.torch.trace import trace
 from synthesis.frontends.torch.uninitialized_reads import refuse_unwritten
 from verifier.refute.evaluate import evaluate
 

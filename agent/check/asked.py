@@ -119,6 +119,14 @@ class Asked:
         str,
         typer.Option(metavar="train|eval", help="Check one mode of the modules; by default both."),
     ] = ""
+    run: Annotated[
+        bool | None,
+        typer.Option(
+            "--run/--no-run",
+            help="Run both modules on local processes, train and eval mode; by default small ones.",
+            show_default=False,
+        ),
+    ] = None
     repair: Annotated[
         bool,
         typer.Option(

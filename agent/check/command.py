@@ -11,7 +11,7 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from agent import events, verdicts
-from agent.check import in_source, judging, layouts, loads
+from agent.check import confirming, in_source, judging, layouts, loads
 from agent.check.asked import Asked
 from agent.check.contract import Statements
 from agent.check.judging import Checked
@@ -62,7 +62,16 @@ def decided(run: Run, asked: Asked) -> "tuple[Verdict, str, Looked]":
         read_lines(asked.output_layout, "--output-layout"),
     )
     request = _request(asked, mesh, stated)
-    plan = None
+    try:
+        return _decided(run, asked, request, stated)
+    except (CaptureError, InputError) as problem:
+        return confirming.refused(run, asked, request, stated, problem), "", Looked()
+
+
+def _decided(
+    run: Run, asked: Asked, request: RanksRequest, stated: Statements
+) -> "tuple[Verdict, str, Looked]":
+    mesh, plan = request.mesh, None
     if not isinstance(request.tp_plan, str):
         plan = (file := Path(asked.tp_plan).resolve()), file.read_text(encoding="utf-8")
     with tempfile.TemporaryDirectory(prefix="shardproof-") as scratch:
@@ -98,6 +107,7 @@ def decided(run: Run, asked: Asked) -> "tuple[Verdict, str, Looked]":
         assumed = [a for c in judged if isinstance(c.verdict, Proof) for a in c.verdict.assumptions]
         scope = verdict.scope if len(captured) == 1 else (*verdict.scope, "; ".join(apart))
         verdict = replace(verdict, scope=scope, assumptions=tuple(dict.fromkeys([*assumed, *more])))
+    verdict = confirming.confirmed(run, asked, request, stated, verdict, captured)
     if asked.keep is not None:
         for judgement in judged:
             many = len(captured) > 1

@@ -109,7 +109,7 @@ def agree(
             held[item.name], holders[item.path] = where, where
         placed.append(
             replace(
-                _decide(
+                decide(
                     kind, item.path, item.type.shape, local, known, stated.params, mesh, "--layout"
                 ),
                 where=where,
@@ -147,7 +147,7 @@ def agree(
         if ends:
             wanted[key] = ends
         kind, known = "output", _known(captured, "output", out.path)
-        decided = _decide(
+        decided = decide(
             kind, out.path, shape, results[key], known, stated.outputs, mesh, "--output-layout"
         )
         placed.append(replace(decided, where=ends))
@@ -230,7 +230,7 @@ def _product(ranks: Sequence[int], what: str, mesh: Mesh) -> Where:
     return where
 
 
-def _decide(
+def decide(
     kind: str,
     name: str,
     whole: tuple[int, ...],
@@ -240,6 +240,8 @@ def _decide(
     mesh: Mesh,
     option: str,
 ) -> Placed:
+    """How one tensor is laid out: as its placements say (`known`), as is stated, or as its shape
+    on one device and on a rank leave no choice. Raises InputError where none of these says it."""
     over = [line for line in lines if line.over and line.fits(name)]
     layout = layout_for([line for line in lines if not line.over], name, whole, mesh)
     if layout is not None:

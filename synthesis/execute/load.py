@@ -11,10 +11,14 @@ from typing import Any
 import torch
 
 from synthesis.execute.job import Job
-from synthesis.frontends.torch.request import CaptureRequest, InputSpec, split_target
-from synthesis.frontends.torch.target import EXPERTS, TORCH_DTYPES, Target, find
-
-NOT_CONFIG = ("architectures", "transformers_version", "torch_dtype", "dtype", "model_type")
+from synthesis.frontends.torch.request import (
+    EXPERTS,
+    NOT_CONFIG,
+    CaptureRequest,
+    InputSpec,
+    split_target,
+)
+from synthesis.frontends.torch.target import TORCH_DTYPES, Target, find
 
 
 def load_file(path: Path) -> ModuleType:

@@ -18,10 +18,10 @@ from synthesis.frontends.torch.captured import Captured
 from synthesis.frontends.torch.inputs import find_inputs
 from synthesis.frontends.torch.process import Job, run_job, workspace
 from synthesis.frontends.torch.request import CaptureRequest, InputSpec
+from synthesis.frontends.torch.results import named_outputs
 from synthesis.frontends.torch.rolling.paths import Group, members
 from synthesis.frontends.torch.session import prepare
 from synthesis.frontends.torch.target import TORCH_DTYPES, find
-from synthesis.frontends.torch.trace import named_outputs
 
 Arrays = Mapping[str, NDArray[Any]]
 KINDS = ("inputs", "params", "outputs", "grads", "cotangents")

@@ -20,6 +20,14 @@ def piece(whole: Array, layout: Layout, coords: Coords) -> Array:
     return whole.reshape(_sizes(layout))[_index(layout, coords)].reshape(layout.local_shape)
 
 
+def cut(layout: Layout, coords: Coords) -> tuple[tuple[int, ...], tuple[int | None, ...]]:
+    """How a piece is cut out of the whole: the shape that this takes, and the index there along
+    each dim, None of one that is kept."""
+    atoms = [atom for dim in layout.dims for atom in dim]
+    index = (None if a.mesh_dim is None else coords[a.mesh_dim] for a in atoms)
+    return _sizes(layout), tuple(index)
+
+
 def scatter(
     whole: Array, layout: Layout, mesh: Mesh, domain: Domain, rng: np.random.Generator
 ) -> list[Array]:
@@ -86,9 +94,8 @@ def _sizes(layout: Layout) -> tuple[int, ...]:
 
 
 def _index(layout: Layout, coords: Coords) -> tuple[Any, ...]:
-    atoms = [atom for dim in layout.dims for atom in dim]
-    at = (slice(None) if a.mesh_dim is None else coords[a.mesh_dim] for a in atoms)
-    return (*at, ...)
+    _, index = cut(layout, coords)
+    return (*(slice(None) if i is None else i for i in index), ...)
 
 
 def _choices(names: frozenset[str], mesh: Mesh) -> list[dict[str, int]]:

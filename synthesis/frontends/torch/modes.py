@@ -34,8 +34,9 @@ from synthesis.frontends.torch.digest import (
 from synthesis.frontends.torch.errors import CaptureError
 from synthesis.frontends.torch.provenance import Provenance
 from synthesis.frontends.torch.ranks.places import Places
+from synthesis.frontends.torch.results import flatten_result
 from synthesis.frontends.torch.torch_api import no_gradient_hooks
-from synthesis.frontends.torch.trace import changes, flatten_result
+from synthesis.frontends.torch.trace import changes
 from synthesis.frontends.torch.worker import explain
 
 LEAST = 2.0**-40

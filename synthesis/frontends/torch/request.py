@@ -27,6 +27,10 @@ def silent(phase: str) -> None:
 _INPUT = re.compile(
     r"^(?P<name>[A-Za-z_]\w*)=(?P<dtype>\w+)\[(?P<shape>[\d,\s]*)\](?:<(?P<below>\d+))?$"
 )
+EXPERTS = {"experts_implementation": "batched_mm"}
+"""Of the ways in which transformers computes experts, the one that branches on no value."""
+NOT_CONFIG = ("architectures", "transformers_version", "torch_dtype", "dtype", "model_type")
+"""Of a config file, what is no argument of the config's class."""
 DTYPE_NAMES = ("f64", "f32", "bf16", "f16", "i64", "i32", "u8", "bool")
 
 

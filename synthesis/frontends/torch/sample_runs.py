@@ -27,9 +27,10 @@ from synthesis.frontends.torch.observed import Hole, Observed, Subject, Trouble
 from synthesis.frontends.torch.partial import Seen
 from synthesis.frontends.torch.provenance import Provenance, node_of
 from synthesis.frontends.torch.request import CaptureRequest, InputSpec, Progress, split_target
+from synthesis.frontends.torch.results import returned_names
 from synthesis.frontends.torch.runs import Call
 from synthesis.frontends.torch.session import prepare
-from synthesis.frontends.torch.target import Target, find, returned_names
+from synthesis.frontends.torch.target import Target, find
 from synthesis.frontends.torch.targets import Order, observe
 from verifier.kernel.program.program import Program
 

@@ -3,14 +3,12 @@
 # pyright: basic
 # (PyTorch has no types for what is used here.)
 
-import ast
 import dataclasses
 import difflib
 import importlib.util
 import inspect
 import re
 import sys
-import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +18,14 @@ import torch
 from torch import nn
 
 from synthesis.frontends.torch.errors import CaptureError
-from synthesis.frontends.torch.request import CaptureRequest, read_config_file, split_target
+from synthesis.frontends.torch.request import (
+    EXPERTS,
+    NOT_CONFIG,
+    CaptureRequest,
+    read_config_file,
+    split_target,
+)
+from synthesis.frontends.torch.results import returned_names
 
 TORCH_DTYPES = {
     "f64": torch.float64,
@@ -32,10 +37,6 @@ TORCH_DTYPES = {
     "u8": torch.uint8,
     "bool": torch.bool,
 }
-
-
-EXPERTS = {"experts_implementation": "batched_mm"}
-"""Of the ways in which transformers computes experts, the one that branches on no value."""
 
 
 @dataclass
@@ -104,7 +105,7 @@ def library(
 
     def configure(**override: Any) -> Any:
         values = {**fields, **extra, **override, **fixed}
-        for key in ("architectures", "transformers_version", "torch_dtype", "dtype", "model_type"):
+        for key in NOT_CONFIG:
             values.pop(key, None)
         try:
             config = config_class(**values)
@@ -224,20 +225,3 @@ def _arguments(cls: Any, fields: dict[str, Any], file: str) -> dict[str, Any]:
             hint="give --config key=value for each argument of its constructor",
         )
     return {}
-
-
-def returned_names(forward: Any) -> tuple[str, ...]:
-    """Variable names in the `return` statements of a function, where they all agree."""
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(forward)))
-    except (OSError, TypeError, SyntaxError):
-        return ()
-    found: set[tuple[str, ...]] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Return) and node.value is not None:
-            items = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
-            found.add(tuple(i.id if isinstance(i, ast.Name) else "" for i in items))
-    if len(found) != 1:
-        return ()
-    names = found.pop()
-    return names if all(names) and len(set(names)) == len(names) else ()

@@ -29,9 +29,9 @@ from synthesis.frontends.torch.observed import (
     Value,
 )
 from synthesis.frontends.torch.request import InputSpec
+from synthesis.frontends.torch.results import flatten_result, named_outputs
 from synthesis.frontends.torch.runs import Call, Watch, array
 from synthesis.frontends.torch.target import TORCH_DTYPES
-from synthesis.frontends.torch.trace import flatten_result, named_outputs
 from verifier.kernel.program.types import TensorType
 
 PLANNED = (

@@ -14,6 +14,7 @@ from torch import fx, nn
 from synthesis.frontends.torch import torch_api
 from synthesis.frontends.torch.chosen import called
 from synthesis.frontends.torch.errors import CaptureError
+from synthesis.frontends.torch.results import named_outputs
 
 ROOT = "root."
 
@@ -34,45 +35,6 @@ class Traced:
     """Buffers that the forward changes: what they held is an input, what they hold an output."""
     outputs: list[tuple[str, str, fx.Node]] = field(default_factory=list[tuple[str, str, fx.Node]])
     """(role, name, node), role in output, loss, grad."""
-
-
-def flatten_result(result: Any, names: tuple[str, ...] = ()) -> list[tuple[str, torch.Tensor]]:
-    """Named tensors of what a `forward` returned: a tensor, a tuple, a dict or a dataclass."""
-    if isinstance(result, torch.Tensor):
-        return [(names[0] if len(names) == 1 else "output", result)]
-    if isinstance(result, dict):
-        out: list[tuple[str, torch.Tensor]] = []
-        for key, value in result.items():
-            out += [(f"{key}{n.removeprefix('output')}", t) for n, t in flatten_result(value)]
-        return out
-    if isinstance(result, (tuple, list)):
-        out = []
-        for i, value in enumerate(result):
-            label = names[i] if len(names) == len(result) else f"output.{i}"
-            out += [(f"{label}{n.removeprefix('output')}", t) for n, t in flatten_result(value)]
-        return out
-    if hasattr(result, "__dataclass_fields__"):
-        return flatten_result({k: getattr(result, k) for k in result.__dataclass_fields__})
-    return []
-
-
-def named_outputs(
-    result: Any, names: tuple[str, ...] = ()
-) -> tuple[list[tuple[str, torch.Tensor]], str | None]:
-    """Named tensors that a `forward` returned, and the name of the loss among them.
-
-    The loss is a scalar float that needs a gradient: the one called `loss`, else the first, which
-    is called `loss` if the code gives it no name.
-    """
-    named = flatten_result(result, names)
-    scalars = [n for n, t in named if t.ndim == 0 and t.is_floating_point() and t.requires_grad]
-    if not scalars:
-        return named, None
-    loss = "loss" if "loss" in scalars else scalars[0]
-    if loss.startswith("output"):
-        named = [("loss" if n == loss else n, t) for n, t in named]
-        loss = "loss"
-    return named, loss
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 # pyright: basic
 # (PyTorch has no types for what is used here.)
 
-import dataclasses
 import difflib
 import inspect
 import os
@@ -13,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -27,12 +26,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from synthesis.frontends.torch.errors import CaptureError
 from synthesis.frontends.torch.materialize import fake_mode, to_fake
 from synthesis.frontends.torch.ranks import averaging
+from synthesis.frontends.torch.ranks.arguments import MissingError, arguments
 from synthesis.frontends.torch.ranks.collectives import tensors
 from synthesis.frontends.torch.ranks.pipelines import SCHEDULE, Pipeline, note_schedules
 from synthesis.frontends.torch.ranks.places import Places
 from synthesis.frontends.torch.ranks.sharded import refuse_uncovered
 from synthesis.frontends.torch.request import split_target
-from synthesis.frontends.torch.target import Target, import_file, library, returned_names
+from synthesis.frontends.torch.results import returned_names
+from synthesis.frontends.torch.target import Target, import_file, library
 from verifier.kernel.program.types import Mesh
 
 Moved = list[tuple["weakref.ref[torch.Tensor]", nn.Parameter]]
@@ -298,51 +299,11 @@ def _followed(model: nn.Module, file: str) -> None:
 def _arguments(
     factory: Any, fields: dict[str, Any], offered: Mapping[str, Any], file: str
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Arguments: from the rank, from the fields, or one config object made of the fields."""
-    name = getattr(factory, "__name__", "the factory")
-    parameters = inspect.signature(factory).parameters
-    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-    own = {k: v for k, v in fields.items() if k in parameters or takes_any}
-    given = {k: v for k, v in offered.items() if k in parameters and k not in own}
-    used = set(own)
-    hints = _hints(factory)
-    for p in parameters.values():
-        kind = hints.get(p.name)
-        if p.name in own or not isinstance(kind, type) or not _holder(p.name, kind):
-            continue
-        known = inspect.signature(kind).parameters
-        inside = {k: v for k, v in fields.items() if k in known and k not in own}
-        if inside or p.default is p.empty:
-            given[p.name] = kind(**inside)
-            used |= set(inside)
-        break
-    kwargs = given | own
-    missing = [
-        p.name
-        for p in parameters.values()
-        if p.default is p.empty
-        and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
-        and p.name not in kwargs
-    ]
-    if missing:
-        ranks = f"; of a rank it may take {', '.join(offered)}" if offered else ""
-        raise CaptureError(
-            f"{name} cannot be built: it needs {', '.join(missing)}",
-            file=file,
-            hint=f"give --config {missing[0]}=...{ranks}",
-        )
-    return kwargs, tuple(sorted(used))
-
-
-def _hints(factory: Any) -> dict[str, Any]:
+    """As `arguments`. Raises CaptureError where one is missing."""
     try:
-        return get_type_hints(factory.__init__ if isinstance(factory, type) else factory)
-    except Exception:  # noqa: BLE001  (names that only a type checker knows)
-        return {}
-
-
-def _holder(name: str, kind: type) -> bool:
-    return dataclasses.is_dataclass(kind) or "onfig" in name
+        return arguments(factory, fields, offered)
+    except MissingError as problem:
+        raise CaptureError(str(problem), file=file, hint=problem.hint) from None
 
 
 _EVERY = set(vars(nn.Parameter(torch.empty(0))))

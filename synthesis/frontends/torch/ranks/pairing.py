@@ -2,13 +2,11 @@
 dropout too, or else in order."""
 
 import difflib
-import inspect
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from itertools import takewhile
 from math import prod
 from typing import Any
 
@@ -24,45 +22,24 @@ Out = tuple[str, str]
 """Role and name of an output."""
 
 
-def argument_names(forward: Any) -> list[str]:
-    """Names of the arguments of a `forward`, without `self`."""
-    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    found = inspect.signature(forward).parameters.values()
-    return [p.name for p in found if p.kind in kinds][1:]
-
-
-def by_position(forward: Any, given: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """Arguments as people write them: by position as far as they go on from the first, for hooks
-    see these alone; the others by name."""
-    found = list(inspect.signature(forward).parameters.values())[1:]
-    kinds = {p.kind for p in found}
-    if _ANY_PLACE in kinds and _ANY_NAME not in kinds and not argument_names(forward):
-        return list(given.values()), {}
-    first = takewhile(lambda p: p.kind is p.POSITIONAL_OR_KEYWORD and p.name in given, found)
-    named = {p.name: given[p.name] for p in first}
-    return list(named.values()), {n: v for n, v in given.items() if n not in named}
-
-
-def pair_names_of_arguments(given: list[str], kind: Any) -> dict[str, str]:
-    """For each input of the model, the argument of the parallel module that it is given as.
+def pair_names_of_arguments(
+    given: Sequence[str], accepted: Sequence[str], any_names: bool, kind: str
+) -> dict[str, str]:
+    """For each input of the model, the argument of the parallel module, a `kind`, that it is given
+    as. `accepted`: what its forward takes by name; `any_names`: whether it takes any.
 
     Raises:
         CaptureError: other names, and another number of them.
     """
-    accepted, signature = argument_names(kind.forward), inspect.signature(kind.forward)
-    kinds = {p.kind for p in signature.parameters.values()}
-    if set(given) <= set(accepted) or (kinds & {_ANY_NAME, _ANY_PLACE} and not accepted):
+    if set(given) <= set(accepted) or (any_names and not accepted):
         return {n: n for n in given}
     if len(given) == len(accepted):
         return dict(zip(given, accepted, strict=True))
     raise CaptureError(
-        f"{kind.__name__}.forward takes {', '.join(accepted) or 'nothing'}, the model takes "
+        f"{kind}.forward takes {', '.join(accepted) or 'nothing'}, the model takes "
         f"{', '.join(given)}",
         hint="give both the same arguments",
     )
-
-
-_ANY_NAME, _ANY_PLACE = inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL
 
 
 def pair_names(

@@ -40,6 +40,7 @@ from synthesis.frontends.torch.materialize import fake_inputs, take_buffers, tie
 from synthesis.frontends.torch.provenance import Provenance
 from synthesis.frontends.torch.range_fold import in_declared_range
 from synthesis.frontends.torch.ranks import build as building, modes
+from synthesis.frontends.torch.ranks.arguments import argument_names, by_position, takes_any
 from synthesis.frontends.torch.ranks.averaging import DistributedDataParallel
 from synthesis.frontends.torch.ranks.collectives import Seen, Watch
 from synthesis.frontends.torch.ranks.device_free import answer_by_cpu
@@ -50,8 +51,6 @@ from synthesis.frontends.torch.ranks.lowering import TALKING, joined_form, lower
 from synthesis.frontends.torch.ranks.meanings import Meaning
 from synthesis.frontends.torch.ranks.pads import as_pads
 from synthesis.frontends.torch.ranks.pairing import (
-    argument_names,
-    by_position,
     pair_draws,
     pair_kept,
     pair_names,
@@ -347,7 +346,10 @@ def _rank(
         layout = layout_for(request.input_layouts, item.name, item.shape, mesh)
         specs.append(item if layout is None else replace(item, shape=layout.local_shape))
     theirs = [s.name for s in specs]
-    arguments = pair_names_of_arguments(theirs, type(model))
+    forward = type(model).forward
+    arguments = pair_names_of_arguments(
+        theirs, argument_names(forward), takes_any(forward), type(model).__name__
+    )
     after = None
     if request.after_backward:
         after = getattr(built.target.module, request.after_backward, None)

@@ -37,7 +37,8 @@ from synthesis.frontends.torch.ranks.recording import Recorder
 from synthesis.frontends.torch.ranks.sharded import over_inputs, reshard
 from synthesis.frontends.torch.ranks.states import KeptError, writes
 from synthesis.frontends.torch.ranks.writes import without_writes
-from synthesis.frontends.torch.trace import Traced, assignments_written, named_outputs
+from synthesis.frontends.torch.results import named_outputs
+from synthesis.frontends.torch.trace import Traced, assignments_written
 from verifier.kernel.program.types import NO_MESH, NOWHERE
 
 COTANGENT = "shardproof_frontend::cotangent"

@@ -1,0 +1,125 @@
+"""Has the owner's code run on real processes, and says what that does to the verdict of a check."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from agent import real_run
+from agent.check.asked import Asked
+from agent.check.contract import Statements
+from agent.check.pieces import Pieces
+from agent.execution import PARAMETERS, PROCESSES
+from agent.run import Run
+from synthesis.execute.run.running import LaunchError, Order, Side, run as run_all
+from synthesis.frontends.torch.ranks.request import RanksRequest
+from synthesis.frontends.torch.ranks.result import RanksCaptured
+from synthesis.frontends.torch.request import EXPERTS, NOT_CONFIG, split_target
+from verifier.verdict import Counterexample, Unknown, Verdict
+
+INSISTS = "--run insists"
+
+
+def reason_not_to_run(request: RanksRequest, asked: bool | None, parameters: int) -> str:
+    """Empty where the modules are to be run, else why they are not."""
+    if asked is False:
+        return "--no-run"
+    if request.device_free:
+        return "--device-free: the code asks for a device"
+    if request.meanings:
+        return "--op: what the op does is said, not there"
+    if asked:
+        return ""
+    if request.mesh.size > PROCESSES:
+        return f"more than {PROCESSES} processes; {INSISTS}"
+    if parameters > PARAMETERS:
+        return f"more than {PARAMETERS:,} parameters; {INSISTS}"
+    return ""
+
+
+def confirmed(
+    run: Run,
+    asked: Asked,
+    request: RanksRequest,
+    stated: Statements,
+    verdict: Verdict,
+    captured: Sequence[RanksCaptured] = (),
+) -> Verdict:
+    """The verdict after a run of both modules. What is refuted already is not run. Without
+    `captured`, nothing could be traced."""
+    if isinstance(verdict, Counterexample):
+        return verdict
+    one = captured[0].one if captured else None
+    count = sum(t.size for t in one.params.values()) if one is not None else 0
+    reason = reason_not_to_run(request, asked.run, count)
+    if not reason and one is None and request.against.startswith("hf:"):
+        reason = "nothing was traced"
+    if reason:
+        if asked.run is not False:
+            run.warn(f"the modules were not run: {reason}")
+        return verdict
+    pieces = Pieces(request.mesh, stated, request.names, asked.skip_output)
+    with run.phase("run") as phase:
+        try:
+            ran = run_all(_order(request, asked, captured), pieces.given, pieces.outputs, count)
+        except LaunchError as problem:
+            phase.summary = f"not run: {problem}"
+            return verdict
+        phase.summary = real_run.summary(ran, request.mesh)
+    real_run.told(run, ran, request.mesh)
+    return real_run.judged(verdict, ran, request.mesh, "the module")
+
+
+def refused(
+    run: Run, asked: Asked, request: RanksRequest, stated: Statements, problem: Exception
+) -> Verdict:
+    """What a run says of modules that could not be followed.
+
+    Raises:
+        CaptureError, InputError: `problem`, where they do not differ in a run either.
+    """
+    found = confirmed(run, asked, request, stated, Unknown(str(problem)))
+    if not isinstance(found, Counterexample):
+        raise problem
+    run.warn(f"not followed: {str(problem).splitlines()[0]}")
+    return found
+
+
+def _order(request: RanksRequest, asked: Asked, captured: Sequence[RanksCaptured]) -> Order:
+    config = dict(request.config)
+    one = _side(request.against, config)
+    many = _side(request.target, config)
+    if request.target.startswith("hf:"):
+        plan = request.tp_plan
+        many = Side("hf", many.name, config=many.config, plan=plan)
+    elif not request.alone:
+        many = Side("file", many.name, many.file, config, model=one)
+    inputs = request.inputs
+    if not inputs and captured and request.against.startswith("hf:"):
+        inputs = captured[0].one.inputs
+    sizes = {k: v for k, v in (("batch", request.batch), ("seq", request.seq)) if v is not None}
+    return Order(
+        one,
+        many,
+        request.mesh,
+        tuple(_input(i) for i in inputs) if inputs else None,
+        sizes,
+        request.gradients,
+        request.no_grad,
+        tuple(asked.grad_of_input),
+        request.after_backward,
+        alone=request.alone,
+        modes=request.modes,
+        most=0 if captured or asked.run else PARAMETERS,
+    )
+
+
+def _input(spec: object) -> dict[str, object]:
+    return {k: getattr(spec, k) for k in ("name", "shape", "dtype", "below")}
+
+
+def _side(target: str, config: dict[str, object]) -> Side:
+    kind, name = split_target(target)
+    if kind != "hf":
+        return Side("file", name, str(Path(kind).resolve()), config)
+    fixed = {"use_cache": False, "attn_implementation": "eager", **EXPERTS}
+    fields = {k: v for k, v in config.items() if k not in NOT_CONFIG}
+    return Side("hf", name, config={**fields, **fixed})

@@ -1,0 +1,166 @@
+"""Which piece of which tensor of the model each tensor of a rank is, from what processes of a run
+say of themselves: the rules of the contract, without a trace."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from agent.check.contract import Statements, decide
+from agent.check.parts import read_parts
+from agent.errors import InputError
+from synthesis.execute.run.running import UnlikeError
+from synthesis.frontends.torch.errors import CaptureError
+from synthesis.frontends.torch.ranks.pairing import pair_kept, pair_names, pair_names_of_arguments
+from synthesis.frontends.torch.ranks.stated import LayoutLine, layout_for
+from verifier.kernel.layout import Layout
+from verifier.kernel.program.types import Mesh
+from verifier.refute.scatter import cut
+
+Said = Mapping[str, Any]
+"""What a process says, as JSON."""
+
+
+@dataclass
+class Pieces:
+    """Answers the processes of a run."""
+
+    mesh: Mesh
+    stated: Statements
+    names: tuple[tuple[str, str], ...] = ()
+    """As `--param`."""
+    skipped: Sequence[str] = ()
+    summed: bool = False
+    """Whether the loss is the sum of those of the ranks, not their mean."""
+    inputs: dict[str, Layout] = field(default_factory=dict[str, Layout])
+
+    def given(self, described: Sequence[Said], inputs: Sequence[Said]) -> Said:
+        """What each tensor of each rank is a piece of. Raises UnlikeError where that is not clear
+        or does not fit."""
+        try:
+            return self._given(described, inputs)
+        except (InputError, CaptureError) as problem:
+            raise UnlikeError(str(problem)) from None
+
+    def outputs(self, said: Sequence[Sequence[Said]]) -> list[Said]:
+        """The same of outputs, in their order."""
+        try:
+            return self._outputs(said)
+        except (InputError, CaptureError) as problem:
+            raise UnlikeError(str(problem)) from None
+
+    def _given(self, described: Sequence[Said], inputs: Sequence[Said]) -> Said:
+        one, *ranks = described
+        coords = self.mesh.coords()
+        whole: Said = one["parameters"]
+        parameters: list[dict[str, Any]] = []
+        buffers: list[dict[str, Any]] = []
+        for rank, at in zip(ranks, coords, strict=True):
+            inside = [rank["inside"]] if rank["inside"] else []
+            own = list(rank["parameters"])
+            paired = pair_names(own, list(whole), self.names, one["ties"], inside, at)
+            parameters.append(
+                {
+                    name: {"name": to, "shape": whole[to]["shape"], "ones": whole[to]["ones"]}
+                    for name, to in paired.items()
+                }
+            )
+            kept = pair_kept(list(rank["buffers"]), list(one["buffers"]), self.names, inside, at)
+            buffers.append(
+                {
+                    name: {"name": to, "piece": None}
+                    for name, to in kept.items()
+                    if rank["buffers"][name]["shape"] == one["buffers"][to]["shape"]
+                }
+            )
+        for number, at in enumerate(coords):
+            for name, line in parameters[number].items():
+                local = tuple(ranks[number]["parameters"][name]["shape"])
+                shape = tuple(line["shape"])
+                line["piece"] = self._piece("parameter", line["name"], shape, local, at)
+        for item in inputs:
+            name, shape = item["name"], tuple(item["shape"])
+            found = layout_for(self.stated.inputs, name, shape, self.mesh)
+            self.inputs[name] = found or Layout.replicate(shape)
+        first = ranks[0]
+        arguments = pair_names_of_arguments(
+            list(self.inputs), first["arguments"], first["any"], first["class"]
+        )
+        cuts = [{n: _cut(layout, at) for n, layout in self.inputs.items()} for at in coords]
+        return {
+            "parameters": parameters,
+            "buffers": buffers,
+            "inputs": cuts,
+            "arguments": arguments,
+        }
+
+    def _piece(
+        self,
+        kind: str,
+        name: str,
+        whole: tuple[int, ...],
+        local: tuple[int, ...],
+        at: Mapping[str, int],
+    ) -> Said | None:
+        lines = self.stated.params if kind == "parameter" else self.stated.outputs
+        for line in lines:
+            parts = read_parts(line) if line.fits(name) else None
+            if parts is None:
+                continue
+            made: list[Said] = []
+            start = 0
+            for text, extent in zip(parts.texts, parts.wholes, strict=True):
+                shape = (*whole[: parts.dim], extent, *whole[parts.dim + 1 :])
+                layout = layout_for([LayoutLine(name, text, line.where)], name, shape, self.mesh)
+                assert layout is not None
+                made.append({"start": start, "extent": extent, "piece": _cut(layout, at)})
+                start += extent
+            return {"dim": parts.dim, "parts": made}
+        option = "--layout" if kind == "parameter" else "--output-layout"
+        layout = decide(kind, name, whole, local, None, lines, self.mesh, option).layout
+        return _cut(layout, at)
+
+    def _outputs(self, said: Sequence[Sequence[Said]]) -> list[Said]:
+        one, *ranks = said
+        out: list[Said] = []
+        for rank in ranks:
+            if len(rank) != len(one):
+                raise UnlikeError(
+                    f"the parallel module returns {len(rank)} tensors, the model {len(one)}"
+                )
+        split = {d for layout in self.inputs.values() for d in layout.sharded}
+        for number, line in enumerate(one):
+            name, whole = line["name"], tuple(line["shape"])
+            lines = [s for s in self.stated.outputs if s.fits(name)]
+            pieces: list[Said | None] = []
+            pending: list[str] = []
+            for rank, at in zip(ranks, self.mesh.coords(), strict=True):
+                local = tuple(rank[number]["shape"])
+                if name in self.skipped:
+                    pieces.append(None)
+                    continue
+                stated = layout_for([s for s in lines if not s.over], name, whole, self.mesh)
+                if stated is not None and stated.partial:
+                    if {fold for _, fold in stated.partial} != {"sum"}:
+                        raise UnlikeError(f"the output {name} is a pending fold that is no sum")
+                    pending = [n for n, _ in stated.partial]
+                    pieces.append(_cut(Layout(stated.dims), at))
+                    continue
+                pieces.append(self._piece("output", name, whole, local, at))
+            out.append(
+                {
+                    **line,
+                    "pieces": pieces,
+                    "sum": pending,
+                    "skipped": name in self.skipped,
+                    "over": [n for n in self.mesh.names if n in split] if not lines else [],
+                    "summed": self.summed,
+                }
+            )
+        return out
+
+
+def _cut(layout: Layout, at: Mapping[str, int]) -> Said | None:
+    if not layout.sharded:
+        return None
+    sizes, index = cut(layout, at)
+    return {"sizes": sizes, "index": index, "shape": layout.local_shape}

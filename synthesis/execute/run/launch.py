@@ -1,0 +1,123 @@
+"""The parent of the processes of runs: imports PyTorch once, and forks one process for each rank.
+
+It is copied into a folder of its own and imports nothing of shardproof. Each line on its standard
+input is a run, as JSON: `folder`, `processes`, `variables` of the environment, `cwd` and `seconds`.
+It answers with one line, the exit status of each process, None of one that was ended.
+"""
+
+# pyright: basic
+
+import contextlib
+import ctypes
+import gc
+import importlib
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+MODULES = (
+    "numpy",
+    "torch",
+    "torch.distributed",
+    "torch.distributed.device_mesh",
+    "torch.distributed.tensor.parallel",
+    "torch.distributed.fsdp",
+)
+DIE_WITH_PARENT = 1
+"""PR_SET_PDEATHSIG."""
+_process: Callable[[Path, int], None]
+"""What a process does."""
+_LAST_WORDS_S = 0.5
+"""Seconds in which a process that is ended writes where it waits."""
+
+
+def launch(order: dict) -> list:
+    """Fork the processes of a run, and wait for all; one that fails ends the others."""
+    pids = [_fork(order, index) for index in range(order["processes"])]
+    left, status, deadline = dict(zip(pids, range(len(pids)), strict=True)), {}, None
+    end = time.monotonic() + order["seconds"]
+    while left:
+        pid, code = os.waitpid(-1, os.WNOHANG)
+        if pid in left:
+            status[left.pop(pid)] = os.waitstatus_to_exitcode(code)
+            if code:
+                deadline = deadline or time.monotonic() + order["patience"]
+            continue
+        if time.monotonic() > min(end, deadline or end):
+            _end(left)
+            left.clear()
+        time.sleep(0.002)
+    return [status.get(index) for index in range(len(pids))]
+
+
+def _end(pids: dict) -> None:
+    """Have processes write where they wait, and end them with what they started."""
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGUSR1)
+    time.sleep(_LAST_WORDS_S)
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            os.killpg(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+def _fork(order: dict, index: int) -> int:
+    parent = os.getpid()
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        os.setsid()
+        if sys.platform == "linux":
+            ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL)
+            if os.getppid() != parent:
+                os._exit(1)
+        folder = Path(order["folder"])
+        log = os.open(folder / f"{index}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        for fd in (1, 2):
+            os.dup2(log, fd)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.environ.update(order["variables"])
+        os.chdir(order["cwd"])
+        _process(folder, index)
+        code = 0
+    except BaseException:  # the process ends here in any case; `rank` told what it was
+        pass
+    finally:
+        with contextlib.suppress(BaseException):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
+
+
+def main() -> None:
+    gc.disable()
+    for name in MODULES:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    for name in sys.argv[1:]:
+        with contextlib.suppress(Exception):  # the process that needs it meets the error
+            importlib.import_module(name)
+    gc.freeze()
+    gc.enable()
+    orders, answers = sys.stdin, os.fdopen(os.dup(1), "w")
+    for line in orders:
+        answers.write(json.dumps(launch(json.loads(line))) + "\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    import arguments
+    import rank
+
+    _process = rank.main
+    sys.path.pop(0)
+    for _own in (arguments, rank):  # the owner's code may have modules of these names
+        del sys.modules[_own.__name__]
+    main()

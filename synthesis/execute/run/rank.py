@@ -1,0 +1,711 @@
+"""One process of a run: one device (0), or a rank (1, 2, ...) that compares itself with it.
+
+It is copied beside the run, and imports nothing of shardproof: what runs is the owner's code, in a
+process that nothing is patched in. What it is to do stands in `order.json`. Files of its folder are
+how it meets the others:
+
+    described-N.json   what the module of process N is: parameters, arguments
+    given.json         for every rank, which piece of which tensor each of its tensors is
+    outputs-N.json     what its forward returned first
+    outputs.json       for every rank, which piece of which output each is
+    one-S-C.pt         what one device computed, for the seed S and the call C
+    rank-N.json        how a rank differs from it
+    error-N.json       what ended the process
+"""
+
+# pyright: basic
+
+import contextlib
+import faulthandler
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import json
+import os
+import random
+import signal
+import sys
+import time
+import traceback
+import warnings
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from arguments import argument_names, arguments, by_position, takes_any
+from results import named_outputs, returned_names
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+NOISE = 2e-5
+"""The least that a gradient is measured by, as a share of the largest one: where terms as large as
+that cancel, float64 leaves some 2**-46 of them."""
+GENERATORS = {
+    "random": random.getstate,
+    "numpy.random": lambda: np.random.get_state()[1:3],
+    "torch": lambda: torch.get_rng_state(),
+}
+"""The generators that are seeded, with what tells that one was drawn from."""
+
+
+class Over(Exception):
+    """The run ends here, and what was compared counts."""
+
+
+def main(folder: Path, index: int) -> None:
+    """Do the part of a process; what ends it is told in `error-N.json`."""
+    faulthandler.register(signal.SIGUSR1)
+    process = Process(folder, index)
+    try:
+        process.run()
+    except BaseException as problem:
+        process.tell_error(problem)
+        raise
+
+
+class Process:
+    """One device, or a rank."""
+
+    def __init__(self, folder: Path, index: int) -> None:
+        self.folder, self.index, self.rank = folder, index, index - 1
+        self.order = json.loads((folder / "order.json").read_text())
+        self.mesh: Any = None
+        self.offered: dict[str, Any] = {}
+        self.modules: dict[str, Any] = {}
+        self.stage = "build"
+        self.rows: list[dict[str, Any]] = []
+        self.drew: dict[str, list[str]] = {}
+        self.home: list[str] = []
+
+    # What is run.
+
+    def run(self) -> None:
+        warnings.simplefilter("ignore")
+        if self.order["most"]:
+            self.refuse_large()
+        torch.set_num_threads(1)
+        torch.set_default_dtype(getattr(torch, self.order["dtype"]))
+        if self.index:
+            self.join(dict(self.order["mesh"]), self.rank)
+        elif self.order["alone"]:
+            self.join(dict.fromkeys(dict(self.order["mesh"]), 1), 0)
+        try:
+            for number, seed in enumerate(self.order["seeds"]):
+                self.seeded(number, seed)
+        except Over:
+            pass
+        self.write(f"rank-{self.index}.json", {"rows": self.rows, "drew": self.drew})
+        if dist.is_initialized():
+            dist.barrier()  # a rank that ends takes its connections with it
+
+    def refuse_large(self) -> None:
+        """Count the parameters of one device, in a process that ends with that."""
+        if self.index == 0 and (pid := os.fork()) == 0:
+            count = 0
+            with contextlib.suppress(BaseException), torch.device("meta"):
+                model, _ = self.built(self.order["one"], 0)
+                count = sum(p.numel() for p in model.parameters())
+            self.write("counted.json", count)
+            os._exit(0)
+        if self.index == 0:
+            os.waitpid(pid, 0)
+        if self.awaited("counted.json") > self.order["most"]:
+            raise NotImplementedError(f"more than {self.order['most']:,} parameters")
+
+    def join(self, mesh: dict[str, int], rank: int) -> None:
+        """Become a rank, as `torchrun` starts one, and say what a factory may take."""
+        size = int(np.prod(list(mesh.values())))
+        variables = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size}
+        os.environ.update({k: str(v) for k, v in variables.items()})
+        os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+        meeting = f"file://{self.folder}/rendezvous-{size}"
+        patience = timedelta(seconds=self.order["patience"])
+        dist.init_process_group(
+            "gloo", init_method=meeting, rank=rank, world_size=size, timeout=patience
+        )
+        made = init_device_mesh("cpu", tuple(mesh.values()), mesh_dim_names=tuple(mesh))
+        self.mesh = made
+        self.offered = {"rank": rank, "world_size": size, "mesh": made, "device_mesh": made}
+        for name in mesh:
+            self.offered[f"{name}_rank"] = made.get_local_rank(name)
+            self.offered[f"{name}_size"] = mesh[name]
+            self.offered[f"{name}_group"] = made.get_group(name)
+        if len(mesh) == 1:
+            self.offered |= {k: made.get_group() for k in ("group", "process_group")}
+
+    def seeded(self, number: int, seed: int) -> None:
+        """Build the module and call it, with weights, inputs and generators of one seed."""
+        self.stage = "build"
+        self.seed_generators(seed)
+        side = self.order["many" if self.index else "one"]
+        model, loaded = self.built(side, seed)
+        if not number:
+            self.describe(model)
+        given = self.awaited("given.json") if self.index else None
+        self.load(model, seed, given, loaded)
+        model.train(self.order["train"])
+        if self.order["without_dropout"]:
+            without_dropout(model)
+        for call in range(self.order["calls"]):
+            self.call(model, seed, call, number, given)
+
+    def built(self, side: dict[str, Any], seed: int) -> tuple[nn.Module, bool]:
+        """The module of a side, and whether it was made of one that holds its values already."""
+        if side["kind"] == "hf":
+            model = self.of_library(side, seed)
+            return in_dtype(model, self.order["dtype"]), "plan" in side and self.index > 0
+        module = self.imported(side)
+        factory = getattr(module, side["name"])
+        offered, whole = dict(self.offered), None
+        if side.get("model") and "model" in inspect.signature(factory).parameters:
+            whole, _ = self.built(side["model"], seed)
+            self.load_whole(whole, seed)
+            offered["model"] = whole
+        kwargs, _ = arguments(factory, side["config"], offered)
+        model = factory(**kwargs)
+        model = whole if model is None else model
+        if not isinstance(model, nn.Module):
+            raise NotImplementedError(f"{side['name']} gives a {type(model).__name__}, no module")
+        return in_dtype(model, self.order["dtype"]), whole is not None
+
+    def imported(self, side: dict[str, Any]) -> Any:
+        """The owner's file as a module; files beside it can be imported by it."""
+        path = Path(side["file"])
+        if side["file"] not in self.modules:
+            sys.path[:0] = [str(path.parent), *side.get("paths", ())]
+            self.home += [str(path.parent), *side.get("paths", ())]
+            spec: Any = importlib.util.spec_from_file_location(path.stem, path)
+            module = importlib.util.module_from_spec(spec)
+            sys.modules.setdefault(path.stem, module)
+            spec.loader.exec_module(module)
+            self.modules[side["file"]] = module
+        return self.modules[side["file"]]
+
+    def of_library(self, side: dict[str, Any], seed: int) -> nn.Module:
+        """A class of transformers; on a rank, split as its plan says."""
+        import transformers
+
+        kind = getattr(transformers, side["name"])
+        config = kind.config_class(**side["config"])
+        for key in [k for k in vars(config) if "drop" in k]:
+            if isinstance(getattr(config, key), float):
+                setattr(config, key, 0.0)
+        if not self.index or "plan" not in side:
+            return kind(config)
+        from transformers.distributed.configuration_utils import DistributedConfig
+        from transformers.distributed.tensor_parallel import apply_tensor_parallelism
+        from transformers.initialization import no_tie_weights
+
+        with no_tie_weights():
+            model = in_dtype(kind(config), self.order["dtype"])
+        self.load_whole(model, seed)
+        asked = DistributedConfig(tp_size=self.mesh.size(), tp_plan=side["plan"])
+        apply_tensor_parallelism(model, self.mesh, model._resolve_parallel_plans(asked)[0])
+        model.tie_weights(recompute_mapping=False)
+        return model
+
+    # Values: each follows from the seed and the name, in every process alike.
+
+    def seed_generators(self, seed: int) -> None:
+        """All three alike on all processes; the one that is `varied` by rank."""
+        varied = self.order["varied"]
+        apart = 1000 * self.index
+        random.seed(seed + apart * (varied == "random"))
+        np.random.seed(seed + apart * (varied == "numpy.random"))
+        torch.manual_seed(seed + apart * (varied == "torch"))
+
+    def drawn(self, seed: int, kind: str, name: str, shape: Any) -> torch.Tensor:
+        digest = hashlib.blake2b(f"{seed}|{kind}|{name}".encode(), digest_size=6).digest()
+        generator = torch.Generator().manual_seed(int.from_bytes(digest, "little"))
+        value = torch.randn(tuple(shape), generator=generator, dtype=torch.float64)
+        if self.order["nudge"] and not kind.startswith("cotangent"):
+            sign = torch.randint(0, 2, tuple(shape), generator=generator) * 2 - 1
+            value = value * (1 + self.order["nudge"] * sign)
+        return value
+
+    def parameter(self, seed: int, name: str, shape: Any, ones: bool) -> torch.Tensor:
+        """Values that a wrong rank or a wrong sum cannot hide behind."""
+        scale = 0.3 / max(shape[-1], 1) ** 0.5 if len(shape) > 1 else 0.1
+        return ones + scale * self.drawn(seed, "parameter", name, shape)
+
+    @torch.no_grad()
+    def load_whole(self, model: nn.Module, seed: int) -> None:
+        for name, p in model.named_parameters():
+            if p.is_floating_point():
+                p.copy_(self.parameter(seed, name, p.shape, holds_ones(p)))
+
+    @torch.no_grad()
+    def load(self, model: nn.Module, seed: int, given: Any, loaded: bool) -> None:
+        """Each parameter holds its piece. A DTensor that was made of a whole that is loaded does."""
+        if given is None:
+            self.load_whole(model, seed)
+            return
+        if loaded and self.order["placed_by_code"]:
+            return
+        for name, p in model.named_parameters():
+            line = given["parameters"][self.rank].get(name)
+            if line is None or not p.is_floating_point():
+                continue
+            whole = self.parameter(seed, line["name"], line["shape"], line["ones"]).to(p.dtype)
+            if isinstance(p, DTensor):
+                if not loaded:
+                    part = distribute_tensor(whole, p.device_mesh, p.placements)
+                    p.to_local().copy_(part.to_local())
+                continue
+            p.copy_(piece(whole, line["piece"]))
+
+    def inputs(self, seed: int, call: int, number: int, given: Any) -> dict[str, torch.Tensor]:
+        """The arguments of a call; of the first, those that the owner's file gives."""
+        out: dict[str, torch.Tensor] = {}
+        for spec in self.awaited("inputs.json"):
+            name, shape, kind = spec["name"], spec["shape"], spec["dtype"]
+            example = self.folder.parent / f"example-{name}.pt"
+            if not call and not number and example.exists():
+                value = torch.load(example)
+            elif kind == "bool":
+                value = self.drawn(seed, f"input {call}", name, shape) > 0
+            elif kind.startswith(("i", "u")):
+                value = self.drawn(seed, f"input {call}", name, shape).mul(1e6).long().abs()
+                value = value % (spec["below"] or 2)
+            else:
+                value = self.drawn(seed, f"input {call}", name, shape)
+            value = value.to(as_dtype(kind, self.order["dtype"]))
+            if given is not None:
+                value = piece(value, given["inputs"][self.rank][name])
+            out[name] = value.clone()
+        return out
+
+    # One call.
+
+    def call(self, model: nn.Module, seed: int, call: int, number: int, given: Any) -> None:
+        """Forward and backward; one device saves what came of it, a rank compares."""
+        want = self.one_device(seed, call) if self.index else None
+        self.stage = "run"
+        for p in model.parameters():
+            p.grad = None
+        self.seed_generators(seed + 100 + call)
+        before = {name: state() for name, state in GENERATORS.items()}
+        inputs = self.inputs(seed, call, number, given)
+        watch = Watch(self.home) if self.order["varied"] else contextlib.nullcontext()
+        try:
+            with watch:
+                found = self.step(model, inputs, seed, call, given)
+        except Exception:
+            if self.index or not (number or call):
+                raise
+            self.write("over.json", {})  # these values are outside of what the model takes
+            raise Over from None
+        for name, state in GENERATORS.items():
+            if not same(before[name], state()):
+                lines = self.drew.setdefault(name, [])
+                lines += [x for x in getattr(watch, "lines", {}).get(name, []) if x not in lines]
+        if want is None:
+            self.save(f"one-{seed}-{call}.pt", found)
+            if self.order["against"]:
+                before = torch.load(Path(self.order["against"]) / f"one-{seed}-{call}.pt")
+                self.rows += [{**r, "seed": seed, "call": call} for r in apart(found, before)]
+            return
+        self.compare(found, want, given, {"seed": seed, "call": call})
+
+    def one_device(self, seed: int, call: int) -> dict[str, Any]:
+        path = self.folder / f"one-{seed}-{call}.pt"
+        while not path.exists():
+            if (self.folder / "over.json").exists():
+                raise Over
+            time.sleep(0.002)
+        return torch.load(path, weights_only=False)
+
+    def step(
+        self, model: nn.Module, inputs: dict[str, Any], seed: int, call: int, given: Any
+    ) -> dict[str, Any]:
+        """Outputs, gradients, and what buffers and parameters hold afterwards."""
+        gradients = self.order["gradients"]
+        held = {n: b.detach().clone() for n, b in model.named_buffers()}
+        leaves: dict[str, torch.Tensor] = {}
+        passed: dict[str, torch.Tensor] = {}
+        for name, value in inputs.items():
+            wants = value.is_floating_point() and name not in self.order["no_grad"]
+            if gradients and wants:
+                leaves[name] = value.requires_grad_()
+            passed[name] = value.clone()
+        renamed = given["arguments"] if given is not None else {}
+        named = {renamed.get(n, n): v for n, v in passed.items()}
+        places, keywords = by_position(type(model).forward, named)
+        with contextlib.nullcontext() if gradients else torch.no_grad():
+            result = model(*places, **keywords)
+        outputs, loss = named_outputs(result, returned_names(type(model).forward))
+        if not outputs:
+            raise NotImplementedError("forward returns no tensor")
+        told = self.told(outputs, loss)
+        if gradients:
+            self.backward(model, outputs, loss, told, seed, call)
+        found = {"outputs": {}, "gradients": {}, "inputs": {}, "buffers": {}}
+        for (_, value), line in zip(outputs, told, strict=True):
+            found["outputs"][line["name"]] = value.detach()
+        for name, p in model.named_parameters() if gradients else ():
+            if p.requires_grad or p.grad is not None:
+                found["gradients"][name] = p.grad
+        for name, leaf in leaves.items():
+            found["inputs"][name] = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
+        for name, buffer in model.named_buffers():
+            found["buffers"][name] = buffer.detach().clone()
+        found["changed"] = [n for n, b in found["buffers"].items() if not same(b, held.get(n, b))]
+        return found
+
+    def told(self, outputs: Any, loss: str | None) -> list[dict[str, Any]]:
+        """Which outputs these are: one device says itself, a rank is told."""
+        if self.index == 0:
+            lines = [
+                {
+                    "name": name,
+                    "loss": name == loss,
+                    "shape": list(value.shape),
+                    "piece": None,
+                }
+                for name, value in outputs
+            ]
+            if not (self.folder / "outputs-0.json").exists():
+                self.write("outputs-0.json", lines)
+            return lines
+        own = self.folder / f"outputs-{self.index}.json"
+        if not own.exists():
+            lines = [
+                {"name": n, "loss": n == loss, "shape": list(v.shape), "placed": placed(v)}
+                for n, v in outputs
+            ]
+            self.write(own.name, lines)
+        return [
+            {**line, "piece": line["pieces"][self.rank]} for line in self.awaited("outputs.json")
+        ]
+
+    def backward(
+        self, model: nn.Module, outputs: Any, loss: str | None, told: Any, seed: int, call: int
+    ) -> None:
+        """Of the loss, or else of every output with a random cotangent."""
+        roots, cotangents = [], []
+        for (name, value), line in zip(outputs, told, strict=True):
+            if not (value.is_floating_point() and value.requires_grad):
+                continue
+            if loss is not None and name != loss:
+                continue
+            local = value.to_local() if isinstance(value, DTensor) else value
+            if loss is not None:
+                cotangent = torch.ones_like(local)
+            else:
+                whole = self.drawn(seed, f"cotangent {call}", line["name"], line["shape"])
+                cotangent = piece(whole, line["piece"]).to(local.dtype)
+                cotangent = cotangent * self.order["share"] if self.index else cotangent
+            if loss is None and isinstance(value, DTensor):
+                part = distribute_tensor(cotangent, value.device_mesh, value.placements)
+                cotangent = part.to_local()
+            roots.append(local)
+            cotangents.append(cotangent)
+        if roots:
+            torch.autograd.backward(roots, cotangents)
+        after = self.order["after_backward"]
+        if after and self.index:
+            with torch.no_grad():
+                getattr(self.imported(self.order["many"]), after)(model)
+
+    # What is compared.
+
+    def compare(self, found: Any, want: Any, given: Any, at: dict[str, Any]) -> None:
+        rows = []
+        for line in self.awaited("outputs.json"):
+            got, whole = found["outputs"][line["name"]], want["outputs"][line["name"]]
+            if not line["skipped"]:
+                rows += self.output(line, got, whole)
+        lines = given["parameters"][self.rank]
+        floor = NOISE * max(
+            [
+                g.abs().max().item()
+                for g in want["gradients"].values()
+                if g is not None and g.numel()
+            ],
+            default=0.0,
+        )
+        theirs = {line["name"]: name for name, line in lines.items()}
+        for name, wanted in want["gradients"].items():
+            own = theirs.get(name)
+            if own is None:
+                continue
+            got = found["gradients"].get(own)
+            line = lines[own]
+            if got is None and wanted is None:
+                continue
+            whole = torch.zeros(line["shape"]) if wanted is None else wanted
+            if isinstance(got, DTensor):
+                rows.append(row("gradient", name, got.full_tensor(), whole, floor))
+                continue
+            part = piece(whole, line["piece"])
+            got = torch.zeros_like(part) if got is None else got
+            rows.append(row("gradient", name, got, part, floor))
+        for name, got in found["inputs"].items():
+            if name in self.order["grads_of"]:
+                part = piece(want["inputs"][name], given["inputs"][self.rank][name])
+                rows.append(row("gradient of input", name, got, part, floor))
+        for name, got in found["buffers"].items():
+            line = given["buffers"][self.rank].get(name)
+            if line is not None and line["name"] in want["changed"]:
+                whole = want["buffers"][line["name"]]
+                got = got.full_tensor() if isinstance(got, DTensor) else got
+                rows.append(row("buffer", line["name"], got, piece(whole, line["piece"])))
+        self.rows += [{**r, **at} for r in rows]
+
+    def output(self, line: dict[str, Any], got: torch.Tensor, want: torch.Tensor) -> Any:
+        """How an output differs. A loss may be the mean of those of the ranks, or their sum."""
+        kind = "loss" if line["loss"] else "output"
+        got = got.full_tensor() if isinstance(got, DTensor) else got.clone()
+        for name in line["sum"]:
+            dist.all_reduce(got, group=self.mesh.get_group(name))
+        part = piece(want, line["pieces"][self.rank])
+        plain = row(kind, line["name"], got, part)
+        if not line["loss"] or not line["over"]:
+            yield plain
+            return
+        joined, count = got.clone(), 1
+        for name in line["over"]:
+            dist.all_reduce(joined, group=self.mesh.get_group(name))
+            count *= self.mesh[name].size()
+        if not line["summed"]:
+            joined /= count
+        other = row(kind, line["name"], joined, part)
+        yield min(plain, other, key=lambda r: r["relative"])
+
+    # What the others are told.
+
+    def describe(self, model: nn.Module) -> None:
+        if self.index == 0:
+            self.write_inputs(model)
+        self.write(
+            f"described-{self.index}.json",
+            {
+                "class": type(model).__name__,
+                "inside": "module." * isinstance(model, nn.parallel.DistributedDataParallel),
+                "arguments": argument_names(type(model).forward),
+                "any": takes_any(type(model).forward),
+                "ties": ties(model),
+                "parameters": {
+                    n: {"shape": list(p.shape), "placed": placed(p), "ones": holds_ones(p)}
+                    for n, p in model.named_parameters()
+                },
+                "buffers": {
+                    n: {"shape": list(b.shape), "placed": placed(b)}
+                    for n, b in model.named_buffers()
+                },
+            },
+        )
+
+    def write_inputs(self, model: nn.Module) -> None:
+        """What the arguments are like: as ordered, or as the examples in the owner's file are."""
+        if (self.folder / "inputs.json").exists():
+            return
+        if self.order["inputs"] is not None:
+            self.write("inputs.json", self.order["inputs"])
+            return
+        module = self.modules[self.order["one"]["file"]]
+        torch.manual_seed(0)
+        found = module.example_inputs(**self.order["sizes"])
+        if isinstance(found, torch.Tensor):
+            found = (found,)
+        if isinstance(found, (tuple, list)):
+            found = dict(zip(argument_names(type(model).forward), found, strict=False))
+        lines = []
+        for name, value in found.items():
+            integral = not value.is_floating_point() and value.dtype is not torch.bool
+            below = int(value.max()) + 1 if integral and value.numel() else 0
+            kind = "bool" if value.dtype is torch.bool else "i64" if integral else "f32"
+            lines.append({"name": name, "shape": list(value.shape), "dtype": kind, "below": below})
+            torch.save(value, self.folder.parent / f"example-{name}.pt")
+        self.write("inputs.json", lines)
+
+    def awaited(self, name: str) -> Any:
+        path = self.folder / name
+        while not path.exists():
+            time.sleep(0.002)
+        found = json.loads(path.read_text())
+        if found is None:
+            raise Over  # tensors that are not alike
+        return found
+
+    def write(self, name: str, value: Any) -> None:
+        draft = self.folder / f"{name}.{self.index}.draft"
+        draft.write_text(json.dumps(value))
+        draft.replace(self.folder / name)
+
+    def save(self, name: str, value: Any) -> None:
+        draft = self.folder / f"{name}.draft"
+        torch.save(value, draft)
+        draft.replace(self.folder / name)
+
+    def tell_error(self, problem: BaseException) -> None:
+        frames = traceback.extract_tb(problem.__traceback__)
+        mine = [f for f in frames if any(f.filename.startswith(h) for h in self.home if h)]
+        mine = [f for f in mine if "-packages" not in f.filename]
+        at = mine[-1] if mine else None
+        self.write(
+            f"error-{self.index}.json",
+            {
+                "kind": type(problem).__name__,
+                "message": str(problem).strip()[-2000:],
+                "stage": self.stage,
+                "file": at.filename if at else "",
+                "line": at.lineno if at else 0,
+                "text": (at.line or "") if at else "",
+            },
+        )
+
+
+class Watch:
+    """Notes the lines of the owner's at which a generator is drawn from: an observer of calls, as
+    a profiler is."""
+
+    def __init__(self, home: list[str]) -> None:
+        self.home = home
+        self.lines: dict[str, list[str]] = {}
+        self.states = {name: state() for name, state in GENERATORS.items()}
+
+    def __enter__(self) -> "Watch":
+        sys.setprofile(self.saw)
+        return self
+
+    def __exit__(self, *problem: Any) -> None:
+        sys.setprofile(None)
+
+    def saw(self, frame: Any, event: str, arg: Any) -> None:
+        if event != "c_return":
+            return
+        for name, state in GENERATORS.items():
+            now = state()
+            if not same(now, self.states[name]):
+                self.states[name] = now
+                at = frame
+                while at is not None and not self.owned(at.f_code.co_filename):
+                    at = at.f_back
+                if at is not None:
+                    line = f"{Path(at.f_code.co_filename).name}:{at.f_lineno}"
+                    held = self.lines.setdefault(name, [])
+                    held += [line] if line not in held else []
+
+    def owned(self, file: str) -> bool:
+        return "-packages" not in file and any(file.startswith(h) for h in self.home if h)
+
+
+def piece(whole: torch.Tensor, line: Any) -> torch.Tensor:
+    """The entries that a rank holds, by the reshaping and the index of its layout."""
+    if line is None:
+        return whole
+    if "parts" in line:
+        cut = [whole.narrow(line["dim"], p["start"], p["extent"]) for p in line["parts"]]
+        made = [piece(t, p["piece"]) for t, p in zip(cut, line["parts"], strict=True)]
+        return torch.cat(made, line["dim"])
+    index = tuple(slice(None) if i is None else i for i in line["index"])
+    return whole.reshape(line["sizes"])[index].reshape(line["shape"])
+
+
+def row(kind: str, name: str, got: Any, want: Any, floor: float = 0.0) -> dict[str, Any]:
+    """How two tensors differ, where that is most. Entries that are NaN in both are alike."""
+    if tuple(got.shape) != tuple(want.shape):
+        shapes = f"shape {list(got.shape)}, one device has {list(want.shape)}"
+        return {"kind": kind, "name": name, "relative": float("inf"), "said": shapes}
+    shape = tuple(got.shape)
+    got, want = got.double().reshape(-1), want.double().reshape(-1)
+    apart = (got - want).abs()
+    apart[(got == want) | (got.isnan() & want.isnan())] = 0.0
+    apart[apart.isnan()] = float("inf")
+    finite = want[want.isfinite()].abs()
+    if not apart.numel():
+        return {"kind": kind, "name": name, "relative": 0.0, "finite": False}
+    scale = max(finite.max().item() if finite.numel() else 0.0, floor)
+    at = int(apart.argmax())
+    worst = apart[at].item()
+    return {
+        "kind": kind,
+        "name": name,
+        "relative": worst / scale if scale else worst,
+        "absolute": worst,
+        "at": [int(i) for i in np.unravel_index(at, shape)],
+        "got": got[at].item(),
+        "want": want[at].item(),
+        "finite": bool(finite.numel()),
+    }
+
+
+def apart(found: Any, before: Any) -> Any:
+    """How two results of one device differ."""
+    kinds = {"outputs": "output", "gradients": "gradient", "inputs": "gradient of input"}
+    for group, kind in {**kinds, "buffers": "buffer"}.items():
+        for name, value in found[group].items():
+            if value is not None and before[group].get(name) is not None:
+                loss = kind == "output" and name == "loss"
+                yield row("loss" if loss else kind, name, value, before[group][name])
+
+
+def placed(t: Any) -> bool:
+    """Whether a tensor says itself how it is placed."""
+    return isinstance(t, DTensor)
+
+
+def holds_ones(t: torch.Tensor) -> bool:
+    if isinstance(t, DTensor):
+        t = t.to_local()
+    return t.ndim < 2 and t.numel() > 0 and bool((t == 1).all())
+
+
+def ties(model: nn.Module) -> dict[str, str]:
+    """Every name of a parameter, with its first."""
+    first: dict[int, str] = {}
+    every = model.named_parameters(remove_duplicate=False)
+    return {name: first.setdefault(id(p), name) for name, p in every}
+
+
+def in_dtype(model: nn.Module, dtype: str) -> nn.Module:
+    """The module with its floating tensors in one dtype, which most have from the start."""
+    kind = getattr(torch, dtype)
+    floats = [t for t in (*model.parameters(), *model.buffers()) if t.is_floating_point()]
+    return model if all(t.dtype == kind for t in floats) else model.to(kind)
+
+
+def as_dtype(kind: str, floats: str) -> torch.dtype:
+    names = {"i64": torch.int64, "i32": torch.int32, "u8": torch.uint8, "bool": torch.bool}
+    return names.get(kind, getattr(torch, floats))
+
+
+def same(a: Any, b: Any) -> bool:
+    if isinstance(a, DTensor):
+        return torch.equal(a.to_local(), b.to_local())
+    if isinstance(a, torch.Tensor):
+        return a.shape == b.shape and torch.equal(a, b)
+    if isinstance(a, tuple):
+        return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
+    return np.array_equal(a, b) if isinstance(a, np.ndarray) else a == b
+
+
+def without_dropout(model: nn.Module) -> None:
+    """Dropout gives what it is given: modules by their `p`, calls of functions by a patch."""
+    for module in model.modules():
+        if isinstance(module, nn.modules.dropout._DropoutNd):
+            module.p = 0.0
+    functional: Any = nn.functional
+    attention = functional.scaled_dot_product_attention
+
+    def unchanged(input: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        return input
+
+    def attend(*args: Any, **kwargs: Any) -> torch.Tensor:
+        given = list(args)
+        if len(given) > 4:
+            given[4] = 0.0
+        kwargs = {k: v for k, v in kwargs.items() if k != "dropout_p"}
+        return attention(*given, **kwargs)
+
+    for name in ("dropout", "alpha_dropout", "feature_alpha_dropout", "dropout1d", "dropout2d"):
+        setattr(functional, name, unchanged)
+    functional.dropout3d = unchanged
+    torch.dropout = unchanged
+    functional.scaled_dot_product_attention = attend

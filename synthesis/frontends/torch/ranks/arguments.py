@@ -1,0 +1,102 @@
+"""What the factory of a module is given: what a rank is offered, fields of the config, or one config
+object made of these.
+
+The processes of a run read this file too: it imports nothing of PyTorch and nothing of shardproof.
+"""
+
+# pyright: basic
+
+import dataclasses
+import inspect
+from collections.abc import Mapping
+from itertools import takewhile
+from typing import Any, get_type_hints
+
+ANY_NAME, ANY_PLACE = inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL
+
+
+class MissingError(Exception):
+    """Arguments that nothing gives."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+def arguments(
+    factory: Any, fields: dict[str, Any], offered: Mapping[str, Any]
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Arguments by name: of the rank, of the fields, or one config object made of the fields. Also
+    the fields that are used.
+
+    Raises:
+        MissingError: one has no value.
+    """
+    name = getattr(factory, "__name__", "the factory")
+    parameters = inspect.signature(factory).parameters
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    own = {k: v for k, v in fields.items() if k in parameters or takes_any}
+    given = {k: v for k, v in offered.items() if k in parameters and k not in own}
+    used = set(own)
+    hints = _hints(factory)
+    for p in parameters.values():
+        kind = hints.get(p.name)
+        if p.name in own or not isinstance(kind, type) or not _holder(p.name, kind):
+            continue
+        known = inspect.signature(kind).parameters
+        inside = {k: v for k, v in fields.items() if k in known and k not in own}
+        if inside or p.default is p.empty:
+            given[p.name] = kind(**inside)
+            used |= set(inside)
+        break
+    kwargs = given | own
+    missing = [
+        p.name
+        for p in parameters.values()
+        if p.default is p.empty
+        and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+        and p.name not in kwargs
+    ]
+    if missing:
+        ranks = f"; of a rank it may take {', '.join(offered)}" if offered else ""
+        raise MissingError(
+            f"{name} cannot be built: it needs {', '.join(missing)}",
+            f"give --config {missing[0]}=...{ranks}",
+        )
+    return kwargs, tuple(sorted(used))
+
+
+def _hints(factory: Any) -> dict[str, Any]:
+    try:
+        return get_type_hints(factory.__init__ if isinstance(factory, type) else factory)
+    except Exception:  # noqa: BLE001  (names that only a type checker knows)
+        return {}
+
+
+def _holder(name: str, kind: type) -> bool:
+    return dataclasses.is_dataclass(kind) or "onfig" in name
+
+
+def argument_names(forward: Any) -> list[str]:
+    """Names of the arguments of a `forward`, without `self`."""
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    found = inspect.signature(forward).parameters.values()
+    return [p.name for p in found if p.kind in kinds][1:]
+
+
+def by_position(forward: Any, given: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Arguments as people write them: by position as far as they go on from the first, for hooks
+    see these alone; the others by name."""
+    found = list(inspect.signature(forward).parameters.values())[1:]
+    kinds = {p.kind for p in found}
+    if ANY_PLACE in kinds and ANY_NAME not in kinds and not argument_names(forward):
+        return list(given.values()), {}
+    first = takewhile(lambda p: p.kind is p.POSITIONAL_OR_KEYWORD and p.name in given, found)
+    named = {p.name: given[p.name] for p in first}
+    return list(named.values()), {n: v for n, v in given.items() if n not in named}
+
+
+def takes_any(forward: Any) -> bool:
+    """Whether a `forward` takes arguments of any name, or any number of them."""
+    kinds = {p.kind for p in inspect.signature(forward).parameters.values()}
+    return bool(kinds & {ANY_NAME, ANY_PLACE})
