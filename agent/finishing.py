@@ -8,17 +8,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent import events, outdir, strategy, summary, verdicts
+from agent import events, outdir, real_run, strategy, summary, verdicts
 from agent.certificates import answers, certificate_text, second
 from agent.chat.state import Spent, spent_in
 from agent.execution import reason_not_to_run, small
 from agent.machine import peak_memory, versions
+from agent.patch_run import execute
 from agent.patching.record import describe
 from agent.report import write_report
 from agent.run import Outcome, Run, completed
 from agent.writing import Written, told, write
 from synthesis.emit import ModelFacts, Patch
-from synthesis.execute.job import ExecuteError, execute
+from synthesis.execute.run.launcher import LaunchError
 from synthesis.frontends.torch.captured import Captured
 from synthesis.judging import passed_over
 from synthesis.plan import to_json as plan_json
@@ -100,33 +101,23 @@ def _try(run: Run, job: Job, made: Synthesis, found: summary.Findings, patch: Pa
     if found.run_note:
         run.warn(found.run_note)
         return
+    facts = found.captured.facts
     with run.phase("run") as phase:
         try:
-            ran = execute(asked, patch, made.plan, train=found.captured.facts.train)
-        except ExecuteError as error:
-            found.verdict = Unknown(f"the patch is proved, but did not run: {error}")
+            ran = execute(
+                asked, patch, made.plan, facts.inputs, facts.train, parameters=facts.param_count
+            )
+        except LaunchError as problem:
+            found.verdict = Unknown(f"the patch is proved, but did not run: {problem}")
             phase.summary = "no result"
         else:
-            found.ran = ran
-            phase.summary = f"{ran.ranks} processes against one, {len(ran.differences)} tensors"
+            found.verdict = real_run.judged(found.verdict, ran, made.plan.mesh, "the patch", True)
+            phase.summary = real_run.summary(ran)
+            found.ran = ran if ran.failed is None and not ran.unlike else None
             if asked.batch != job.request.batch:
                 found.run_note = f"run on {asked.batch} of {job.request.batch:,} sequences"
                 phase.summary += f", {found.run_note}"
-            if not ran.max_rel_diff <= found.tolerance:
-                worst = max(ran.differences, key=lambda d: d.relative)
-                found.verdict = Unknown(
-                    f"the patch is proved, but differs from one process: {worst.kind} "
-                    f"{worst.name} by {worst.relative:.1e}, tolerance {found.tolerance:.0e}"
-                )
-    if found.ran is not None:
-        run.emit(
-            events.Executed(
-                processes=found.ran.ranks,
-                agrees=found.ran.max_rel_diff <= found.tolerance,
-                largest_relative_difference=found.ran.max_rel_diff,
-                tolerance=found.tolerance,
-            )
-        )
+            real_run.told(run, ran, made.plan.mesh)
     if not isinstance(found.verdict, Proof):
         found.patch = None
 
@@ -208,8 +199,8 @@ def _answer(job: Job, found: summary.Findings) -> str:
     lines = [f"{verdicts.word(found.verdict)}: {job.request.target} on {job.mesh}"]
     if found.ran is not None:
         lines.append(
-            f"largest relative difference: {found.ran.max_rel_diff:.2e} "
-            f"({found.ran.ranks} processes against one, float64)"
+            f"largest relative difference: {found.ran.largest:.2e} "
+            f"({found.ran.ranks} processes against one, {found.ran.dtype})"
         )
     standing = found.patch_standing
     lines += [f"patch: {standing}"] if standing else []

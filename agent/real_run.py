@@ -22,20 +22,21 @@ UNSUPPORTED = ("does not support", "not supported", "not implemented", "Cannot u
 """What PyTorch says of an op that gloo, or a CPU, does not have."""
 
 
-def summary(ran: Ran, mesh: Mesh) -> str:
+def summary(ran: Ran) -> str:
     """One line of what was run."""
     if ran.unlike:
         return f"not compared: {_first(ran.unlike)}"
     if ran.failed is not None:
         return f"not run to its end: {ran.failed.who}, {_first(ran.failed.message)}"
-    wrong = ran.worst
-    how = "differs" if wrong is not None else "agrees"
-    largest = wrong.relative if wrong is not None else ran.largest
-    rounded = wrong is None and largest > ran.tolerance
-    limit = "what rounding in float32 does" if rounded else f"tolerance {ran.tolerance:.0e}"
+    seeds = len({r.seed for r in ran.rows})
+    calls = len({r.call for r in ran.rows})
+    worst = ran.worst
+    if worst is not None:
+        return f"{worst.kind} {worst.name} differs in {worst.mode}, call {worst.call + 1}"
+    rounded = " as float32 is rounded" if ran.largest > ran.tolerance else ""
     return (
-        f"{mesh.size} processes: {how}, largest relative difference {largest:.2e} ({limit}); "
-        f"{', '.join(ran.modes)}"
+        f"{', '.join(ran.modes)}: {seeds} seed{'s' * (seeds > 1)}, "
+        f"{calls} call{'s' * (calls > 1)} each{rounded}"
     )
 
 
@@ -47,19 +48,22 @@ def told(run: Run, ran: Ran, mesh: Mesh) -> None:
                 processes=mesh.size,
                 agrees=ran.worst is None,
                 largest_relative_difference=ran.worst.relative if ran.worst else ran.largest,
-                tolerance=ran.tolerance,
+                tolerance=max(map(ran.allowed, ran.rows), default=ran.tolerance),
             )
         )
 
 
-def judged(verdict: Verdict, ran: Ran, mesh: Mesh, what: str) -> Verdict:
-    """The verdict on `what`, the module or the patch, after a run."""
+def judged(verdict: Verdict, ran: Ran, mesh: Mesh, what: str, must_run: bool = False) -> Verdict:
+    """The verdict on `what`, the module or the patch, after a run. A patch `must_run`; a module may
+    be one that this machine cannot run at all."""
     if ran.worst is not None and _counts(verdict, ran):
         return refuted(ran.worst, mesh, verdict)
     if not isinstance(verdict, Proof):
         return verdict
+    if ran.unlike and must_run:
+        return Unknown(f"{what} is proved, but its run cannot be compared: {ran.unlike}")
     if ran.failed is not None:
-        return _not_run(verdict, ran.failed, what)
+        return _not_run(verdict, ran.failed, what, must_run)
     seeds = tuple(obligations(ran))
     return replace(verdict, assumptions=(*verdict.assumptions, *seeds)) if seeds else verdict
 
@@ -70,11 +74,11 @@ def _counts(verdict: Verdict, ran: Ran) -> bool:
     return isinstance(verdict, Proof) or "torch" not in ran.drew
 
 
-def _not_run(proof: Proof, failed: Failed, what: str) -> Verdict:
+def _not_run(proof: Proof, failed: Failed, what: str, must_run: bool) -> Verdict:
     """What the proof is worth where a process failed: it stands where this machine cannot run the
     code at all."""
     early = failed.stage == "build" or failed.process == 0
-    if early or any(words in failed.message for words in UNSUPPORTED):
+    if not must_run and (early or any(words in failed.message for words in UNSUPPORTED)):
         return proof
     how = "waits for others" if failed.stage == "stuck" else f"ends with {failed.kind}"
     said = f"{what} is proved, but in a run {failed.who} {how} in {failed.mode}: {failed.message}"

@@ -14,7 +14,7 @@ from agent.report import model as m
 from agent.verdicts import message, word
 from synthesis.cost import Estimate
 from synthesis.emit import Patch
-from synthesis.execute.job import RunResult
+from synthesis.execute.run.running import Ran
 from synthesis.frontends.torch.captured import Captured
 from synthesis.hardware import Cluster
 from synthesis.optimum.linear import within
@@ -51,7 +51,7 @@ class Findings:
     checked_s: float | None = None
     certificate_sha256: str = ""
     patch: Patch | None = None
-    ran: RunResult | None = None
+    ran: Ran | None = None
     run_note: str = ""
     again: str = ""
     """What came of proving the patch itself, in words."""
@@ -61,7 +61,6 @@ class Findings:
     """Of the verdict on the plan, whatever became of its patch."""
     model: m.ModelUse | None = None
     """None where no language model was asked."""
-    tolerance: float = 1e-9
     configuration: m.Strategy | None = None
     candidates: Sequence[PassedOver] = ()
     versions: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -73,7 +72,7 @@ class Findings:
     def patch_standing(self) -> str:
         """What was done with the patch itself; empty where there was none."""
         made = self.patch is not None or self.ran is not None or self.read is not None
-        return patch_standing(self.read, self.ran, self.tolerance) if made else ""
+        return patch_standing(self.read, self.ran) if made else ""
 
 
 def strategy(plan: Plan) -> str:
@@ -141,7 +140,7 @@ def build(found: Findings) -> m.Report:
     )
 
 
-def patch_standing(read: Verdict | None, ran: RunResult | None, tolerance: float) -> str:
+def patch_standing(read: Verdict | None, ran: Ran | None) -> str:
     """What was done with the patch itself: `read` is the verdict on its source, read again as the
     ranks run it, and `ran` what came of running it; None where it was not."""
     parts: list[str] = []
@@ -155,7 +154,7 @@ def patch_standing(read: Verdict | None, ran: RunResult | None, tolerance: float
         case None:
             pass
     if ran is not None:
-        how = "agrees" if ran.max_rel_diff <= tolerance else "differs"
+        how = "agrees" if ran.agrees else "differs"
         parts.append(f"run on {ran.ranks} processes, {how}")
     return " | ".join([*parts, *(["not read"] if read is None else [])])
 
@@ -304,11 +303,11 @@ def _execution(found: Findings) -> m.Execution | None:
     if found.ran is None:
         return None
     return m.Execution(
-        agrees=found.ran.max_rel_diff <= found.tolerance,
+        agrees=found.ran.agrees,
         world_size=found.ran.ranks,
-        tolerance=found.tolerance,
+        tolerance=found.ran.tolerance,
         differences=found.ran.differences,
-        dtype="float64",
+        dtype=found.ran.dtype,
         seconds=found.ran.seconds,
     )
 

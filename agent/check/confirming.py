@@ -63,7 +63,7 @@ def confirmed(
         except LaunchError as problem:
             phase.summary = f"not run: {problem}"
             return verdict
-        phase.summary = real_run.summary(ran, request.mesh)
+        phase.summary = real_run.summary(ran)
     real_run.told(run, ran, request.mesh)
     return real_run.judged(verdict, ran, request.mesh, "the module")
 

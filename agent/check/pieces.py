@@ -25,7 +25,7 @@ class Pieces:
     """Answers the processes of a run."""
 
     mesh: Mesh
-    stated: Statements
+    stated: Statements = field(default_factory=Statements)
     names: tuple[tuple[str, str], ...] = ()
     """As `--param`."""
     skipped: Sequence[str] = ()
@@ -77,21 +77,32 @@ class Pieces:
                 local = tuple(ranks[number]["parameters"][name]["shape"])
                 shape = tuple(line["shape"])
                 line["piece"] = self._piece("parameter", line["name"], shape, local, at)
-        for item in inputs:
-            name, shape = item["name"], tuple(item["shape"])
-            found = layout_for(self.stated.inputs, name, shape, self.mesh)
-            self.inputs[name] = found or Layout.replicate(shape)
+        self.inputs = self.laid_out(inputs)
         first = ranks[0]
         arguments = pair_names_of_arguments(
             list(self.inputs), first["arguments"], first["any"], first["class"]
         )
-        cuts = [{n: _cut(layout, at) for n, layout in self.inputs.items()} for at in coords]
+        cuts = [{n: cut_out(layout, at) for n, layout in self.inputs.items()} for at in coords]
         return {
             "parameters": parameters,
             "buffers": buffers,
             "inputs": cuts,
             "arguments": arguments,
         }
+
+    def laid_out(self, inputs: Sequence[Said]) -> dict[str, Layout]:
+        """How each input is laid out: as is stated, or whole on every rank."""
+        shapes = {item["name"]: tuple(item["shape"]) for item in inputs}
+        return {
+            name: layout_for(self.stated.inputs, name, shape, self.mesh) or Layout.replicate(shape)
+            for name, shape in shapes.items()
+        }
+
+    def output(
+        self, name: str, whole: tuple[int, ...], local: tuple[int, ...], at: Mapping[str, int]
+    ) -> Said | None:
+        """The piece of an output that a rank returns."""
+        return self._piece("output", name, whole, local, at)
 
     def _piece(
         self,
@@ -112,12 +123,12 @@ class Pieces:
                 shape = (*whole[: parts.dim], extent, *whole[parts.dim + 1 :])
                 layout = layout_for([LayoutLine(name, text, line.where)], name, shape, self.mesh)
                 assert layout is not None
-                made.append({"start": start, "extent": extent, "piece": _cut(layout, at)})
+                made.append({"start": start, "extent": extent, "piece": cut_out(layout, at)})
                 start += extent
             return {"dim": parts.dim, "parts": made}
         option = "--layout" if kind == "parameter" else "--output-layout"
         layout = decide(kind, name, whole, local, None, lines, self.mesh, option).layout
-        return _cut(layout, at)
+        return cut_out(layout, at)
 
     def _outputs(self, said: Sequence[Sequence[Said]]) -> list[Said]:
         one, *ranks = said
@@ -143,9 +154,9 @@ class Pieces:
                     if {fold for _, fold in stated.partial} != {"sum"}:
                         raise UnlikeError(f"the output {name} is a pending fold that is no sum")
                     pending = [n for n, _ in stated.partial]
-                    pieces.append(_cut(Layout(stated.dims), at))
+                    pieces.append(cut_out(Layout(stated.dims), at))
                     continue
-                pieces.append(self._piece("output", name, whole, local, at))
+                pieces.append(self.output(name, whole, local, at))
             out.append(
                 {
                     **line,
@@ -159,7 +170,8 @@ class Pieces:
         return out
 
 
-def _cut(layout: Layout, at: Mapping[str, int]) -> Said | None:
+def cut_out(layout: Layout, at: Mapping[str, int]) -> Said | None:
+    """How a rank cuts its piece out of the whole; None where it holds all of it."""
     if not layout.sharded:
         return None
     sizes, index = cut(layout, at)

@@ -10,7 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from agent.report import diff
 from agent.report.model import Report
 from agent.report.text import count, duration, shape, short, size, small, times
-from synthesis.execute.job import Difference
+from synthesis.execute.run.running import Difference
 from synthesis.plan import CollectiveUse
 from synthesis.strategy.words import TERMS
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from agent.events import DecidedWord
-from synthesis.execute.job import Difference
+from synthesis.execute.run.running import Difference
 from synthesis.plan import CollectiveUse, PassedOver
 from verifier.kernel.program.types import NOWHERE, Source
 

@@ -40,7 +40,7 @@ TARGETS = {
 }
 LIMIT = 120.0
 """Seconds of a run."""
-RUN = "import sys, pathlib, synthesis.execute.child as c; c.run(pathlib.Path(sys.argv[1]))"
+RUN = "import sys, pathlib, benchmarks.patches.compare as c; c.run(pathlib.Path(sys.argv[1]))"
 
 
 def make(folder: Path) -> None:
@@ -52,7 +52,8 @@ def make(folder: Path) -> None:
         kept: list[tuple[Job, Path]] = []
 
         def keep(request, patch, plan, train=False, kept=kept, name=name, **_):
-            from synthesis.execute.job import RunResult, patched_folder
+            from synthesis.execute.job import patched_folder
+            from synthesis.execute.run.running import Ran
 
             at = folder / name.replace(" ", "_").replace("=", "")
             with patched_folder(patch) as made:
@@ -60,7 +61,7 @@ def make(folder: Path) -> None:
             job = Job(request, plan, "float64", next(iter(patch.files)), patch.function, 0, train)
             (at / "job.json").write_text(dump(Job, job))
             kept.append((job, at))
-            return RunResult(0.0, (), 0.0, plan.mesh.size)
+            return Ran(ranks=plan.mesh.size)
 
         finishing.execute = keep
         out = folder / "out"

@@ -24,9 +24,7 @@ from typing import Any, cast
 import torch
 import torch.distributed as dist
 
-from synthesis.emit.patch import Patch, git_apply, write_old
-from synthesis.execute.child import fork, wait
-from synthesis.execute.compare import (
+from benchmarks.patches.compare import (
     Promote,
     connect,
     named_outputs,
@@ -34,6 +32,8 @@ from synthesis.execute.compare import (
     rank_step,
     reference_step,
 )
+from synthesis.emit.patch import Patch, git_apply, write_old
+from synthesis.execute.child import fork, wait
 from synthesis.execute.job import Job
 from synthesis.execute.load import make_inputs, open_target
 from synthesis.frontends.torch.inputs import find_inputs

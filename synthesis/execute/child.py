@@ -1,4 +1,4 @@
-"""What the process of a job does: collects facts, or forks a reference and one process a rank."""
+"""What the process of a job does: collects facts, or reads the ranks of a patch."""
 
 import json
 import os
@@ -62,26 +62,6 @@ def read(folder: Path) -> None:
     except Exception as problem:  # noqa: BLE001  (the user's code)
         found = explain(problem, str(folder / "tree"))
         (folder / "error.json").write_text(json.dumps(found))
-
-
-def run(folder: Path) -> None:
-    """Reference first, then all ranks; leaves `result.json`."""
-    from synthesis.execute.compare import rank_run, reference_run
-
-    job = _job(folder)
-    wait([fork(lambda: reference_run(job, folder))])
-    size = job.plan.mesh.size
-    wait([fork(lambda rank=rank: rank_run(job, folder, rank, size)) for rank in range(size)])
-    worst: dict[tuple[str, str], dict[str, object]] = {}
-    for rank in range(size):
-        for d in json.loads((folder / f"rank{rank}.json").read_text()):
-            key = (d["kind"], d["name"])
-            if key not in worst or d["relative"] > float(str(worst[key]["relative"])):
-                worst[key] = d
-    loss = json.loads((folder / "loss.json").read_text())
-    (folder / "result.json").write_text(
-        json.dumps({"differences": list(worst.values()), "loss": loss})
-    )
 
 
 def _job(folder: Path) -> Job:

@@ -1,14 +1,12 @@
-"""Runs a patch on local processes and compares it with one process."""
+"""What processes do with a model and its patch: collect facts, read it as its ranks run it."""
 
-import json
 import signal
 import tempfile
-import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Literal
 
 from synthesis.emit.facts import ModelFacts
 from synthesis.emit.patch import Patch, git_apply, write_old
@@ -18,35 +16,12 @@ from synthesis.frontends.torch.request import CaptureRequest
 from synthesis.plan import Plan
 from verifier.kernel.program.types import Mesh
 
-Mode = Literal["facts", "run", "read"]
+Mode = Literal["facts", "read"]
 """Functions of `synthesis.execute.child`."""
 
 
 class ExecuteError(Exception):
     """A run that gave no result: which process, what it said last."""
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """One compared tensor, the worst over all ranks."""
-
-    kind: str
-    """`output`, `loss`, `buffer` or `gradient`."""
-    name: str
-    relative: float
-    """max|a-b| / max|b|; for a gradient whose every entry is below 1e-6 of the largest gradient
-    entry of the model, over that 1e-6 part (it is rounding noise around zero)."""
-    absolute: float
-
-
-@dataclass(frozen=True, slots=True)
-class RunResult:
-    max_rel_diff: float
-    differences: tuple[Difference, ...]
-    seconds: float
-    ranks: int
-    loss: float | None = None
-    """Of the one-process reference."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,37 +93,3 @@ def collect_facts(request: CaptureRequest, timeout: float = 300) -> ModelFacts:
         folder = Path(scratch)
         run_child("facts", Job(request, Plan(Mesh())), folder, timeout)
         return load(ModelFacts, (folder / "facts.json").read_text())
-
-
-def execute(
-    request: CaptureRequest,
-    patch: Patch,
-    plan: Plan,
-    dtype: str = "float64",
-    timeout: float = 600,
-    seed: int = 0,
-    train: bool = False,
-) -> RunResult:
-    """Apply the patch with git in a scratch folder and run it on `plan.mesh.size` processes.
-
-    One process runs the unpatched model with the same weights and inputs; outputs, loss, what
-    buffers hold and every parameter's whole gradient are compared on every rank. With `train`, in
-    train mode, dropout left out.
-
-    Raises:
-        EmitError: git refuses the patch.
-        ExecuteError: a process failed, or ran past `timeout` seconds.
-    """
-    start = time.monotonic()
-    with patched_folder(patch) as folder:
-        job = Job(request, plan, dtype, next(iter(patch.files)), patch.function, seed, train)
-        run_child("run", job, folder, timeout)
-        data = cast(dict[str, Any], json.loads((folder / "result.json").read_text()))
-    differences = tuple(Difference(**d) for d in data["differences"])
-    return RunResult(
-        max((d.relative for d in differences), default=0.0),
-        differences,
-        time.monotonic() - start,
-        plan.mesh.size,
-        data["loss"],
-    )

@@ -12,7 +12,7 @@ import pytest
 
 from agent.report import Report, write_report
 from agent.report.model import Memory, MeshDim
-from synthesis.execute.job import Difference
+from synthesis.execute.run.running import Difference
 from tests.report import failures, samples
 from tests.report.chromium import NAMES, Chromium
 from tests.report.hostile import poisoned

@@ -14,7 +14,7 @@ from agent.report.model import (
     Reproduce,
     TimeEstimate,
 )
-from synthesis.execute.job import Difference
+from synthesis.execute.run.running import Difference
 from synthesis.plan import PassedOver
 from tests.report import llama
 

@@ -5,7 +5,7 @@ input is a run, as JSON: `folder`, `processes`, `variables` of the environment, 
 It answers with one line, the exit status of each process, None of one that was ended.
 """
 
-# pyright: basic
+# pyright: basic, reportMissingImports=false
 
 import contextlib
 import ctypes
@@ -26,6 +26,8 @@ MODULES = (
     "torch.distributed.device_mesh",
     "torch.distributed.tensor.parallel",
     "torch.distributed.fsdp",
+    "torch._dynamo",
+    "numpy.random",
 )
 DIE_WITH_PARENT = 1
 """PR_SET_PDEATHSIG."""
@@ -87,7 +89,7 @@ def _fork(order: dict, index: int) -> int:
         os.chdir(order["cwd"])
         _process(folder, index)
         code = 0
-    except BaseException:  # the process ends here in any case; `rank` told what it was
+    except BaseException:  # noqa: BLE001  (the process ends here in any case; `rank` told what it was)
         pass
     finally:
         with contextlib.suppress(BaseException):

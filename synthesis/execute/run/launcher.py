@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from synthesis.frontends.torch.process import environment
+from synthesis.frontends.torch.process import LIBRARIES, environment
 from synthesis.frontends.torch.ranks import arguments
 
 HERE = Path(__file__).parent
@@ -41,7 +41,7 @@ class Launcher:
         self.home = Path(tempfile.mkdtemp(prefix="run-"))
         for file in FILES:
             shutil.copy(file, self.home)
-        names = [library] if library else []
+        names = LIBRARIES[library] if library else ()
         self.environment = environment()
         self.process = subprocess.Popen(
             [sys.executable, str(self.home / "launch.py"), *names],

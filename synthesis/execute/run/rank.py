@@ -8,12 +8,13 @@ how it meets the others:
     given.json         for every rank, which piece of which tensor each of its tensors is
     outputs-N.json     what its forward returned first
     outputs.json       for every rank, which piece of which output each is
-    one-S-C.pt         what one device computed, for the seed S and the call C
+    one-M-S-C.pt       what one device computed, in mode M for the seed S and the call C
     rank-N.json        how a rank differs from it
     error-N.json       what ended the process
 """
 
-# pyright: basic
+# pyright: basic, reportMissingImports=false
+# (PyTorch has no types for what is used here.)
 
 import contextlib
 import faulthandler
@@ -47,13 +48,13 @@ NOISE = 2e-5
 that cancel, float64 leaves some 2**-46 of them."""
 GENERATORS = {
     "random": random.getstate,
-    "numpy.random": lambda: np.random.get_state()[1:3],
+    "numpy.random": lambda: tuple(np.random.get_state())[1:3],
     "torch": lambda: torch.get_rng_state(),
 }
 """The generators that are seeded, with what tells that one was drawn from."""
 
 
-class Over(Exception):
+class OverError(Exception):
     """The run ends here, and what was compared counts."""
 
 
@@ -79,7 +80,8 @@ class Process:
         self.modules: dict[str, Any] = {}
         self.stage = "build"
         self.rows: list[dict[str, Any]] = []
-        self.drew: dict[str, list[str]] = {}
+        self.drew: dict[str, dict[str, list[str]]] = {}
+        self.number, self.mode = 0, {"train": False, "gradients": False}
         self.home: list[str] = []
 
     # What is run.
@@ -94,11 +96,12 @@ class Process:
             self.join(dict(self.order["mesh"]), self.rank)
         elif self.order["alone"]:
             self.join(dict.fromkeys(dict(self.order["mesh"]), 1), 0)
-        try:
-            for number, seed in enumerate(self.order["seeds"]):
-                self.seeded(number, seed)
-        except Over:
-            pass
+        for number, mode in enumerate(self.order["modes"]):
+            self.number, self.mode = number, mode
+            with contextlib.suppress(OverError):
+                for seed in self.order["seeds"]:
+                    self.seeded(seed)
+                    self.enough()
         self.write(f"rank-{self.index}.json", {"rows": self.rows, "drew": self.drew})
         if dist.is_initialized():
             dist.barrier()  # a rank that ends takes its connections with it
@@ -138,21 +141,29 @@ class Process:
         if len(mesh) == 1:
             self.offered |= {k: made.get_group() for k in ("group", "process_group")}
 
-    def seeded(self, number: int, seed: int) -> None:
+    def seeded(self, seed: int) -> None:
         """Build the module and call it, with weights, inputs and generators of one seed."""
         self.stage = "build"
         self.seed_generators(seed)
         side = self.order["many" if self.index else "one"]
         model, loaded = self.built(side, seed)
-        if not number:
+        if not (self.folder / f"described-{self.index}.json").exists():
             self.describe(model)
         given = self.awaited("given.json") if self.index else None
         self.load(model, seed, given, loaded)
-        model.train(self.order["train"])
+        model.train(self.mode["train"])
         if self.order["without_dropout"]:
             without_dropout(model)
         for call in range(self.order["calls"]):
-            self.call(model, seed, call, number, given)
+            self.call(model, seed, call, given)
+
+    def enough(self) -> None:
+        """Of modes after the first, one seed is enough where one device draws nothing in it."""
+        if self.index or not self.number or self.order["every"]:
+            return
+        if str(self.number) not in self.drew:
+            self.write(f"over-{self.number}.json", {})
+            raise OverError
 
     def built(self, side: dict[str, Any], seed: int) -> tuple[nn.Module, bool]:
         """The module of a side, and whether it was made of one that holds its values already."""
@@ -241,7 +252,7 @@ class Process:
 
     @torch.no_grad()
     def load(self, model: nn.Module, seed: int, given: Any, loaded: bool) -> None:
-        """Each parameter holds its piece. A DTensor that was made of a whole that is loaded does."""
+        """Each parameter holds its piece. A DTensor made of a whole that is loaded does."""
         if given is None:
             self.load_whole(model, seed)
             return
@@ -259,13 +270,13 @@ class Process:
                 continue
             p.copy_(piece(whole, line["piece"]))
 
-    def inputs(self, seed: int, call: int, number: int, given: Any) -> dict[str, torch.Tensor]:
+    def inputs(self, seed: int, call: int, given: Any) -> dict[str, torch.Tensor]:
         """The arguments of a call; of the first, those that the owner's file gives."""
         out: dict[str, torch.Tensor] = {}
         for spec in self.awaited("inputs.json"):
             name, shape, kind = spec["name"], spec["shape"], spec["dtype"]
             example = self.folder.parent / f"example-{name}.pt"
-            if not call and not number and example.exists():
+            if not call and seed == self.order["seeds"][0] and example.exists():
                 value = torch.load(example)
             elif kind == "bool":
                 value = self.drawn(seed, f"input {call}", name, shape) > 0
@@ -282,41 +293,43 @@ class Process:
 
     # One call.
 
-    def call(self, model: nn.Module, seed: int, call: int, number: int, given: Any) -> None:
+    def call(self, model: nn.Module, seed: int, call: int, given: Any) -> None:
         """Forward and backward; one device saves what came of it, a rank compares."""
         want = self.one_device(seed, call) if self.index else None
+        at = {"mode": self.number, "seed": seed, "call": call}
         self.stage = "run"
         for p in model.parameters():
             p.grad = None
         self.seed_generators(seed + 100 + call)
         before = {name: state() for name, state in GENERATORS.items()}
-        inputs = self.inputs(seed, call, number, given)
+        inputs = self.inputs(seed, call, given)
         watch = Watch(self.home) if self.order["varied"] else contextlib.nullcontext()
         try:
             with watch:
                 found = self.step(model, inputs, seed, call, given)
         except Exception:
-            if self.index or not (number or call):
+            if self.index or not (call or seed != self.order["seeds"][0]):
                 raise
-            self.write("over.json", {})  # these values are outside of what the model takes
-            raise Over from None
+            self.write(f"over-{self.number}.json", {})  # the model does not take these values
+            raise OverError from None
         for name, state in GENERATORS.items():
             if not same(before[name], state()):
-                lines = self.drew.setdefault(name, [])
+                lines = self.drew.setdefault(str(self.number), {}).setdefault(name, [])
                 lines += [x for x in getattr(watch, "lines", {}).get(name, []) if x not in lines]
         if want is None:
-            self.save(f"one-{seed}-{call}.pt", found)
+            self.save(f"one-{self.number}-{seed}-{call}.pt", found)
             if self.order["against"]:
-                before = torch.load(Path(self.order["against"]) / f"one-{seed}-{call}.pt")
-                self.rows += [{**r, "seed": seed, "call": call} for r in apart(found, before)]
+                held = Path(self.order["against"]) / f"one-{self.number}-{seed}-{call}.pt"
+                before = torch.load(held, weights_only=False)
+                self.rows += [{**r, **at} for r in apart(found, before)]
             return
-        self.compare(found, want, given, {"seed": seed, "call": call})
+        self.compare(found, want, given, at)
 
     def one_device(self, seed: int, call: int) -> dict[str, Any]:
-        path = self.folder / f"one-{seed}-{call}.pt"
+        path = self.folder / f"one-{self.number}-{seed}-{call}.pt"
         while not path.exists():
-            if (self.folder / "over.json").exists():
-                raise Over
+            if (self.folder / f"over-{self.number}.json").exists():
+                raise OverError
             time.sleep(0.002)
         return torch.load(path, weights_only=False)
 
@@ -324,7 +337,7 @@ class Process:
         self, model: nn.Module, inputs: dict[str, Any], seed: int, call: int, given: Any
     ) -> dict[str, Any]:
         """Outputs, gradients, and what buffers and parameters hold afterwards."""
-        gradients = self.order["gradients"]
+        gradients = self.mode["gradients"]
         held = {n: b.detach().clone() for n, b in model.named_buffers()}
         leaves: dict[str, torch.Tensor] = {}
         passed: dict[str, torch.Tensor] = {}
@@ -344,7 +357,8 @@ class Process:
         told = self.told(outputs, loss)
         if gradients:
             self.backward(model, outputs, loss, told, seed, call)
-        found = {"outputs": {}, "gradients": {}, "inputs": {}, "buffers": {}}
+        groups = ("outputs", "gradients", "inputs", "buffers")
+        found: dict[str, Any] = {group: {} for group in groups}
         for (_, value), line in zip(outputs, told, strict=True):
             found["outputs"][line["name"]] = value.detach()
         for name, p in model.named_parameters() if gradients else ():
@@ -530,7 +544,7 @@ class Process:
             time.sleep(0.002)
         found = json.loads(path.read_text())
         if found is None:
-            raise Over  # tensors that are not alike
+            raise OverError  # tensors that are not alike
         return found
 
     def write(self, name: str, value: Any) -> None:
@@ -554,6 +568,7 @@ class Process:
                 "kind": type(problem).__name__,
                 "message": str(problem).strip()[-2000:],
                 "stage": self.stage,
+                "mode": self.number,
                 "file": at.filename if at else "",
                 "line": at.lineno if at else 0,
                 "text": (at.line or "") if at else "",

@@ -6,6 +6,7 @@ decided here, once, from what they say of themselves.
 
 import json
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -80,22 +81,30 @@ class Order:
 
 @dataclass(frozen=True)
 class Mode:
-    """One run of all processes."""
+    """How a module is run."""
 
     train: bool
     gradients: bool
-    without_dropout: bool = False
-    varied: str = ""
-    """The generator that is seeded by rank: `random`, `numpy.random` or `torch`."""
-    nudge: float = 0.0
-    alone: bool = False
-    """Whether one device runs alone."""
 
     def __str__(self) -> str:
         words = f"{'train' if self.train else 'eval'} mode"
-        words += "" if self.gradients else " under torch.no_grad()"
-        words += ", dropout left out" if self.without_dropout else ""
-        return words + (f", `{self.varied}` seeded by rank" if self.varied else "")
+        return words if self.gradients else f"{words} under torch.no_grad()"
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One time that all processes are started."""
+
+    modes: tuple[Mode, ...]
+    without_dropout: bool = False
+    varied: str = ""
+    """The generator that is seeded by rank: `random`, `numpy.random` or `torch`."""
+    every: bool = False
+    """Whether all seeds are run in modes after the first too, where one device draws nothing."""
+    nudge: float = 0.0
+    """By how much values are changed. Then one device runs alone."""
+    against: str = ""
+    """The folder of what one device computed before, that it is compared with."""
 
 
 @dataclass(frozen=True)
@@ -139,6 +148,18 @@ class Failed:
         return f"rank {self.process - 1}" if self.process else "one device"
 
 
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One compared tensor, the worst over all ranks and calls."""
+
+    kind: str
+    """`output`, `loss`, `buffer`, `gradient` or `gradient of input`."""
+    name: str
+    relative: float
+    """max|a-b| / max|b|; of a gradient, over 2e-5 of the largest entry of any at least."""
+    absolute: float
+
+
 @dataclass(frozen=True)
 class Ran:
     """What came of a run."""
@@ -154,6 +175,8 @@ class Ran:
     dropout: bool = False
     """Whether train mode was compared with dropout left out."""
     modes: tuple[str, ...] = ()
+    ranks: int = 0
+    seconds: float = 0.0
     dtype: str = "float64"
     tolerance: float = ALIKE
     rounded: tuple[tuple[tuple[str, str], float], ...] = ()
@@ -169,6 +192,22 @@ class Ran:
     @property
     def largest(self) -> float:
         return max((r.relative for r in self.rows), default=0.0)
+
+    @property
+    def agrees(self) -> bool:
+        """Whether it came to its end, and nothing differs."""
+        return self.failed is None and not self.unlike and self.worst is None
+
+    @property
+    def differences(self) -> tuple[Difference, ...]:
+        most: dict[tuple[str, str], Row] = {}
+        for r in self.rows:
+            known = most.setdefault((r.kind, r.name), r)
+            if r.relative > known.relative:
+                most[r.kind, r.name] = r
+        return tuple(
+            Difference(kind, name, r.relative, r.absolute) for (kind, name), r in most.items()
+        )
 
     def allowed(self, row: Row) -> float:
         return max(self.tolerance, dict(self.rounded).get((row.kind, row.name), 0.0))
@@ -193,59 +232,51 @@ class _Run:
         self.dtype = "float64"
         self.seeds = order.seeds
         self.known: dict[str, str] = {}
-        """Files that the first run made, which hold for all."""
+        """Files that the first turn made, which hold for all."""
         self.number = 0
-        self.at: dict[Mode, Path] = {}
-        self.rows: list[Row] = []
-        self.drew: dict[str, dict[str, list[str]]] = {}
         self.unlike = ""
         library = "transformers" if "hf" in (order.one.kind, order.many.kind) else ""
         self.launcher = launcher(library)
 
-    def run(self, mode: Mode, against: Path | None = None) -> tuple[list[Row], Failed | None]:
-        """Run all processes in a mode; what they differ in, or what ended one. One device alone is
-        compared with what it computed in the folder `against`."""
-        at = self.at[mode] = self.folder / str(self.number)
+    def turn(self, turn: Turn) -> "_Turned | Failed":
+        """Start all processes once: what they differ in, or what ended one."""
+        at = self.folder / str(self.number)
         self.number += 1
         at.mkdir()
         for name, text in self.known.items():
             (at / name).write_text(text)
         order = {
             **asdict(replace(self.order, mesh=Mesh())),
+            **asdict(turn),
             "one": _side(self.order.one),
             "many": _side(self.order.many),
             "mesh": list(self.order.mesh.dims),
             "inputs": None if self.order.inputs is None else list(self.order.inputs),
             "dtype": self.dtype,
             "seeds": self.seeds,
-            "against": str(against or ""),
             "patience": PATIENCE_S,
-            **asdict(mode),
-            "alone": self.order.alone,
-            "gradients": mode.gradients,
         }
         (at / "order.json").write_text(json.dumps(order))
-        count = 1 if mode.alone else self.size + 1
+        count = 1 if turn.nudge else self.size + 1
         said = {"given": "given.json" in self.known, "outputs": "outputs.json" in self.known}
         status = self.launcher.launch(
             at, count, self.order.seconds, lambda: self._meanwhile(at, count, said)
         )
-        failed = self._failed(at, status, mode)
+        failed = self._failed(at, status, turn)
         if failed is not None:
-            return [], failed
-        rows: list[Row] = []
+            return failed
+        found = _Turned(at)
         for process in range(count):
-            found = json.loads((at / f"rank-{process}.json").read_text())
-            rows += [_row(process - 1, mode, r) for r in found["rows"]]
-            if process == 0:
-                self.drew[str(mode)] = found["drew"]
-            for name, lines in found["drew"].items():
-                held = self.drew[str(mode)].setdefault(name, [])
-                held += [x for x in lines if x not in held]
+            data = json.loads((at / f"rank-{process}.json").read_text())
+            found.rows += [_row(process - 1, turn, r) for r in data["rows"]]
+            for number, drew in data["drew"].items():
+                held = found.drew.setdefault(str(turn.modes[int(number)]), {})
+                for name, lines in drew.items():
+                    held.setdefault(name, []).extend(lines)
         for name in ("given.json", "outputs.json", "inputs.json", "outputs-0.json"):
-            if (at / name).exists() and not mode.alone:
+            if (at / name).exists():
                 self.known[name] = (at / name).read_text()
-        return rows, None
+        return found
 
     def _meanwhile(self, at: Path, count: int, said: dict[str, bool]) -> None:
         """Answer processes that have said what they are."""
@@ -275,32 +306,49 @@ class _Run:
         draft.write_text(text)
         draft.replace(path)
 
-    def _failed(self, at: Path, status: Sequence[int | None], mode: Mode) -> Failed | None:
+    def _failed(self, at: Path, status: Sequence[int | None], turn: Turn) -> Failed | None:
         if self.unlike or all(code == 0 for code in status):
             return Failed(0, "UnlikeError", self.unlike, "build", "") if self.unlike else None
         found: list[Failed] = []
         for process in range(len(status)):
             file = at / f"error-{process}.json"
             if file.exists():
-                found.append(
-                    Failed(process=process, mode=str(mode), **json.loads(file.read_text()))
-                )
+                said = json.loads(file.read_text())
+                said["mode"] = str(turn.modes[said["mode"]])
+                found.append(Failed(process=process, **said))
         first = min(found, key=lambda f: (_waited(f), f.process), default=None)
         if first is not None and not _waited(first):
             return first
-        for process, code in enumerate(status):
-            if code not in (0, 1, None):
-                message = f"it ended with code {code}"
-                return Failed(process, "Exit", message, "run", str(mode))
-        waiting = first.process if first else next(i for i, c in enumerate(status) if c is None)
-        log = (at / f"{waiting}.log").read_text(errors="replace")
-        message = first.message if first else "it does not end"
-        where = (first.file, first.line, first.text) if first else ("", 0, "")
-        return Failed(waiting, "Stuck", message or log[-500:], "stuck", str(mode), *where)
+        ended = next((p for p, c in enumerate(status) if c not in (0, 1, None)), None)
+        if ended is not None:
+            return Failed(ended, "Exit", f"it ended with code {status[ended]}", "run", "a run")
+        if first is not None:
+            return replace(first, kind="Stuck", stage="stuck")
+        waiting = next((p for p, c in enumerate(status) if c != 0), 0)
+        return Failed(waiting, "Stuck", "it does not end", "stuck", "a run")
 
 
-def _row(rank: int, mode: Mode, found: Mapping[str, Any]) -> Row:
-    return Row(rank=rank, mode=str(mode), **{**found, "at": tuple(found.get("at", ()))})
+@dataclass
+class _Turned:
+    """What came of one time that all processes were started."""
+
+    at: Path
+    rows: list[Row] = field(default_factory=list[Row])
+    drew: dict[str, dict[str, list[str]]] = field(default_factory=dict[str, dict[str, list[str]]])
+    """By mode and generator: the lines that draw, where they were looked for."""
+
+    def seeds(self, mode: Mode) -> int:
+        return len({r.seed for r in self.rows if r.mode == str(mode)})
+
+    def differ(self, mode: Mode | None = None) -> bool:
+        rows = [r for r in self.rows if mode is None or r.mode == str(mode)]
+        return any(not r.relative <= ALIKE for r in rows)
+
+
+def _row(rank: int, turn: Turn, found: Mapping[str, Any]) -> Row:
+    mode = str(turn.modes[found["mode"]]) + ", dropout left out" * turn.without_dropout
+    fields: dict[str, Any] = {**found, "at": tuple(found.get("at", ())), "mode": mode}
+    return Row(rank=rank, **fields)
 
 
 def _waited(failed: Failed) -> bool:
@@ -333,50 +381,53 @@ def run(order: Order, agree: Agree, outputs: AgreeOutputs, parameters: int = 0) 
         made = _Run(order, agree, outputs, Path(scratch))
         if parameters > LARGE:
             made.seeds = order.seeds[:1]
-        return _all(made)
+        start = time.monotonic()
+        ran = _all(made)
+        return replace(ran, ranks=order.mesh.size, seconds=time.monotonic() - start)
 
 
 def _all(made: _Run) -> Ran:
     order = made.order
-    modes = [
+    modes = tuple(
         Mode(mode == "train", gradients)
         for gradients in ((True, False) if order.gradients else (False,))
         for mode in order.modes
-    ]
-    rows: list[Row] = []
-    dropped = False
-    done: list[Mode] = []
-    for mode in modes:
-        found, failed = made.run(mode)
-        if failed is not None and _of_dtype(failed) and made.dtype == "float64":
-            made.dtype, made.known = "float32", {}
-            found, failed = made.run(mode)
-        if failed is not None:
-            return _ended(made, rows, failed, done)
-        if _differ(found) and mode.train and "torch" in made.drew[str(mode)]:
-            plain = replace(mode, without_dropout=True)
-            again, failed = made.run(plain)
-            if failed is None and not _differ(again):
-                mode, found, dropped = plain, again, True
-        done.append(mode)
-        rows += found
-    ran = Ran(tuple(rows), dropout=dropped, modes=tuple(map(str, done)), dtype=made.dtype)
-    ran = replace(ran, drew=tuple(sorted({n for d in made.drew.values() for n in d})))
-    if ran.worst is not None:
-        ran = replace(ran, rounded=_rounding(made, done[0]))
-    if ran.worst is None:
-        ran = replace(ran, seeds=_seeds(made, done))
-    return ran
-
-
-def _ended(made: _Run, rows: Sequence[Row], failed: Failed, done: Sequence[Mode]) -> Ran:
+    )
+    found = made.turn(Turn(modes))
+    if isinstance(found, Failed) and _of_dtype(found):
+        made.dtype, made.known = "float32", {}
+        found = made.turn(Turn(modes))
     if made.unlike:
         return Ran(unlike=made.unlike)
-    return Ran(tuple(rows), failed, modes=tuple(map(str, done)), dtype=made.dtype)
-
-
-def _differ(rows: Sequence[Row]) -> bool:
-    return any(not r.relative <= ALIKE for r in rows)
+    if isinstance(found, Failed):
+        return Ran(failed=found, modes=tuple(map(str, modes)), dtype=made.dtype)
+    rows = found.rows
+    late = tuple(m for m in modes if str(m) in found.drew and found.seeds(m) < len(made.seeds))
+    if late:
+        again = made.turn(Turn(late, every=True))
+        if isinstance(again, Failed):
+            return Ran(failed=again, modes=tuple(map(str, modes)), dtype=made.dtype)
+        rows = found.rows = [*found.rows, *again.rows]
+    dropped = [m for m in modes if m.train and "torch" in found.drew.get(str(m), {})]
+    dropped = [m for m in dropped if found.differ(m)]
+    if dropped:
+        plain = made.turn(Turn(tuple(dropped), without_dropout=True))
+        dropped = dropped if isinstance(plain, _Turned) and not plain.differ() else []
+        if dropped and isinstance(plain, _Turned):
+            left = {str(m) for m in dropped}
+            rows = [*(r for r in rows if r.mode not in left), *plain.rows]
+    ran = Ran(
+        tuple(rows),
+        drew=tuple(sorted({name for drew in found.drew.values() for name in drew})),
+        dropout=bool(dropped),
+        modes=tuple(str(m) + ", dropout left out" * (m in dropped) for m in modes),
+        dtype=made.dtype,
+    )
+    if ran.worst is not None:
+        ran = replace(ran, rounded=_rounding(made, modes, found))
+    if ran.worst is not None:
+        return ran
+    return replace(ran, seeds=_seeds(made, modes, found, dropped))
 
 
 def _of_dtype(failed: Failed) -> bool:
@@ -387,29 +438,38 @@ def _of_dtype(failed: Failed) -> bool:
     )
 
 
-def _rounding(made: _Run, mode: Mode) -> tuple[tuple[tuple[str, str], float], ...]:
+def _rounding(
+    made: _Run, modes: Sequence[Mode], found: _Turned
+) -> tuple[tuple[tuple[str, str], float], ...]:
     """By how much one device alone differs where its values are rounded as float32 rounds them."""
-    rows, _ = made.run(replace(mode, alone=True, nudge=NUDGE), made.at[mode])
+    nudged = made.turn(Turn(tuple(modes), nudge=NUDGE, against=str(found.at)))
+    if isinstance(nudged, Failed):
+        return ()
     most: dict[tuple[str, str], float] = {}
-    for r in rows:
+    for r in nudged.rows:
         key = r.kind, r.name
         most[key] = max(most.get(key, 0.0), ROUNDED * r.relative)
     return tuple(most.items())
 
 
-def _seeds(made: _Run, done: Sequence[Mode]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+def _seeds(
+    made: _Run, modes: Sequence[Mode], found: _Turned, dropped: Sequence[Mode]
+) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """Generators of which the ranks must draw alike, with the lines."""
-    out: dict[str, list[str]] = {}
-    for mode in done:
-        for name in made.drew[str(mode)]:
-            if mode.without_dropout and name == "torch":
-                continue
-            varied = replace(mode, varied=name)
-            rows, failed = made.run(varied)
-            if failed is not None or _differ(rows):
-                lines = out.setdefault(name, [])
-                lines += [x for x in made.drew[str(varied)].get(name, []) if x not in lines]
-    return tuple((name, tuple(lines)) for name, lines in out.items())
+    out: dict[str, tuple[str, ...]] = {}
+    for name in sorted({n for drew in found.drew.values() for n in drew}):
+        drawing = [
+            m
+            for m in modes
+            if name in found.drew.get(str(m), {}) and not (name == "torch" and m in dropped)
+        ]
+        varied = made.turn(Turn(tuple(drawing), varied=name)) if drawing else None
+        if isinstance(varied, Failed):
+            out[name] = ()
+        elif varied is not None and varied.differ():
+            lines = [x for drew in varied.drew.values() for x in drew.get(name, [])]
+            out[name] = tuple(dict.fromkeys(lines))
+    return tuple(out.items())
 
 
-__all__ = ["Failed", "LaunchError", "Mode", "Order", "Ran", "Row", "Side", "UnlikeError", "run"]
+__all__ = ["Failed", "LaunchError", "Order", "Ran", "Row", "Side", "UnlikeError", "run"]

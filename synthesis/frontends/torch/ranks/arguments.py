@@ -1,5 +1,5 @@
-"""What the factory of a module is given: what a rank is offered, fields of the config, or one config
-object made of these.
+"""What the factory of a module is given: what a rank is offered, fields of the config, or one
+config object made of these.
 
 The processes of a run read this file too: it imports nothing of PyTorch and nothing of shardproof.
 """

@@ -12,8 +12,10 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor
 from torch.overrides import TorchFunctionMode
 
+from synthesis.execute.child import fork, wait
 from synthesis.execute.job import Job
 from synthesis.execute.load import make_inputs, open_target, patched_model, rows
+from synthesis.frontends.torch.captured import load
 from synthesis.frontends.torch.inputs import find_inputs
 from synthesis.frontends.torch.modes import mode_of
 from synthesis.plan import Plan
@@ -246,3 +248,26 @@ def rank_run(job: Job, folder: Path, rank: int, size: int) -> None:
     cast(Any, dist).barrier()
     dist.destroy_process_group()
     os._exit(0)
+
+
+def run(folder: Path) -> None:
+    """Reference first, then all ranks; leaves `result.json`."""
+    job = _job(folder)
+    wait([fork(lambda: reference_run(job, folder))])
+    size = job.plan.mesh.size
+    wait([fork(lambda rank=rank: rank_run(job, folder, rank, size)) for rank in range(size)])
+    worst: dict[tuple[str, str], dict[str, object]] = {}
+    for rank in range(size):
+        for d in json.loads((folder / f"rank{rank}.json").read_text()):
+            key = (d["kind"], d["name"])
+            if key not in worst or d["relative"] > float(str(worst[key]["relative"])):
+                worst[key] = d
+    loss = json.loads((folder / "loss.json").read_text())
+    (folder / "result.json").write_text(
+        json.dumps({"differences": list(worst.values()), "loss": loss})
+    )
+
+
+def _job(folder: Path) -> Job:
+    torch.set_num_threads(1)
+    return load(Job, (folder / "job.json").read_text())
