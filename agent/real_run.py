@@ -48,7 +48,7 @@ def told(run: Run, ran: Ran, mesh: Mesh) -> None:
                 processes=mesh.size,
                 agrees=ran.worst is None,
                 largest_relative_difference=ran.worst.relative if ran.worst else ran.largest,
-                tolerance=max(map(ran.allowed, ran.rows), default=ran.tolerance),
+                tolerance=ran.allowed(ran.worst) if ran.worst else ran.limit,
             )
         )
 

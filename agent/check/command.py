@@ -28,10 +28,15 @@ from synthesis.frontends.torch.ranks.request import (
     TRAIN,
     RanksRequest,
 )
-from synthesis.frontends.torch.ranks.result import RanksCaptured, capture_ranks
+from synthesis.frontends.torch.ranks.result import (
+    RanksCaptured,
+    capture_ranks,
+    one_is_traced,
+)
 from synthesis.frontends.torch.ranks.stated import read_lines
 from synthesis.frontends.torch.request import InputSpec, read_config
 from synthesis.repair.edits import Edit
+from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.types import Mesh
 from verifier.text.parser import to_text
 from verifier.verdict import Counterexample, Proof, Verdict
@@ -62,38 +67,40 @@ def decided(run: Run, asked: Asked) -> "tuple[Verdict, str, Looked]":
         read_lines(asked.output_layout, "--output-layout"),
     )
     request = _request(asked, mesh, stated)
-    try:
-        return _decided(run, asked, request, stated)
-    except (CaptureError, InputError) as problem:
-        return confirming.refused(run, asked, request, stated, problem), "", Looked()
+    with tempfile.TemporaryDirectory(prefix="shardproof-") as scratch:
+        try:
+            return _decided(run, asked, request, stated, Path(scratch))
+        except (CaptureError, InputError, IRError) as problem:
+            if not one_is_traced(Path(scratch)):
+                raise
+            return confirming.refused(run, asked, request, stated, problem), "", Looked()
 
 
 def _decided(
-    run: Run, asked: Asked, request: RanksRequest, stated: Statements
+    run: Run, asked: Asked, request: RanksRequest, stated: Statements, scratch: Path
 ) -> "tuple[Verdict, str, Looked]":
     mesh, plan = request.mesh, None
     if not isinstance(request.tp_plan, str):
         plan = (file := Path(asked.tp_plan).resolve()), file.read_text(encoding="utf-8")
-    with tempfile.TemporaryDirectory(prefix="shardproof-") as scratch:
-        with run.phase("trace") as phase:
-            captured = capture_ranks(request, Path(scratch), run.note)
-            sides = captured[0]
-            ops = len(sides.ranks[0].program.nodes)
-            phase.summary = f"{len(sides.one.program.nodes)} ops on one device, {ops} on rank 0"
-            phase.facts["ranks"] = mesh.size
-        for warning in dict.fromkeys(w for found in captured for w in warnings(found)):
-            run.warn(warning)
-        with run.phase("verify") as phase:
-            compared = judging.Compared(asked.skip_output, asked.grad_of_input)
-            judged = judging.check_modes(captured, stated, run.note, compared)
-            checked = judged[-1]
-            phase.facts.update(checked.verdict.stats)
-            phase.summary = f"{len(checked.read.classes)} texts for {mesh.size} ranks"
-        held = _loaded(run, request, Path(scratch), checked) if asked.load else None
-        found = Looked()
-        if not isinstance(checked.verdict, Proof):
-            asking = in_source.Asking(request, stated, compared, in_source.captured, plan, captured)
-            found = _looked(run, asked, asking, checked)
+    with run.phase("trace") as phase:
+        captured = capture_ranks(request, scratch, run.note)
+        sides = captured[0]
+        ops = len(sides.ranks[0].program.nodes)
+        phase.summary = f"{len(sides.one.program.nodes)} ops on one device, {ops} on rank 0"
+        phase.facts["ranks"] = mesh.size
+    for warning in dict.fromkeys(w for found in captured for w in warnings(found)):
+        run.warn(warning)
+    with run.phase("verify") as phase:
+        compared = judging.Compared(asked.skip_output, asked.grad_of_input)
+        judged = judging.check_modes(captured, stated, run.note, compared)
+        checked = judged[-1]
+        phase.facts.update(checked.verdict.stats)
+        phase.summary = f"{len(checked.read.classes)} texts for {mesh.size} ranks"
+    held = _loaded(run, request, scratch, checked) if asked.load else None
+    found = Looked()
+    if not isinstance(checked.verdict, Proof):
+        asking = in_source.Asking(request, stated, compared, in_source.captured, plan, captured)
+        found = _looked(run, asked, asking, checked)
     apart = [f"{said(c.captured.modes)}: {verdicts.word(c.verdict)}" for c in judged]
     run.emit(events.ContractStated(lines=[p.says(mesh) for p in checked.placed]))
     verdict = in_source.to_blame(request, checked, found.edits)

@@ -10,7 +10,7 @@ from agent.report.html import render_html
 from agent.report.markdown import render_markdown
 from agent.report.model import Report
 from agent.summary import model_use, patch_standing, refuter
-from synthesis.execute.job import RunResult
+from synthesis.execute.run.running import Ran, Row
 from tests.checker.pairs import proof
 from verifier.refute.search import MAX_ELEMENTS
 from verifier.verdict import Counterexample, Trace, Unknown, Verdict
@@ -33,8 +33,9 @@ REFUTED = Counterexample("tp=2", Trace("check", "it waits"))
     ],
 )
 def test_the_standing_of_a_patch(read: Verdict | None, difference: float | None, said: str) -> None:
-    ran = None if difference is None else RunResult(difference, (), 1.0, 4)
-    standing = patch_standing(read, ran, 1e-9)
+    rows = (Row("loss", "loss", 0, difference or 0.0, "train mode", 0, 0),)
+    ran = None if difference is None else Ran(rows, ranks=4)
+    standing = patch_standing(read, ran)
     assert standing == said
     page = Report(title="m", verdict="proved", headline="h", patch_standing=standing)
     assert said in render_markdown(page).replace("\\|", "|")

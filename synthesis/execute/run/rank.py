@@ -688,7 +688,7 @@ def in_dtype(model: nn.Module, dtype: str) -> nn.Module:
 
 def as_dtype(kind: str, floats: str) -> torch.dtype:
     names = {"i64": torch.int64, "i32": torch.int32, "u8": torch.uint8, "bool": torch.bool}
-    return names.get(kind, getattr(torch, floats))
+    return names[kind] if kind in names else getattr(torch, floats)
 
 
 def same(a: Any, b: Any) -> bool:

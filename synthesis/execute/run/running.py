@@ -209,6 +209,11 @@ class Ran:
             Difference(kind, name, r.relative, r.absolute) for (kind, name), r in most.items()
         )
 
+    @property
+    def limit(self) -> float:
+        """What the row that differs most may differ by."""
+        return self.allowed(max(self.rows, key=lambda r: r.relative)) if self.rows else ALIKE
+
     def allowed(self, row: Row) -> float:
         return max(self.tolerance, dict(self.rounded).get((row.kind, row.name), 0.0))
 
@@ -314,8 +319,8 @@ class _Run:
             file = at / f"error-{process}.json"
             if file.exists():
                 said = json.loads(file.read_text())
-                said["mode"] = str(turn.modes[said["mode"]])
-                found.append(Failed(process=process, **said))
+                mode: int = said.pop("mode")
+                found.append(Failed(process=process, mode=str(turn.modes[mode]), **said))
         first = min(found, key=lambda f: (_waited(f), f.process), default=None)
         if first is not None and not _waited(first):
             return first
@@ -346,7 +351,8 @@ class _Turned:
 
 
 def _row(rank: int, turn: Turn, found: Mapping[str, Any]) -> Row:
-    mode = str(turn.modes[found["mode"]]) + ", dropout left out" * turn.without_dropout
+    number: int = found["mode"]
+    mode = str(turn.modes[number]) + ", dropout left out" * turn.without_dropout
     fields: dict[str, Any] = {**found, "at": tuple(found.get("at", ())), "mode": mode}
     return Row(rank=rank, **fields)
 

@@ -181,6 +181,12 @@ def capture_ranks(
     return load(folder, request.mesh.size)
 
 
+def one_is_traced(folder: Path) -> bool:
+    """Whether the model on one device was traced, whatever became of the ranks."""
+    found = next(iter(folder.glob("*/one.json")), None)
+    return found is not None and "error" not in json.loads(found.read_text())
+
+
 def load(folder: Path, size: int) -> tuple[RanksCaptured, ...]:
     """Read what the worker wrote."""
     judged: list[list[str]] = json.loads((folder / "modes.json").read_text())
