@@ -1,0 +1,172 @@
+"""Modules run on real processes, against one device: what a trace does not see is seen there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agent.check.asked import Asked
+from agent.check.command import decided
+from agent.run import Run
+from synthesis.execute.run import launcher
+from verifier.verdict import Counterexample, Proof, Trace, Unknown, Verdict, Witness
+
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.gloo,
+    pytest.mark.slow,
+    pytest.mark.xdist_group("gloo"),
+]
+
+HEAD = """
+import random
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn import functional as F
+
+
+class M(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up = nn.Linear(8, 16)
+        self.down = nn.Linear(16, 8)
+
+    def forward(self, x):
+        return self.down(torch.tanh(self.up(x)))
+
+
+class Sum(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, t, group):
+        t = t.clone()
+        dist.all_reduce(t, group=group)
+        return t
+
+    @staticmethod
+    def backward(ctx, d):
+        return d, None
+
+
+class Copy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, t, group):
+        ctx.group = group
+        return t.view_as(t)
+
+    @staticmethod
+    def backward(ctx, d):
+        d = d.clone()
+        dist.all_reduce(d, group=ctx.group)
+        return d, None
+
+
+class P(nn.Module):
+    def __init__(self, tp_group):
+        super().__init__()
+        self.group = tp_group
+        self.up = nn.Linear(8, 16 // tp_group.size())
+        self.down = nn.Linear(16 // tp_group.size(), 8)
+
+    def forward(self, x):
+        h = torch.tanh(self.up(Copy.apply(x, self.group)))
+        y = F.linear(h, self.down.weight)
+{body}
+        return y + self.down.bias
+
+
+def example_inputs():
+    return {{"x": torch.randn(4, 8)}}
+"""
+RIGHT = "        y = Sum.apply(y, self.group)"
+
+
+def checked(folder: Path, body: str, run: bool | None = None) -> Verdict:
+    file = folder / "mlp.py"
+    file.write_text(HEAD.format(body=body))
+    asked = Asked(f"{file}:P", "tp=2", f"{file}:M", repair_seconds=0, run=run)
+    return decided(Run([]), asked)[0]
+
+
+def test_a_right_module_is_proved_and_agrees(tmp_path: Path) -> None:
+    assert isinstance(checked(tmp_path, RIGHT), Proof)
+
+
+UNSEEN = {
+    "an exception that only a trace raises": """
+        try:
+            y = y if bool(torch.isfinite(y).all()) else y
+        except Exception:
+            y = Sum.apply(y, self.group)""",
+    "what a module of ours is called": """
+        import sys
+        if "synthesis" in sys.modules:
+            y = Sum.apply(y, self.group)""",
+    "hooks that a trace registers": """
+        if len(self._forward_hooks):
+            y = Sum.apply(y, self.group)""",
+}
+
+
+@pytest.mark.parametrize("name", UNSEEN)
+def test_a_module_that_reduces_where_it_is_traced_alone_is_not_proved(
+    name: str, tmp_path: Path
+) -> None:
+    found = checked(tmp_path, UNSEEN[name].strip("\n"))
+    assert isinstance(found, Counterexample)
+    assert isinstance(found.witness, Witness)
+    assert "run on 2 processes" in found.witness.sizes
+    assert found.witness.got != found.witness.expected
+
+
+def test_without_a_run_such_a_module_is_what_its_trace_says(tmp_path: Path) -> None:
+    assert isinstance(checked(tmp_path, UNSEEN["hooks that a trace registers"], run=False), Proof)
+
+
+def test_a_rank_that_waits_for_ever_takes_the_proof_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("synthesis.execute.run.running.PATIENCE_S", 3.0)
+    body = f"""
+        if len(self._forward_hooks) or self.group.rank():
+    {RIGHT}"""
+    found = checked(tmp_path, body.strip("\n"))
+    assert isinstance(found, Unknown)
+    assert "rank 1 waits for others" in found.reason
+    assert found.location is not None
+    assert found.location.source.file == "mlp.py"
+
+
+def test_generators_that_ranks_must_seed_alike_are_named_with_the_line(tmp_path: Path) -> None:
+    drop = "        y = F.dropout(y, 0.5, self.training)"
+    file = tmp_path / "mlp.py"
+    text = HEAD.format(body=f"{RIGHT}\n{drop}")
+    file.write_text(
+        text.replace(
+            "return self.down(torch.tanh(self.up(x)))",
+            "y = F.linear(torch.tanh(self.up(x)), self.down.weight)\n"
+            "        return F.dropout(y, 0.5, self.training) + self.down.bias",
+        )
+    )
+    asked = Asked(f"{file}:P", "tp=2", f"{file}:M", repair_seconds=0)
+    found = decided(Run([]), asked)[0]
+    assert isinstance(found, Proof)
+    line = next(n for n, t in enumerate(file.read_text().splitlines(), 1) if t == drop)
+    said = [a for a in found.assumptions if "`torch`" in a]
+    assert said
+    assert f"mlp.py:{line}" in said[0]
+
+
+def test_a_module_that_cannot_be_joined_is_refuted_by_its_numbers(tmp_path: Path) -> None:
+    body = f"{RIGHT}\n        y = y * torch.tensor([1.0, 2.0][self.group.rank()])"
+    found = checked(tmp_path, body)
+    assert isinstance(found, Counterexample)
+    assert not isinstance(found.witness, Trace)
+
+
+def test_another_run_goes_on_where_the_parent_of_processes_was_ended(tmp_path: Path) -> None:
+    assert isinstance(checked(tmp_path, RIGHT), Proof)
+    launcher.launcher().process.kill()
+    launcher.launcher().process.wait()
+    assert isinstance(checked(tmp_path, RIGHT), Proof)
