@@ -273,7 +273,9 @@ def _one(request: RanksRequest, mode: str, others: Sequence[str]) -> Side:
     names = argument_names(type(model).forward)
     given = {n: n for n in names}
     if request.alone:
-        given = pair_names_of_arguments([s.name for s in specs], type(model))
+        wanted = [s.name for s in specs]
+        forward = type(model).forward
+        given = pair_names_of_arguments(wanted, names, takes_any(forward), type(model).__name__)
     side = _Module(request, built, specs, 0, NO_MESH, places, given, answered=answered)
     twice, buffers = _followed(side, mode, others)
     canonical = _ties(model)
