@@ -28,6 +28,7 @@ from synthesis.execute.job import Job
 from synthesis.execute.load import is_library, open_target, patched_model
 from synthesis.execute.reading import Order
 from synthesis.frontends.torch import depth as depths
+from synthesis.frontends.torch.asked.sources import watch_sources
 from synthesis.frontends.torch.asserts import leave_out_again
 from synthesis.frontends.torch.chosen import read_whole
 from synthesis.frontends.torch.constants import Constant
@@ -100,6 +101,7 @@ def save_patched(job: Job, folder: Path) -> None:
     """
     torch.set_num_threads(1)
     plain_kernels()
+    watch_sources()
     order = TypeAdapter(Order).validate_json((folder / "order.json").read_text())
     if is_library(job.request):
         open_target(job.request)  # imported once for all ranks, and knows of none

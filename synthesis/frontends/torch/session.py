@@ -14,6 +14,7 @@ from typing import Any
 from torch import nn
 
 from synthesis.frontends.torch import depth as depths
+from synthesis.frontends.torch.asked.watching import watching
 from synthesis.frontends.torch.asserts import decided, leave_out_again, left_out
 from synthesis.frontends.torch.captured import Captured, ModelFacts
 from synthesis.frontends.torch.chosen import SAID, read_whole, reads_whole
@@ -32,6 +33,7 @@ from synthesis.frontends.torch.materialize import (
 from synthesis.frontends.torch.modes import Modes, compare_modes, mode_of
 from synthesis.frontends.torch.provenance import Provenance
 from synthesis.frontends.torch.prune import prune
+from synthesis.frontends.torch.ranks.places import Places
 from synthesis.frontends.torch.request import CaptureRequest, Progress
 from synthesis.frontends.torch.rolling.recompute import compute_once, recompute_views
 from synthesis.frontends.torch.rolling.roll import NotRolledError, Rolled, roll
@@ -194,7 +196,8 @@ class Session:
         """The joint graph; of a library's model in which a backward is written by hand, as it runs.
         What users write by hand is translated."""
         try:
-            return trace(model, kwargs, self.target.result_names)
+            with watching(Places(self.places.root)):
+                return trace(model, kwargs, self.target.result_names)
         except HandwrittenError:
             if not self.request.gradients or self.target.root:
                 raise
