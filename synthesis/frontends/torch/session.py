@@ -5,7 +5,7 @@
 
 import resource
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -16,6 +16,7 @@ from torch import nn
 from synthesis.frontends.torch import depth as depths
 from synthesis.frontends.torch.asked.watching import watching
 from synthesis.frontends.torch.asserts import decided, leave_out_again, left_out
+from synthesis.frontends.torch.buffers import filled, persistent
 from synthesis.frontends.torch.captured import Captured, ModelFacts
 from synthesis.frontends.torch.chosen import SAID, read_whole, reads_whole
 from synthesis.frontends.torch.errors import CaptureError, HandwrittenError
@@ -166,7 +167,7 @@ class Session:
                 whole = prepare(self.whole, dtype, request.gradients)
             inputs = find_inputs(request, target, model)
             facts = read_facts(whole, target, request.target, inputs, self.places)
-            buffers = take_buffers(model)
+            buffers, kept = take_buffers(model), persistent(model)
             canonical = {n: g[0] for g in tied_groups(model) for n in g}
         with clock.phase("trace"):
             with fake_mode():
@@ -189,7 +190,15 @@ class Session:
                 )
             refuse_unwritten(traced, self.places)
         with clock.phase("lower"):
-            lowered = Lowering(traced, buffers, self.places, canonical, facts.class_name).run()
+            held = filled(traced, buffers, kept)
+            lowered = Lowering(
+                traced,
+                held.values,
+                self.places,
+                canonical,
+                facts.class_name,
+                filled=held.names,
+            ).run()
         return lowered, facts, model, modes
 
     def _traced(self, model: nn.Module, kwargs: dict[str, Any]) -> Traced:
@@ -219,11 +228,10 @@ class Session:
             yield f"Attention is {how}, without a cache."
             if getattr(target.cls, "_can_set_experts_implementation", bool)():
                 yield f"Experts are the {EXPERTS['experts_implementation']} implementation."
-        buffers = sorted(lowered.buffers)
-        if buffers:
-            more = f" and {len(buffers) - 4} more" if len(buffers) > 4 else ""
-            listed = ", ".join(buffers[:4]) + more
-            yield f"Buffers hold the values their constructor gives them: {listed}."
+        if lowered.buffers:
+            yield f"Buffers hold the values their constructor gives them: {_listed(lowered.buffers)}."
+        if lowered.filled:
+            yield f"Buffers hold whatever a checkpoint gives them: {_listed(lowered.filled)}."
         if lowered.infinite:
             yield "Infinite constants (masks) are written as plus or minus 2^200."
         yield from lowered.notes
@@ -245,6 +253,12 @@ class Session:
         if len(facts.tied):
             tied = "; ".join(" = ".join(group) for group in facts.tied)
             yield f"Tied parameters are one parameter: {tied}."
+
+
+def _listed(names: Collection[str]) -> str:
+    """The first names, and how many more there are."""
+    first, left = sorted(names)[:4], len(names) - 4
+    return ", ".join(first) + (f" and {left} more" if left > 0 else "")
 
 
 def prepare(model: nn.Module, dtype: Any, gradients: bool) -> nn.Module:
