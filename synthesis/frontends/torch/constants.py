@@ -97,7 +97,7 @@ def recognise(value: Array, dtype: str) -> Constant:
 def opaque(value: Array, dtype: str) -> Constant:
     """A constant of which nothing is said but its extents."""
     small = cut(value)
-    held = Opaque(content_name(small), np.ascontiguousarray(small))
+    held = Opaque(content_name(small), np.array(small, order="C"))
     return Constant(tuple(value.shape), tuple(small.shape), dtype, held)
 
 

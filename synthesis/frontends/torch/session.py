@@ -19,6 +19,7 @@ from synthesis.frontends.torch.asserts import decided, leave_out_again, left_out
 from synthesis.frontends.torch.buffers import filled, persistent
 from synthesis.frontends.torch.captured import Captured, ModelFacts
 from synthesis.frontends.torch.chosen import SAID, read_whole, reads_whole
+from synthesis.frontends.torch.dependence import refuse_constant
 from synthesis.frontends.torch.errors import CaptureError, HandwrittenError
 from synthesis.frontends.torch.facts import read_facts
 from synthesis.frontends.torch.inputs import find_inputs, torch_types
@@ -131,6 +132,7 @@ class Session:
         lowered, facts, model, modes = self._flat()
         with self.clock.phase("lower"):
             flat = prune(lowered.program)
+            refuse_constant(flat, facts.class_name)
             unused, untrained = unreached(flat, facts)
         with self.clock.phase("roll"):
             rolled = roll_program(flat, lowered.backward, block_lists(model), self.depth)

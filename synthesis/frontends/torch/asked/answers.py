@@ -9,11 +9,13 @@ has, whether it is compiled. The rest, such as addresses, is refused with the li
 
 import gc
 import inspect
+import linecache
 import re
 import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodType, ModuleType
 from typing import Any
 
@@ -27,7 +29,7 @@ from synthesis.frontends.torch.errors import CaptureError
 
 _STAND_INS: tuple[Any, ...] = (FakeTensor, FunctionalTensor)
 _THEIRS = {n for c in _STAND_INS for n in (*dir(c), *c.__annotations__)} - set(dir(torch.Tensor))
-_MEMORY = frozenset(
+MEMORY = frozenset(
     """data_ptr untyped_storage storage _typed_storage _storage numpy __array__ __dlpack__
     __dlpack_device__ share_memory_ is_shared is_pinned __reduce_ex__ __reduce__ __repr__ __str__
     __format__ __getstate__ __sizeof__ tobytes""".split()
@@ -42,6 +44,10 @@ ATTRIBUTES = frozenset({"__class__", "__dict__", "_version", *_THEIRS, *_HOOKS, 
 """Attributes that are asked for here."""
 OF_THE_FRAME = frozenset({"super", "locals", "globals", "dir", "eval", "exec"})
 """Functions that look at the frame that calls them."""
+OF_KINDS = frozenset({"isinstance", "issubclass"})
+"""Functions that are given classes, not functions."""
+PLAIN = frozenset({"type", "isinstance", "hasattr", "getattr", "vars"})
+"""Functions of Python that are answered here."""
 _TRACERS = (
     *("torch._guards", "torch._subclasses", "torch.utils._python_dispatch", "torch.fx"),
     *("torch._dynamo", "torch._functorch", "torch._C", "torch.overrides", "torch._export"),
@@ -113,7 +119,7 @@ def _why_not(function: Any, name: str, module: str) -> str:
     except TypeError:
         return ""
     owner = getattr(function, "__self__", None)
-    if name in _MEMORY and (isinstance(owner, _LYING) or _of_tensors(function)):
+    if name in MEMORY and (isinstance(owner, _LYING) or _of_tensors(function)):
         return _LIKE_REAL_ONES
     if module.startswith(_TRACERS) and _QUESTION.search(name):
         return "it tells what runs the code, which a run does otherwise"
@@ -222,6 +228,35 @@ _ANSWERS: dict[int, Any] = {
     id(print): lambda *args, **kwargs: print(*args, **kwargs),
 }
 """By the function: what answers. A tensor that is printed is shown to nobody who could ask."""
+
+
+def no_other_kernels() -> None:
+    """From now on, code of the user's may give no op of PyTorch another kernel: the program of such
+    code would be written in ops that it does not run."""
+    from synthesis.frontends.torch.asked.sources import is_users
+
+    library: Any = torch.library.Library
+    original = library.impl
+
+    def impl(self: Any, op: Any, *args: Any, **kwargs: Any) -> Any:
+        frame: Any = sys._getframe(1)
+        while frame is not None and frame.f_code.co_filename == torch.library.__file__:
+            frame = frame.f_back
+        if self.ns in _OWN_OPS and frame is not None and is_users(frame.f_code.co_filename):
+            raise CaptureError(
+                f"the code gives {self.ns}::{op} another kernel, so what runs is not what is traced",
+                file=Path(frame.f_code.co_filename).name,
+                line=frame.f_lineno,
+                text=linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip(),
+                hint="write an op of your own: torch.library.custom_op",
+            )
+        return original(self, op, *args, **kwargs)
+
+    library.impl = impl
+
+
+_OWN_OPS = ("aten", "prims", "prim", "c10d", "_c10d_functional", "_dtensor")
+"""Namespaces of ops that have a meaning here."""
 
 
 @contextmanager

@@ -57,6 +57,7 @@ def watch_sources() -> None:
 
     get_code.watches = True
     loader.get_code = get_code
+    answers.no_other_kernels()
     for name, function in _NAMES.items():
         setattr(builtins, name, function)
 
@@ -72,11 +73,32 @@ def seen(tree: T) -> T:
 
 
 class _Seen(ast.NodeTransformer):
+    def __init__(self) -> None:
+        self.of_sys: dict[str, str] = {}
+        """Names under which the file imports what `sys` has."""
+
     def visit_Call(self, node: ast.Call) -> Any:
         self.generic_visit(node)
-        if not (isinstance(node.func, ast.Name) and node.func.id in answers.OF_THE_FRAME):
+        called = node.func.id if isinstance(node.func, ast.Name) else ""
+        if called not in answers.OF_KINDS:
+            node.args = [_handed_on(a) for a in node.args]
+            for keyword in node.keywords:
+                keyword.value = _handed_on(keyword.value)
+        if called not in answers.OF_THE_FRAME:
             node.func = _through(_CALLED, node.func, node.func)
         return node
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> Any:
+        if node.module == "sys":
+            self.of_sys |= {a.asname or a.name: a.name for a in node.names}
+        return node
+
+    def visit_Name(self, node: ast.Name) -> Any:
+        name = self.of_sys.get(node.id)
+        if name not in answers.ATTRIBUTES or not isinstance(node.ctx, ast.Load):
+            return node
+        module = ast.Call(ast.Name("__import__", ast.Load()), [ast.Constant("sys")], [])
+        return _through(_READ, node, module, ast.Constant(name))
 
     def visit_Attribute(self, node: ast.Attribute) -> Any:
         self.generic_visit(node)
@@ -124,6 +146,13 @@ class _Seen(ast.NodeTransformer):
         return node
 
     visit_MatchClass = visit_MatchMapping = visit_MatchValue
+
+
+def _handed_on(value: ast.expr) -> ast.expr:
+    """A function that is given to another, which calls it."""
+    plain = isinstance(value, ast.Name) and value.id in answers.PLAIN
+    method = isinstance(value, ast.Attribute) and value.attr in answers.MEMORY
+    return _through(_CALLED, value, value) if plain or method else value
 
 
 def _through(name: str, at: ast.expr, *args: ast.expr) -> ast.expr:

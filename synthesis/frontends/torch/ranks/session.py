@@ -33,6 +33,7 @@ from synthesis.frontends.rank_programs.rings import with_rings
 from synthesis.frontends.rank_programs.write import rank_text
 from synthesis.frontends.torch.buffers import Filled, as_numbers, filled, persistent, pieces_filled
 from synthesis.frontends.torch.captured import dump, load
+from synthesis.frontends.torch.dependence import refuse_constant
 from synthesis.frontends.torch.errors import CaptureError
 from synthesis.frontends.torch.inputs import find_inputs, torch_types
 from synthesis.frontends.torch.known_ops import known_ops
@@ -566,6 +567,7 @@ def _lowered(
     if whole is None:
         program = live(as_pads(program))
         program = in_declared_range(program, {s.name: s.below for s in side.specs})
+        refuse_constant(program, type(model).__name__)
     else:
         program, placed = pieces(program, lowered.consts, whole, side.mesh, side.rank)
     read = {i.name for i in program.inputs if i.role == "const"}
