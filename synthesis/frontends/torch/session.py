@@ -14,6 +14,7 @@ from typing import Any
 from torch import nn
 
 from synthesis.frontends.torch import depth as depths
+from synthesis.frontends.torch.asked.sources import sources_watched
 from synthesis.frontends.torch.asked.watching import watching
 from synthesis.frontends.torch.asserts import decided, leave_out_again, left_out
 from synthesis.frontends.torch.buffers import filled, persistent
@@ -71,7 +72,12 @@ def capture_here(request: CaptureRequest, progress: Progress) -> Captured:
         Exception: whatever the user's code raises.
     """
     plain_kernels()
-    clock = Clock(progress)
+    with sources_watched():
+        return _captured(request, Clock(progress))
+
+
+def _captured(request: CaptureRequest, clock: Clock) -> Captured:
+    progress = clock.progress
     with clock.phase("import"):
         target = find(request)
     places = Provenance(target.root)

@@ -14,6 +14,8 @@ import ast
 import builtins
 import importlib.machinery
 import sysconfig
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -41,10 +43,22 @@ def is_users(file: str) -> bool:
     return not any(path.is_relative_to(p) for p in (str(_PACKAGE), *_OURS, _STDLIB))
 
 
+@contextmanager
+def sources_watched() -> Iterator[None]:
+    """Files of the user's that are imported inside are compiled so."""
+    loader: Any = importlib.machinery.SourceFileLoader
+    original = loader.get_code
+    watch_sources()
+    try:
+        yield
+    finally:
+        loader.get_code = original
+
+
 def watch_sources() -> None:
     """From now on, files of the user's that this process imports are compiled so."""
     loader: Any = importlib.machinery.SourceFileLoader
-    if getattr(loader.get_code, "watches", False):
+    if is_watching():
         return
     original = loader.get_code
 

@@ -31,6 +31,7 @@ from torch.distributed.tensor import DTensor
 from synthesis.frontends.rank_programs.form import header
 from synthesis.frontends.rank_programs.rings import with_rings
 from synthesis.frontends.rank_programs.write import rank_text
+from synthesis.frontends.torch.asked.sources import watch_sources
 from synthesis.frontends.torch.buffers import Filled, as_numbers, filled, persistent, pieces_filled
 from synthesis.frontends.torch.captured import dump, load
 from synthesis.frontends.torch.dependence import refuse_constant
@@ -260,6 +261,7 @@ def _fork(path: Path, do: Callable[[Any], Side | Loaded], root: str, slots: Any)
 
     try:
         slots.acquire()
+        watch_sources()
         failed = path.parent / "failed"
         if not failed.exists():
             try:
