@@ -30,8 +30,8 @@ from synthesis.execute.reading import Order
 from synthesis.frontends.torch import depth as depths
 from synthesis.frontends.torch.asked.sources import watch_sources
 from synthesis.frontends.torch.asserts import leave_out_again
-from synthesis.frontends.torch.chosen import read_whole
 from synthesis.frontends.torch.buffers import filled, persistent
+from synthesis.frontends.torch.chosen import read_whole
 from synthesis.frontends.torch.constants import Constant
 from synthesis.frontends.torch.errors import CaptureError
 from synthesis.frontends.torch.inputs import torch_types

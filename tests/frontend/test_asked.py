@@ -56,25 +56,32 @@ def test_what_only_a_trace_answers_is_refused(user_model, asks):
     assert asked in problem.value.text
 
 
+SOURCE = """
+class A:
+    def __class_getitem__(cls, k): return k
+    def f(self, *a: int, k: 'int' = int('1')) -> int:
+        try:
+            return sum(a) + k
+        finally:
+            self.done = True
+class B(A):
+    def f(self, *a, **k):
+        with open('/dev/null') as file:
+            return super().f(*a, **k) + len(file.read())
+def g(v):
+    match v:
+        case int(): return 'int'
+        case [x, *_] if len(x): return type(x).__name__
+C = type('C', (A,), {})
+found = [B().f(1, 2), g(1), g(['a']), C.__module__, dict(vars(A()))]
+found += [isinstance(1, (int, str)), hasattr(A, 'f'), getattr(A, 'z', 3), locals() is vars()]
+"""
+
+
 def test_files_do_what_they_did_and_loaders_are_put_back():
-    text = (
-        "class A:\n"
-        "    def __class_getitem__(cls, k): return k\n"
-        "    def f(self, *a: int, k: 'int' = int('1')) -> int:\n"
-        "        try:\n            return sum(a) + k\n        finally:\n            self.done = True\n"
-        "class B(A):\n"
-        "    def f(self, *a, **k):\n"
-        "        with open('/dev/null') as file:\n"
-        "            return super().f(*a, **k) + len(file.read())\n"
-        "def g(v):\n    match v:\n        case int(): return 'int'\n"
-        "        case [x, *_]: return type(x).__name__\n"
-        "C = type('C', (A,), {})\n"
-        "found = [B().f(1, 2), g(1), g(['a']), C.__module__, {k: v for k, v in vars(A()).items()}]\n"
-        "found += [isinstance(1, (int, str)), hasattr(A, 'f'), getattr(A, 'z', 3), locals() is vars()]\n"
-    )
     plain, watched = {"__name__": "m"}, {"__name__": "m"}
-    exec(compile(text, "plain", "exec"), plain)
+    exec(compile(SOURCE, "plain", "exec"), plain)
     with sources_watched():
-        exec(compile(seen(ast.parse(text)), "watched", "exec"), watched)
+        exec(compile(seen(ast.parse(SOURCE)), "watched", "exec"), watched)
     assert watched["found"] == plain["found"]
     assert not is_watching()

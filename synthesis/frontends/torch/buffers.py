@@ -49,9 +49,7 @@ def persistent(model: nn.Module) -> dict[str, str]:
     return out
 
 
-def filled(
-    traced: Traced, values: Mapping[str, torch.Tensor], kept: Mapping[str, str]
-) -> Filled:
+def filled(traced: Traced, values: Mapping[str, torch.Tensor], kept: Mapping[str, str]) -> Filled:
     """The values of buffers with those of any value, of `kept`, replaced."""
     names = open_to_values(traced, values, kept)
     new = {n: any_value(kept[n], values[n]) for n in names}
@@ -124,8 +122,8 @@ def piece(whole: Any, placement: str, mesh: Mesh, at: Mapping[str, int]) -> Any:
 
 
 def any_value(name: str, value: torch.Tensor) -> torch.Tensor:
-    """A table of the same kind, which stands for any. Buffers of alike layers that their constructor
-    fills alike have one."""
+    """A table of the same kind, which stands for any. Buffers of alike layers that their
+    constructor fills alike have one."""
     plain = value.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
     key = re.sub(r"\d+", "#", name).encode() + str(value.dtype).encode() + plain.tobytes()
     seed = int.from_bytes(hashlib.sha256(key).digest()[:8], "little")

@@ -77,7 +77,6 @@ def capture_here(request: CaptureRequest, progress: Progress) -> Captured:
 
 
 def _captured(request: CaptureRequest, clock: Clock) -> Captured:
-    progress = clock.progress
     with clock.phase("import"):
         target = find(request)
     places = Provenance(target.root)
@@ -89,7 +88,7 @@ def _captured(request: CaptureRequest, clock: Clock) -> Captured:
             captured = decided(Session(request, target, places, clock, depth, whole).run)
             break
         except NotRolledError as problem:
-            progress(f"{problem}; tracing more layers")
+            clock.progress(f"{problem}; tracing more layers")
     assert captured is not None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return replace(captured, timings=dict(clock.timings), peak_bytes=peak)
@@ -237,7 +236,8 @@ class Session:
             if getattr(target.cls, "_can_set_experts_implementation", bool)():
                 yield f"Experts are the {EXPERTS['experts_implementation']} implementation."
         if lowered.buffers:
-            yield f"Buffers hold the values their constructor gives them: {_listed(lowered.buffers)}."
+            listed = _listed(lowered.buffers)
+            yield f"Buffers hold the values their constructor gives them: {listed}."
         if lowered.filled:
             yield f"Buffers hold whatever a checkpoint gives them: {_listed(lowered.filled)}."
         if lowered.infinite:

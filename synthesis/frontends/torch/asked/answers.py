@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodType, ModuleType
+from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodType
 from typing import Any
 
 import torch
@@ -29,16 +29,13 @@ from synthesis.frontends.torch.errors import CaptureError
 
 _STAND_INS: tuple[Any, ...] = (FakeTensor, FunctionalTensor)
 _THEIRS = {n for c in _STAND_INS for n in (*dir(c), *c.__annotations__)} - set(dir(torch.Tensor))
-MEMORY = frozenset(
-    """data_ptr untyped_storage storage _typed_storage _storage numpy __array__ __dlpack__
-    __dlpack_device__ share_memory_ is_shared is_pinned __reduce_ex__ __reduce__ __repr__ __str__
-    __format__ __getstate__ __sizeof__ tobytes""".split()
-)
+_OF_MEMORY = """data_ptr untyped_storage storage _typed_storage _storage __dlpack__ __reduce_ex__
+__reduce__ __repr__ __str__ __format__ __getstate__ __sizeof__"""
+MEMORY = frozenset(_OF_MEMORY.split())
 """Methods that tell, or give away, where and how a tensor lies in memory."""
-_HOOKS = frozenset(
-    """_forward_hooks _forward_pre_hooks _forward_hooks_with_kwargs _forward_pre_hooks_with_kwargs
-    _backward_hooks _backward_pre_hooks _forward_hooks_always_called""".split()
-)
+_OF_MODULES = """_forward_hooks _forward_pre_hooks _forward_hooks_with_kwargs
+_forward_pre_hooks_with_kwargs _forward_hooks_always_called _backward_hooks _backward_pre_hooks"""
+_HOOKS = frozenset(_OF_MODULES.split())
 _PROCESS = frozenset({"modules", "argv", "orig_argv"})
 ATTRIBUTES = frozenset({"__class__", "__dict__", "_version", *_THEIRS, *_HOOKS, *_PROCESS})
 """Attributes that are asked for here."""
@@ -53,10 +50,10 @@ _TRACERS = (
     *("torch._dynamo", "torch._functorch", "torch._C", "torch.overrides", "torch._export"),
     *("torch.compiler", "torch.export", "torch._higher_order_ops"),
 )
-_QUESTION = re.compile(
-    r"(^|_)(is|are|has|have|len|get|detect|active|current|in|peek|maybe|stack|enabled|mode)(_|$)"
-)
+_QUESTION = re.compile(r"(^|_)(is|are|has|have|len|get|detect|active|current|peek|enabled)(_|$)")
 """Names of functions that tell what the code is run by."""
+_OF_ANY_RUN = re.compile(r"is_tensor_like$|_has_torch_function")
+"""Those that tell the same in a trace."""
 _AS_IN_A_RUN = frozenset({"is_compiling", "is_exporting", "is_dynamo_compiling"})
 _LIKE_REAL_ONES = "a tensor has no memory while the code is traced"
 _CALLS = "the calls that lead there are others in a run"
@@ -121,7 +118,8 @@ def _why_not(function: Any, name: str, module: str) -> str:
     owner = getattr(function, "__self__", None)
     if name in MEMORY and (isinstance(owner, _LYING) or _of_tensors(function)):
         return _LIKE_REAL_ONES
-    if module.startswith(_TRACERS) and _QUESTION.search(name):
+    asks = _QUESTION.search(name) and not _OF_ANY_RUN.match(name)
+    if asks and module.startswith(_TRACERS):
         return "it tells what runs the code, which a run does otherwise"
     return ""
 
@@ -157,7 +155,7 @@ def read(value: Any, name: str) -> Any:
     if watched is not None:
         if isinstance(value, torch.Tensor) and name in ("_version", "__dict__"):
             raise watched.refusal(
-                caller(), f"forward reads {name} of a tensor: {_LIKE_REAL_ONES}", _HINT
+                caller(), f"forward reads {name} of a tensor: it is another in a run", _HINT
             )
         process = value is sys and name in _PROCESS
         if process or (name in _HOOKS and isinstance(value, nn.Module)):
@@ -173,7 +171,8 @@ def read(value: Any, name: str) -> Any:
 def _type(*args: Any, **kwargs: Any) -> Any:
     if len(args) == 1 and not kwargs:
         return real_class(args[0])
-    name, bases, space = args
+    given: Any = args
+    name, bases, space = given
     space = {"__module__": sys._getframe(1).f_globals.get("__name__"), **space}
     return type(name, bases, space, **kwargs)
 
@@ -225,7 +224,7 @@ _ANSWERS: dict[int, Any] = {
     id(hasattr): _hasattr,
     id(getattr): _getattr,
     id(vars): _vars,
-    id(print): lambda *args, **kwargs: print(*args, **kwargs),
+    id(print): lambda *args, **kwargs: print(*args, **kwargs),  # noqa: T201
 }
 """By the function: what answers. A tensor that is printed is shown to nobody who could ask."""
 
@@ -246,7 +245,7 @@ def no_other_kernels() -> None:
             frame = frame.f_back
         if self.ns in _OWN_OPS and frame is not None and is_users(frame.f_code.co_filename):
             raise CaptureError(
-                f"the code gives {self.ns}::{op} another kernel, so what runs is not what is traced",
+                f"the code gives {self.ns}::{op} another kernel, which is not what is traced",
                 file=Path(frame.f_code.co_filename).name,
                 line=frame.f_lineno,
                 text=linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip(),
@@ -274,7 +273,9 @@ def shown_to_nobody() -> Iterator[None]:
             frame, watched = sys._getframe(1), now()
             if watched is not None and is_users(frame.f_code.co_filename):
                 what = "bytes" if name == "__reduce_ex__" else "text"
-                message = f"forward makes {what} of a tensor, which has no values while it is traced"
+                message = (
+                    f"forward makes {what} of a tensor, which has no values while it is traced"
+                )
                 raise watched.refusal(frame, message, "print it outside of forward")
             return original(self, *args, **kwargs)
 

@@ -1,5 +1,5 @@
-"""Exceptions that tensors without values raise, and real ones may not, where the user's code catches
-them: what it does next is then not what it does in a run."""
+"""Exceptions that tensors without values raise, and real ones may not, where the user's code
+catches them: what it does next is then not what it does in a run."""
 
 # pyright: basic
 
@@ -16,13 +16,10 @@ from synthesis.frontends.torch.errors import CaptureError
 _TORCH = str(Path(str(torch.__file__)).parent)
 _OURS = str(Path(__file__).resolve().parents[3])
 _ANSWERS = str(Path(__file__).resolve().parent)
-_TRACING = tuple(
-    f"{_TORCH}/{name}"
-    for name in """_subclasses _ops.py _meta_registrations.py _refs _prims _prims_common _decomp
-    _library _functorch _export export fx _dynamo _higher_order_ops _logging overrides.py
-    _tensor.py _tensor_str.py storage.py serialization.py utils/_python_dispatch.py
-    utils/_stats.py""".split()
-)
+_NAMES = """_subclasses _ops.py _meta_registrations.py _refs _prims _prims_common _decomp _library
+_functorch _export export fx _dynamo _higher_order_ops _logging overrides.py _tensor.py
+_tensor_str.py storage.py serialization.py utils/_python_dispatch.py utils/_stats.py"""
+_TRACING = tuple(f"{_TORCH}/{name}" for name in _NAMES.split())
 """Files of PyTorch that run ops on tensors without values, or read what these do not have."""
 _AS_IN_A_RUN = (ImportError, StopIteration, GeneratorExit, KeyboardInterrupt, SystemExit)
 _OF_PYTHON = (LookupError, AttributeError, OSError, ArithmeticError, AssertionError, NameError)

@@ -154,12 +154,16 @@ class _Seen(ast.NodeTransformer):
         node.returns = returns
         return node
 
-    visit_FunctionDef = visit_AsyncFunctionDef = _function
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
+        return self._function(node)
 
-    def visit_MatchValue(self, node: ast.MatchValue) -> Any:
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> Any:
+        return self._function(node)
+
+    def visit_match_case(self, node: ast.match_case) -> Any:
+        node.guard = node.guard and self.visit(node.guard)
+        node.body = [self.visit(statement) for statement in node.body]
         return node
-
-    visit_MatchClass = visit_MatchMapping = visit_MatchValue
 
 
 def _handed_on(value: ast.expr) -> ast.expr:

@@ -137,8 +137,8 @@ def _save_loads(request: RanksRequest, folder: Path, progress: Progress) -> None
 def _save(
     request: RanksRequest, folder: Path, mode: str, others: Sequence[str], progress: Progress
 ) -> list[str]:
-    """Trace one device and every rank in a mode; those of the others that are like it. A buffer that
-    no rank has as the model has it is in a second trace what the constructor gives it."""
+    """Trace one device and every rank in a mode; those of the others that are like it. A buffer
+    that no rank has as the model has it is in a second trace what the constructor gives it."""
     fixed = frozenset[str]()
     while True:
         alike = _save_once(request, folder, mode, others, progress, fixed)
@@ -288,9 +288,7 @@ def _own_numbers() -> None:
     torch.manual_seed(seed)
 
 
-def _one(
-    request: RanksRequest, mode: str, others: Sequence[str], fixed: frozenset[str]
-) -> Side:
+def _one(request: RanksRequest, mode: str, others: Sequence[str], fixed: frozenset[str]) -> Side:
     """The model on one device."""
     before = set(sys.modules)
     places = Places(_root(request.against))

@@ -39,9 +39,7 @@ def pieces(
     return replace(found, inputs=inputs), placed
 
 
-def split_of(
-    part: NDArray[Any], table: NDArray[Any], mesh: Mesh, coords: Mapping[str, int]
-) -> str:
+def split_of(part: NDArray[Any], table: NDArray[Any], mesh: Mesh, coords: Mapping[str, int]) -> str:
     """The placement of which a part is a rank's chunk of a table; empty where it is none."""
     if part.ndim != table.ndim or part.dtype != table.dtype:
         return ""
