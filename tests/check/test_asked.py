@@ -133,6 +133,29 @@ def test_code_that_asks_what_any_run_answers_is_proved(case: Callable[..., objec
     case().forward(_body(HONEST)).proved()
 
 
+CONSTRUCTORS = {
+    "an exception that is caught": (
+        "try:\n    self.up.weight.detach().numpy()\n    self.traced = False\n"
+        "except RuntimeError:\n    self.traced = True"
+    ),
+    "an address": "self.traced = self.up.weight.data_ptr() == 0",
+    "a class": "self.traced = type(self.up.weight) is not nn.Parameter",
+}
+
+
+@pytest.mark.parametrize("what", CONSTRUCTORS)
+def test_a_constructor_that_asks_is_told_what_a_run_says(
+    case: Callable[..., object], what: str
+) -> None:
+    body = textwrap.indent(CONSTRUCTORS[what], " " * 8)
+    text = (
+        "class Wrong(ParallelMLP):\n    def __init__(self, mesh):\n        super().__init__(mesh)\n"
+        f"{body}\n    def forward(self, x):\n"
+        "        y = super().forward(x)\n        return y if self.traced else y * 2\n"
+    )
+    case().write(text).refuted()
+
+
 def test_another_kernel_of_an_op_is_refused(case: Callable[..., object]) -> None:
     text = """
         library = torch.library.Library("aten", "IMPL")

@@ -12,6 +12,10 @@ from synthesis.frontends.torch.errors import CaptureError
 from synthesis.frontends.torch.ranks.places import Places
 
 
+class AskedError(CaptureError):
+    """What the code asks, or catches, is another in a run."""
+
+
 @dataclass
 class Watching:
     """One traced call."""
@@ -20,9 +24,9 @@ class Watching:
     caught: list[CaptureError] = field(default_factory=list[CaptureError])
     """What the call is refused with, if it comes to its end nevertheless."""
 
-    def refusal(self, frame: Any, message: str, hint: str) -> CaptureError:
+    def refusal(self, frame: Any, message: str, hint: str) -> AskedError:
         file, line, text = self.places.of(frame)
-        return CaptureError(message, file=file, line=line, text=text, hint=hint)
+        return AskedError(message, file=file, line=line, text=text, hint=hint)
 
 
 _now: list[Watching] = []
