@@ -13,6 +13,7 @@ from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any, TypeVar, cast
 
+from synthesis.frontends.torch.asked.sources import is_watching, seen
 from synthesis.frontends.torch.chosen import read_whole
 
 T = TypeVar("T")
@@ -156,6 +157,8 @@ def _leave_out(file: str, conditions: set[str], space: dict[str, Any]) -> bool:
         return False
     tree = ast.parse(Path(file).read_text(encoding="utf-8"))
     without = _Without(frozenset({*left, *new})).visit(tree)
+    if is_watching():
+        without = seen(without)
     codes = {_key(c): c for c in _codes(compile(without, file, "exec", dont_inherit=True))}
     changed = False
     for function in _functions(space):

@@ -16,7 +16,7 @@ from torch.fx.node import map_arg
 from synthesis.frontends.torch.aten.complex_pairs import COMPLEX
 from synthesis.frontends.torch.aten.refused import DRAWS, PASS_IT, REFUSED
 from synthesis.frontends.torch.aten.table import TABLE, Emit
-from synthesis.frontends.torch.constants import Constant, Full, Opaque, emit, recognise
+from synthesis.frontends.torch.constants import Constant, Full, Opaque, emit, opaque, recognise
 from synthesis.frontends.torch.errors import OR_TRANSLATE, CaptureError
 from synthesis.frontends.torch.folding import (
     cast_lines,
@@ -72,6 +72,15 @@ def _overwrites(user: fx.Node, node: fx.Node) -> bool:
     return name in ("copy.default", "copy_.default") and user.args[1] is not node
 
 
+def _following(traced: Traced, constants: set[fx.Node], buffers: frozenset[str]) -> set[fx.Node]:
+    """The constants that depend on some of the buffers."""
+    found = {node for node, name in traced.buffers.items() if name in buffers}
+    for node in traced.graph.nodes if found else ():
+        if node in constants and not found.isdisjoint(node.all_input_nodes):
+            found.add(node)
+    return found
+
+
 @dataclass
 class Lowered:
     """A flat program and the values of its opaque constants."""
@@ -86,6 +95,8 @@ class Lowered:
     """Whether a constant was infinite."""
     notes: tuple[str, ...] = ()
     """Sentences for the report."""
+    filled: frozenset[str] = frozenset()
+    """Buffers that are read and may hold any value."""
 
 
 class Lowering:
@@ -107,9 +118,10 @@ class Lowering:
         mesh: Mesh = NO_MESH,
         groups: Mapping[str, tuple[str, ...]] | None = None,
         known: dict[str, Constant] | None = None,
+        filled: frozenset[str] = frozenset(),
     ) -> None:
         """`known`: constants of other graphs by how they are derived; those of this one are added
-        to them."""
+        to them. `filled`: buffers of any value, of which no structure is read off."""
         self.traced = traced
         self.provenance = provenance
         self.canonical = canonical
@@ -126,6 +138,8 @@ class Lowering:
         constants = constant_nodes(traced)
         self.unfolded = self._unfolded(constants)
         self.folded = constants - self.unfolded
+        self.filled = filled
+        self.unread = _following(traced, constants, filled)
         derived = derivations(traced, self.folded, buffers) if known is not None else {}
         known = known if known is not None else {}
         for node in frontier(traced, self.folded):
@@ -150,7 +164,8 @@ class Lowering:
         if plain.dtype in (torch.bfloat16, torch.float16):
             plain = cast_lines(plain, torch.float32)
         try:
-            self.constants[node] = recognise(plain.numpy(force=True), DTYPES[value.dtype])
+            read = recognise if node not in self.unread else opaque
+            self.constants[node] = read(plain.numpy(force=True), DTYPES[value.dtype])
         except ValueError as problem:
             raise self._error(node, f"a constant holds {problem}") from None
 
@@ -194,9 +209,10 @@ class Lowering:
             program,
             self.consts | self.state,
             frozenset(self.backward),
-            used,
+            used - self.filled,
             self.e.infinite,
             tuple(sorted(self.e.notes)),
+            used & self.filled,
         )
 
     def _input(self, node: fx.Node) -> None:

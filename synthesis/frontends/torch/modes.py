@@ -20,6 +20,7 @@ from torch import nn
 from torch._subclasses import FakeTensor
 
 from synthesis.frontends.torch.apart import apart
+from synthesis.frontends.torch.asked.watching import watching
 from synthesis.frontends.torch.asserts import Asserted, leave_out, left_out
 from synthesis.frontends.torch.chosen import called, read_whole, reads_whole
 from synthesis.frontends.torch.digest import (
@@ -145,7 +146,7 @@ def _compared(
         model.train(train)
         _named(digest, model, kwargs)
         nothing = nothing_drawn(dropped, places, next(drawn) * LEAST, numbers)
-        return _call(model, kwargs, digest, nothing)
+        return _call(model, kwargs, digest, nothing, places)
 
     try:
         first = call(gradients)
@@ -223,17 +224,21 @@ def _runs(model: nn.Module, kwargs: dict[str, Any]) -> bool:
     """Whether a first call in eval mode comes to its end."""
     model.eval()
     try:
-        _call(model, kwargs, Digest(tracked=True), nothing_drawn({}, Places(""), LEAST, []))
+        nothing = nothing_drawn({}, Places(""), LEAST, [])
+        _call(model, kwargs, Digest(tracked=True), nothing, Places(""))
     except Exception:  # noqa: BLE001  (the user's code)
         return False
     return True
 
 
-def _call(model: nn.Module, kwargs: dict[str, Any], digest: Digest, drawn: Any) -> Log:
+def _call(
+    model: nn.Module, kwargs: dict[str, Any], digest: Digest, drawn: Any, places: Places
+) -> Log:
     digest.start()
     tensors = [*model.parameters(), *model.buffers(), *kwargs.values()]
     mode = next(t.fake_mode for t in tensors if isinstance(t, FakeTensor))
     with ExitStack() as stack:
+        stack.enter_context(watching(places))
         stack.enter_context(no_gradient_hooks())
         stack.enter_context(drawn)
         stack.enter_context(mode)

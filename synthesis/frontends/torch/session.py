@@ -5,7 +5,7 @@
 
 import resource
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -14,9 +14,13 @@ from typing import Any
 from torch import nn
 
 from synthesis.frontends.torch import depth as depths
+from synthesis.frontends.torch.asked.sources import sources_watched
+from synthesis.frontends.torch.asked.watching import watching
 from synthesis.frontends.torch.asserts import decided, leave_out_again, left_out
+from synthesis.frontends.torch.buffers import filled, persistent
 from synthesis.frontends.torch.captured import Captured, ModelFacts
 from synthesis.frontends.torch.chosen import SAID, read_whole, reads_whole
+from synthesis.frontends.torch.dependence import refuse_constant
 from synthesis.frontends.torch.errors import CaptureError, HandwrittenError
 from synthesis.frontends.torch.facts import read_facts
 from synthesis.frontends.torch.inputs import find_inputs, torch_types
@@ -32,6 +36,7 @@ from synthesis.frontends.torch.materialize import (
 from synthesis.frontends.torch.modes import Modes, compare_modes, mode_of
 from synthesis.frontends.torch.provenance import Provenance
 from synthesis.frontends.torch.prune import prune
+from synthesis.frontends.torch.ranks.places import Places
 from synthesis.frontends.torch.request import CaptureRequest, Progress
 from synthesis.frontends.torch.rolling.recompute import compute_once, recompute_views
 from synthesis.frontends.torch.rolling.roll import NotRolledError, Rolled, roll
@@ -67,7 +72,11 @@ def capture_here(request: CaptureRequest, progress: Progress) -> Captured:
         Exception: whatever the user's code raises.
     """
     plain_kernels()
-    clock = Clock(progress)
+    with sources_watched():
+        return _captured(request, Clock(progress))
+
+
+def _captured(request: CaptureRequest, clock: Clock) -> Captured:
     with clock.phase("import"):
         target = find(request)
     places = Provenance(target.root)
@@ -79,7 +88,7 @@ def capture_here(request: CaptureRequest, progress: Progress) -> Captured:
             captured = decided(Session(request, target, places, clock, depth, whole).run)
             break
         except NotRolledError as problem:
-            progress(f"{problem}; tracing more layers")
+            clock.progress(f"{problem}; tracing more layers")
     assert captured is not None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return replace(captured, timings=dict(clock.timings), peak_bytes=peak)
@@ -128,6 +137,7 @@ class Session:
         lowered, facts, model, modes = self._flat()
         with self.clock.phase("lower"):
             flat = prune(lowered.program)
+            refuse_constant(flat, facts.class_name)
             unused, untrained = unreached(flat, facts)
         with self.clock.phase("roll"):
             rolled = roll_program(flat, lowered.backward, block_lists(model), self.depth)
@@ -164,7 +174,7 @@ class Session:
                 whole = prepare(self.whole, dtype, request.gradients)
             inputs = find_inputs(request, target, model)
             facts = read_facts(whole, target, request.target, inputs, self.places)
-            buffers = take_buffers(model)
+            buffers, kept = take_buffers(model), persistent(model)
             canonical = {n: g[0] for g in tied_groups(model) for n in g}
         with clock.phase("trace"):
             with fake_mode():
@@ -187,14 +197,23 @@ class Session:
                 )
             refuse_unwritten(traced, self.places)
         with clock.phase("lower"):
-            lowered = Lowering(traced, buffers, self.places, canonical, facts.class_name).run()
+            held = filled(traced, buffers, kept)
+            lowered = Lowering(
+                traced,
+                held.values,
+                self.places,
+                canonical,
+                facts.class_name,
+                filled=held.names,
+            ).run()
         return lowered, facts, model, modes
 
     def _traced(self, model: nn.Module, kwargs: dict[str, Any]) -> Traced:
         """The joint graph; of a library's model in which a backward is written by hand, as it runs.
         What users write by hand is translated."""
         try:
-            return trace(model, kwargs, self.target.result_names)
+            with watching(Places(self.places.root)):
+                return trace(model, kwargs, self.target.result_names)
         except HandwrittenError:
             if not self.request.gradients or self.target.root:
                 raise
@@ -216,11 +235,11 @@ class Session:
             yield f"Attention is {how}, without a cache."
             if getattr(target.cls, "_can_set_experts_implementation", bool)():
                 yield f"Experts are the {EXPERTS['experts_implementation']} implementation."
-        buffers = sorted(lowered.buffers)
-        if buffers:
-            more = f" and {len(buffers) - 4} more" if len(buffers) > 4 else ""
-            listed = ", ".join(buffers[:4]) + more
+        if lowered.buffers:
+            listed = _listed(lowered.buffers)
             yield f"Buffers hold the values their constructor gives them: {listed}."
+        if lowered.filled:
+            yield f"Buffers hold whatever a checkpoint gives them: {_listed(lowered.filled)}."
         if lowered.infinite:
             yield "Infinite constants (masks) are written as plus or minus 2^200."
         yield from lowered.notes
@@ -242,6 +261,12 @@ class Session:
         if len(facts.tied):
             tied = "; ".join(" = ".join(group) for group in facts.tied)
             yield f"Tied parameters are one parameter: {tied}."
+
+
+def _listed(names: Collection[str]) -> str:
+    """The first names, and how many more there are."""
+    first, left = sorted(names)[:4], len(names) - 4
+    return ", ".join(first) + (f" and {left} more" if left > 0 else "")
 
 
 def prepare(model: nn.Module, dtype: Any, gradients: bool) -> nn.Module:
