@@ -188,10 +188,21 @@ def _touched(directory: Path) -> str:
             check_name(name)
     except InputError as error:
         return ": ".join(part for part in (error.what, error.where, error.got.strip()) if part)
+    if wrong := record.unlike(stated.diff, stated.proved) or _other_proof(directory, stated):
+        return f"{wrong}; run parallelize again"
     if set(touched) != set(stated.files):
         listed = ", ".join(sorted(touched))
         return f"it touches {listed}, manifest.json records {', '.join(sorted(stated.files))}"
     return ""
+
+
+def _other_proof(directory: Path, stated: record.Recorded) -> str:
+    """How the line of a patch that names its certificate names another; empty where it does not."""
+    line = record.PROVED.search(stated.diff.decode("utf-8"))
+    digest = record.sha256((directory / CERTIFICATE).read_bytes())[:12]
+    if line is None or f"certificate {digest}," in line[0]:
+        return ""
+    return f"it says {line[0][1:]!r}, {CERTIFICATE} is {digest}"
 
 
 def programs(
