@@ -6,6 +6,7 @@
 import hashlib
 import inspect
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from torch import nn
 from synthesis.frontends.torch.captured import ModelFacts, ModuleFact, SourceFile
 from synthesis.frontends.torch.lower import DTYPES
 from synthesis.frontends.torch.materialize import tied_groups
+from synthesis.frontends.torch.opened import below
 from synthesis.frontends.torch.provenance import Provenance
 from synthesis.frontends.torch.request import InputSpec
 from synthesis.frontends.torch.target import Target
@@ -35,7 +37,7 @@ def read_facts(
     return ModelFacts(
         name,
         type(model).__name__,
-        tuple(_files(model, target, places)),
+        tuple(read_files(model, target, places)),
         config,
         params,
         tuple(tied_groups(model)),
@@ -82,25 +84,30 @@ def _class_line(cls: type) -> int:
     return _LINES[cls]
 
 
-def _files(model: nn.Module, target: Target, places: Provenance) -> list[SourceFile]:
-    """The user's files that were imported, the target's own first, or the library's model file."""
+def read_files(
+    model: nn.Module, target: Target, places: Provenance, opened: Iterable[str] = ()
+) -> list[SourceFile]:
+    """The user's files that were imported until now and those of `opened` that are theirs, the
+    target's own first, or the library's model file."""
     own = inspect.getsourcefile(type(model)) or ""
     paths = [own] if own else []
-    below = target.root.rstrip("/") + "/"
+    top = target.root.rstrip("/") + "/"
     if target.root:
         for module in list(sys.modules.values()):
             file = getattr(module, "__file__", None) or ""
             if (
                 file.endswith(".py")
                 and file not in paths
-                and file.startswith(below)
+                and file.startswith(top)
                 and "site-packages" not in file
             ):
                 paths.append(file)
+    known = {str(Path(path).resolve()) for path in paths}
+    paths += [path for path in below(target.root, opened) if path not in known]
     out: list[SourceFile] = []
     for path in paths:
         data = Path(path).read_bytes()
-        text = data.decode("utf-8", "replace")
+        text = data.decode("utf-8", "replace") if path.endswith(".py") else ""
         location = str(Path(path).resolve()) if target.root else ""
         out.append(SourceFile(places.shown(path), location, hashlib.sha256(data).hexdigest(), text))
     return out

@@ -5,7 +5,7 @@
 
 import resource
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -18,7 +18,7 @@ from synthesis.frontends.torch.asserts import decided, leave_out_again, left_out
 from synthesis.frontends.torch.captured import Captured, ModelFacts
 from synthesis.frontends.torch.chosen import SAID, read_whole, reads_whole
 from synthesis.frontends.torch.errors import CaptureError, HandwrittenError
-from synthesis.frontends.torch.facts import read_facts
+from synthesis.frontends.torch.facts import read_facts, read_files
 from synthesis.frontends.torch.inputs import find_inputs, torch_types
 from synthesis.frontends.torch.lower import Lowered, Lowering
 from synthesis.frontends.torch.materialize import (
@@ -30,6 +30,7 @@ from synthesis.frontends.torch.materialize import (
     to_fake,
 )
 from synthesis.frontends.torch.modes import Modes, compare_modes, mode_of
+from synthesis.frontends.torch.opened import watched
 from synthesis.frontends.torch.provenance import Provenance
 from synthesis.frontends.torch.prune import prune
 from synthesis.frontends.torch.request import CaptureRequest, Progress
@@ -66,6 +67,11 @@ def capture_here(request: CaptureRequest, progress: Progress) -> Captured:
         CaptureError: the request or the model does not fit.
         Exception: whatever the user's code raises.
     """
+    with watched() as opened:
+        return _captured(request, progress, opened)
+
+
+def _captured(request: CaptureRequest, progress: Progress, opened: Iterable[str]) -> Captured:
     plain_kernels()
     clock = Clock(progress)
     with clock.phase("import"):
@@ -76,7 +82,7 @@ def capture_here(request: CaptureRequest, progress: Progress) -> Captured:
     captured: Captured | None = None
     for depth in options:
         try:
-            captured = decided(Session(request, target, places, clock, depth, whole).run)
+            captured = decided(Session(request, target, places, clock, depth, whole, opened).run)
             break
         except NotRolledError as problem:
             progress(f"{problem}; tracing more layers")
@@ -122,6 +128,8 @@ class Session:
     clock: Clock
     depth: depths.Depth | None = None
     whole: nn.Module | None = None
+    opened: Iterable[str] = ()
+    """Files that were opened until now."""
 
     def run(self) -> Captured:
         """Raises what `capture_here` raises, and NotRolledError: more layers are to be traced."""
@@ -186,6 +194,8 @@ class Session:
                     f"the model cannot be run to compare train and eval mode: {modes.unread}"
                 )
             refuse_unwritten(traced, self.places)
+            files = tuple(read_files(whole, target, self.places, self.opened))
+            facts = replace(facts, files=files)
         with clock.phase("lower"):
             lowered = Lowering(traced, buffers, self.places, canonical, facts.class_name).run()
         return lowered, facts, model, modes
