@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from agent import events, outdir, verdicts
-from agent.agreement import disagreement
+from agent.agreement import disagreement, unchecked
 from agent.certificates import CERTIFICATE, Files, answers, read_file, rejected
 from agent.errors import Exit, InputError
 from agent.patching import record
@@ -118,7 +118,7 @@ def examined(
         raise InputError("the directory holds no patch to read", where=f"--recapture {directory}")
     rests = result.assumptions
     told = tuple(str(line) for line in recorded.get("assumptions", ()))
-    more = tuple(line for line in told if line not in rests)
+    more = (*(line for line in told if line not in rests), *unchecked(plan))
     word: events.VerdictWord = "accepted"
     scope, message = (
         result.scope,

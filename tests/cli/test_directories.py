@@ -141,8 +141,9 @@ def test_what_the_manifest_records_is_told_as_recorded(out: Path, proof: Proof) 
     """An assumption that is added is told apart; a word on the patch stays the run's word."""
     noted = describe(FILES, {}, proved=True, read=patch(FILES, (), "").diff)
     verdict, _ = found(sealed(out, assumptions=["moon"], patch=noted))
-    assert (verdict.verdict, verdict.recorded) == ("accepted", ["moon"])
+    assert (verdict.verdict, verdict.recorded[0]) == ("accepted", "moon")
     assert verdict.assumptions == list(proof.assumptions)
+    assert verdict.recorded[1].startswith("The estimates of plan.json are what the run wrote: ")
     assert verdict.patch.startswith(NOT_READ)
     assert "the run that wrote it says" in verdict.patch
 
@@ -188,6 +189,13 @@ def _first(plan: dict[str, Any], split: bool) -> str:
 
 PLANS: dict[str, Callable[[dict[str, Any]], object]] = {
     "emptied": lambda p: p["params"].clear(),
+    "all modules called whole": lambda p: [m.update(style="replicate") for m in p["modules"]],
+    "all modules called column": lambda p: [
+        m.update(style="column", kind="Linear") for m in p["modules"]
+    ],
+    "all modules called row": lambda p: [
+        m.update(style="row", kind="Linear") for m in p["modules"]
+    ],
     "one less": lambda p: p["params"].pop(_first(p, True)),
     "one less that is whole": lambda p: p["params"].pop(_first(p, False)),
     "one more": lambda p: p["params"].update({"ghost.weight": {"tp": "R"}}),
