@@ -111,6 +111,8 @@ DECLARED = _declared(
     ("samples-not-wide", "Not run in float64: {why}.", "The comparison is coarser."),
     ("samples-left", "Values leave PyTorch at {where}: what is decided there is looked for on the samples alone.", "Give inputs on which it is decided otherwise."),
     ("samples-in-place", "Forward changes its {what} in place; the program does not.", "Callers that read it afterwards see another value."),
+    ("seeded", "The generator `{name}` is seeded alike on all ranks: {lines} from it, and ranks that draw differently compute something else.", "Seed it alike on all ranks."),
+    ("lookups", "Indices at {where} are in range.", "PyTorch raises an error, or reads out of bounds."),
     ("plan-estimates", "The estimates of plan.json are what the run wrote: {listed}.", "Nothing in a directory shows them; run plan again."),
 )  # fmt: skip
 """To declare another is to add a line here."""

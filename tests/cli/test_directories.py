@@ -187,15 +187,16 @@ def _first(plan: dict[str, Any], split: bool) -> str:
     return next(p for p, at in plan["params"].items() if (at["tp"] != "R") is split)
 
 
+def _called(plan: dict[str, Any], style: str) -> None:
+    for module in plan["modules"]:
+        module.update(style=style, kind="Linear")
+
+
 PLANS: dict[str, Callable[[dict[str, Any]], object]] = {
     "emptied": lambda p: p["params"].clear(),
-    "all modules called whole": lambda p: [m.update(style="replicate") for m in p["modules"]],
-    "all modules called column": lambda p: [
-        m.update(style="column", kind="Linear") for m in p["modules"]
-    ],
-    "all modules called row": lambda p: [
-        m.update(style="row", kind="Linear") for m in p["modules"]
-    ],
+    "all modules called whole": lambda p: _called(p, "replicate"),
+    "all modules called column": lambda p: _called(p, "column"),
+    "all modules called row": lambda p: _called(p, "row"),
     "one less": lambda p: p["params"].pop(_first(p, True)),
     "one less that is whole": lambda p: p["params"].pop(_first(p, False)),
     "one more": lambda p: p["params"].update({"ghost.weight": {"tp": "R"}}),
