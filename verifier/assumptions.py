@@ -40,7 +40,7 @@ def undeclared(sentences: Iterable[str]) -> list[str]:
 
 def table() -> str:
     """The declarations as a table in Markdown."""
-    rows = [f"| {a.text.replace('|', chr(92) + '|')} | {a.meaning} |" for a in DECLARED]
+    rows = [f"| `{a.text.replace('`', '')}` | {a.meaning} |" for a in DECLARED]
     return "\n".join(["| sentence | what it means |", "|---|---|", *rows]) + "\n"
 
 
@@ -50,7 +50,7 @@ def _declared(*rows: tuple[str, str, str]) -> tuple[Assumption, ...]:
 
 # ruff: noqa: E501
 DECLARED = _declared(
-    ("balanced", "{what} is the same on every rank along {mesh_dim}", "Means of ranks are weighed alike; give each rank equally many labels."),
+    ("balanced", "{what} is the same on every rank along {mesh_dim}", "The mean of ranks is the mean of all; give each rank equally many labels."),
     ("shapes", "Shapes are those of the inputs {inputs}; no other shape is covered.", "Run again with other shapes."),
     ("dtype", "Parameters are {dtype}; casts are the identity over the reals.", "Rounding is not covered."),
     ("attention", "Attention is {how}, without a cache.", "Another implementation is another program."),
@@ -100,7 +100,7 @@ DECLARED = _declared(
     ("top", "Among equal entries {op} takes the one of lower index first, on every device; {how}", "Ranks may choose differently among ties."),
     ("depth", "{layers} of the {total} layers of {names} were traced. {how}", "--full-depth traces them all."),
     ("changes", "A call changes {names}; two calls in a row run the same ops.", "What depends on it in a later call is not seen."),
-    ("dropout-shared", "Dropout at {lines} on values that are whole on every {mesh_dim} rank: ranks along {same} draw the same mask (same random state).", "Seed ranks along it alike."),
+    ("dropout-shared", "Dropout at {lines} on values that are whole on every {mesh_dim} rank: ranks along {same} draw the same mask (same random state).", "Give these ranks the same seed."),
     ("dropout-pieces", "Dropout at {lines} on pieces over {mesh_dim}: ranks along {same} draw masks of their own (different random states).", "Seed ranks along it apart."),
     ("dropout-law", "Results with dropout are equal in distribution: for every mask.", "One run differs from another by its masks."),
     ("precision", "fully_shard {what} in {dtype}.", "Rounding is not covered."),
@@ -111,7 +111,7 @@ DECLARED = _declared(
     ("samples-not-wide", "Not run in float64: {why}.", "The comparison is coarser."),
     ("samples-left", "Values leave PyTorch at {where}: what is decided there is looked for on the samples alone.", "Give inputs on which it is decided otherwise."),
     ("samples-in-place", "Forward changes its {what} in place; the program does not.", "Callers that read it afterwards see another value."),
-    ("seeded", "The generator `{name}` is seeded alike on all ranks: {lines} from it, and ranks that draw differently compute something else.", "Seed it alike on all ranks."),
+    ("seeded", "The generator `{name}` is seeded alike on all ranks: {lines} from it, and ranks that draw differently compute something else.", "Give all ranks the same seed."),
     ("lookups", "Indices at {where} are in range.", "PyTorch raises an error, or reads out of bounds."),
     ("plan-estimates", "The estimates of plan.json are what the run wrote: {listed}.", "Nothing in a directory shows them; run plan again."),
 )  # fmt: skip

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -13,7 +13,7 @@ _HOOKED: list[bool] = []
 
 
 @contextmanager
-def watched() -> Iterator[dict[str, None]]:
+def watched() -> Generator[dict[str, None]]:
     """Collects the files that are opened to be read inside, where code of a file that is no
     library's is on the stack.
 
@@ -49,7 +49,7 @@ def _heard(event: str, args: tuple[Any, ...]) -> None:
     if event != "open" or not _WATCHES:
         return
     name, _, flags = args
-    if not isinstance(name, (str, bytes, os.PathLike)) or not isinstance(flags, int):
+    if not isinstance(name, (str, bytes)) or not isinstance(flags, int):
         return
     if flags & (os.O_WRONLY | os.O_RDWR) or not _owned(sys._getframe(1)):  # pyright: ignore[reportPrivateUsage]
         return
