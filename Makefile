@@ -210,6 +210,7 @@ docs: $(OK)  ## write the generated pages of docs/
 	$(BIN)/python -m benchmarks.chat_page
 	$(BIN)/python -m benchmarks.first_session
 	$(BIN)/python -m benchmarks.aten_page
+	$(BIN)/python -m benchmarks.assumptions_page
 	$(BIN)/python -m benchmarks.schemas
 
 .PHONY: site

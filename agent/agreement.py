@@ -44,7 +44,45 @@ def disagreement(plan: Plan, sequential: Program, distributed: Program, contract
             stated = _stated(plan, said, placed[name], len(layout.dims))
             if stated != _found(layout, name):
                 return f"it lays {path} out over {name} as {placed[name]}, contract.json does not"
+    return _misnamed(plan)
+
+
+def _misnamed(plan: Plan) -> str:
+    """Where a style says otherwise than the placements of its module's own parameters."""
+    if plan.tp is None:
+        return ""
+    for module in plan.modules:
+        prefix = module.path + "." if module.path else ""
+        own = {
+            path.removeprefix(prefix): placed.get(plan.tp, "R")
+            for path, placed in plan.params.items()
+            if path.startswith(prefix) and "." not in path.removeprefix(prefix)
+        }
+        split = {name: placement for name, placement in own.items() if placement != "R"}
+        found = ", ".join(f"{name} {placement}" for name, placement in own.items())
+        said = f"it says that {module.path} is {module.style} over {plan.tp}"
+        if split and module.style in WHOLE:
+            return f"{said}, and splits its parameters: {found}"
+        if own and not split and module.style in SPLIT:
+            return f"{said}, and splits none of its parameters: {found}"
+        dim = LINEAR.get(module.style) if module.kind == "Linear" else None
+        if dim is not None and "weight" in own and own["weight"].split(" in ")[0] not in dim:
+            return f"{said}, and its parameters are {found}"
     return ""
+
+
+def unchecked(plan: Plan) -> tuple[str, ...]:
+    """What a plan holds that nothing in its directory can show, as sentences."""
+    if not plan.estimates:
+        return ()
+    listed = ", ".join(f"{name}={value:g}" for name, value in sorted(plan.estimates.items()))
+    return (f"The estimates of plan.json are what the run wrote: {listed}.",)
+
+
+WHOLE = ("replicate", "sequence")
+SPLIT = ("column", "row", "fused_column", "vocab", "experts")
+LINEAR = {"column": ("S(0)", "S(-2)"), "row": ("S(1)", "S(-1)")}
+"""Placements of the weight that a style of `Linear` means."""
 
 
 def stacked(path: str) -> int:

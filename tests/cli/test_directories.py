@@ -18,7 +18,7 @@ from agent.batch.folder import Folder
 from agent.batch.reverify import folder_again
 from agent.derivation import explain
 from agent.errors import Exit, InputError
-from agent.patching import describe
+from agent.patching import describe, preview
 from agent.reverify import NOT_READ, examined
 from agent.run import Run
 from benchmarks.mutation_testing.cases import read_case
@@ -139,10 +139,11 @@ def test_a_manifest_that_says_more_or_less_is_rejected(out: Path, entries: dict[
 
 def test_what_the_manifest_records_is_told_as_recorded(out: Path, proof: Proof) -> None:
     """An assumption that is added is told apart; a word on the patch stays the run's word."""
-    noted = describe(FILES, {}, proved=True, read=True)
+    noted = describe(FILES, {}, proved=True, read=patch(FILES, (), "").diff)
     verdict, _ = found(sealed(out, assumptions=["moon"], patch=noted))
-    assert (verdict.verdict, verdict.recorded) == ("accepted", ["moon"])
+    assert (verdict.verdict, verdict.recorded[0]) == ("accepted", "moon")
     assert verdict.assumptions == list(proof.assumptions)
+    assert verdict.recorded[1].startswith("The estimates of plan.json are what the run wrote: ")
     assert verdict.patch.startswith(NOT_READ)
     assert "the run that wrote it says" in verdict.patch
 
@@ -186,8 +187,16 @@ def _first(plan: dict[str, Any], split: bool) -> str:
     return next(p for p, at in plan["params"].items() if (at["tp"] != "R") is split)
 
 
+def _called(plan: dict[str, Any], style: str) -> None:
+    for module in plan["modules"]:
+        module.update(style=style, kind="Linear")
+
+
 PLANS: dict[str, Callable[[dict[str, Any]], object]] = {
     "emptied": lambda p: p["params"].clear(),
+    "all modules called whole": lambda p: _called(p, "replicate"),
+    "all modules called column": lambda p: _called(p, "column"),
+    "all modules called row": lambda p: _called(p, "row"),
     "one less": lambda p: p["params"].pop(_first(p, True)),
     "one less that is whole": lambda p: p["params"].pop(_first(p, False)),
     "one more": lambda p: p["params"].update({"ghost.weight": {"tp": "R"}}),
@@ -352,3 +361,28 @@ def test_nothing_is_explained_that_is_not_proved(
         path.write_text(json.dumps(found))
     with pytest.raises(InputError, match=told):
         explain(Run([]), out, "nothing", 1)
+
+
+LINE = "# Proved: certificate {}, checked by `shardproof verify out`."
+
+
+@pytest.mark.parametrize("forged", ["", "text", "certificate", "record"])
+def test_a_patch_keeps_its_line_only_where_it_is_the_one_that_was_proved(
+    out: Path, forged: str
+) -> None:
+    """The honest directory is accepted; its twins have hashes that fit, and are rejected."""
+    digest = hashlib.sha256((out / "certificate.json").read_bytes()).hexdigest()[:12]
+    line = LINE.format("0" * 12 if forged == "certificate" else digest)
+    right = patch({"m.py": ("a = 1\n", f"{line}\na = 2\n")}, (), "").diff
+    new = f"{line}\na = {3 if forged == 'text' else 2}\n"
+    files: dict[str, tuple[str | None, str]] = {"m.py": ("a = 1\n", new)}
+    (out / "patch.diff").write_text(patch(files, (), "").diff)
+    noted = describe(files, {}, proved=True, read="" if forged == "record" else right)
+    verdict, code = found(sealed(out, patch=noted))
+    (out.parent / "m.py").write_text("a = 1\n")
+    seen = preview(out, out.parent)
+    honest = forged in ("", "certificate")
+    assert ("+# Proved" in seen.diff, seen.applicability == "safe") == (honest, honest)
+    expected = ("rejected", Exit.NOT_PROVED) if forged else ("accepted", Exit.PROVED)
+    assert (verdict.verdict, code) == expected, verdict.message
+    assert not forged or verdict.message.startswith("patch.diff: ")

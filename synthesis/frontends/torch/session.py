@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -22,7 +23,7 @@ from synthesis.frontends.torch.captured import Captured, ModelFacts
 from synthesis.frontends.torch.chosen import SAID, read_whole, reads_whole
 from synthesis.frontends.torch.dependence import refuse_constant
 from synthesis.frontends.torch.errors import CaptureError, HandwrittenError
-from synthesis.frontends.torch.facts import read_facts
+from synthesis.frontends.torch.facts import read_facts, read_files
 from synthesis.frontends.torch.inputs import find_inputs, torch_types
 from synthesis.frontends.torch.lower import Lowered, Lowering
 from synthesis.frontends.torch.materialize import (
@@ -34,10 +35,11 @@ from synthesis.frontends.torch.materialize import (
     to_fake,
 )
 from synthesis.frontends.torch.modes import Modes, compare_modes, mode_of
+from synthesis.frontends.torch.opened import Opened
 from synthesis.frontends.torch.provenance import Provenance
 from synthesis.frontends.torch.prune import prune
 from synthesis.frontends.torch.ranks.places import Places
-from synthesis.frontends.torch.request import CaptureRequest, Progress
+from synthesis.frontends.torch.request import CaptureRequest, Progress, split_target
 from synthesis.frontends.torch.rolling.recompute import compute_once, recompute_views
 from synthesis.frontends.torch.rolling.roll import NotRolledError, Rolled, roll
 from synthesis.frontends.torch.target import EXPERTS, TORCH_DTYPES, Target, find
@@ -72,11 +74,13 @@ def capture_here(request: CaptureRequest, progress: Progress) -> Captured:
         Exception: whatever the user's code raises.
     """
     plain_kernels()
+    kind, _ = split_target(request.target)
+    opened = None if kind == "hf" else Opened(str(Path(kind).parent))
     with sources_watched():
-        return _captured(request, Clock(progress))
+        return _captured(request, Clock(progress), opened)
 
 
-def _captured(request: CaptureRequest, clock: Clock) -> Captured:
+def _captured(request: CaptureRequest, clock: Clock, opened: Opened | None) -> Captured:
     with clock.phase("import"):
         target = find(request)
     places = Provenance(target.root)
@@ -85,7 +89,7 @@ def _captured(request: CaptureRequest, clock: Clock) -> Captured:
     captured: Captured | None = None
     for depth in options:
         try:
-            captured = decided(Session(request, target, places, clock, depth, whole).run)
+            captured = decided(Session(request, target, places, clock, depth, whole, opened).run)
             break
         except NotRolledError as problem:
             clock.progress(f"{problem}; tracing more layers")
@@ -131,6 +135,8 @@ class Session:
     clock: Clock
     depth: depths.Depth | None = None
     whole: nn.Module | None = None
+    opened: Opened | None = None
+    """What is read of the owner's files until now."""
 
     def run(self) -> Captured:
         """Raises what `capture_here` raises, and NotRolledError: more layers are to be traced."""
@@ -196,6 +202,10 @@ class Session:
                     f"the model cannot be run to compare train and eval mode: {modes.unread}"
                 )
             refuse_unwritten(traced, self.places)
+            files = tuple(
+                read_files(whole, target, self.places, self.opened.files() if self.opened else ())
+            )
+            facts = replace(facts, files=files)
         with clock.phase("lower"):
             held = filled(traced, buffers, kept)
             lowered = Lowering(
