@@ -60,14 +60,14 @@ class Row:
         return self.wrong and self.verdict == "proved" and not self.covered
 
 
-class Late(Exception):
+class LateError(Exception):
     """A verdict took too long."""
 
 
 @contextmanager
 def within(seconds: int) -> Iterator[None]:
     def late(*_: object) -> None:
-        raise Late
+        raise LateError
 
     before = signal.signal(signal.SIGALRM, late)
     signal.alarm(seconds)
@@ -94,9 +94,14 @@ class Gloo:
                 text=True,
                 cwd=Path(__file__).parents[2],
             )
-        assert self.process.stdin is not None and self.process.stdout is not None
-        asked = {"file": str(file), "command": program.command, "mesh": program.mesh}
-        asked["options"] = dict(program.options)  # type: ignore[assignment]
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        asked = {
+            "file": str(file),
+            "command": program.command,
+            "mesh": program.mesh,
+            "options": dict(program.options),
+        }
         self.process.stdin.write(json.dumps(asked) + "\n")
         self.process.stdin.flush()
         line = self.process.stdout.readline()
@@ -117,7 +122,7 @@ def checked(program: Program, file: Path) -> tuple[str, str, list[str]]:
             verdict = shardproof.check(
                 f"{file}:P", f"{file}:M", program.mesh, repair_seconds=0, **program.options
             )
-    except Late:
+    except LateError:
         return "unknown", f"no verdict in {LONGEST} s", []
     except shardproof.ShardproofError as problem:
         return "refused", str(problem)[:400], []
@@ -138,7 +143,7 @@ def parallelized(program: Program, file: Path) -> tuple[str, str, list[str], Pat
     try:
         with within(LONGEST):
             plan = shardproof.parallelize(f"{file}:M", mesh=program.mesh, out=out, run=False)
-    except Late:
+    except LateError:
         return "unknown", f"no verdict in {LONGEST} s", [], file
     except shardproof.ShardproofError as problem:
         return "refused", str(problem)[:400], [], file

@@ -274,9 +274,7 @@ def plain(base: Base) -> str:
     return placed(base.model, "", "", (), ())
 
 
-def placed(
-    text: str, place: str, call: str, init: tuple[str, ...], reduce: tuple[str, ...]
-) -> str:
+def placed(text: str, place: str, call: str, init: tuple[str, ...], reduce: tuple[str, ...]) -> str:
     """`text` with a step at a place; `call` has `@` for the variable there."""
     out: list[str] = []
     for line in text.splitlines():

@@ -29,12 +29,65 @@ COUPLED_ROWS = ("v - v.mean(0)", "v.flip(0)", "v.cumsum(0)", "v / v.norm()")
 IDENTITY = ("v * 1", "v + 0", "v.clone()", "v.flip(-1).flip(-1)", "v / 1")
 QUIET = (
     *("isinstance(v, torch.Tensor)", "v.ndim > 1", "v.shape[-1] > 2", "not v.is_cuda"),
-    *("v.is_floating_point()", "hasattr(v, 'grad_fn')", "v.dtype is not torch.int64", "v.numel() > 3"),
+    *(
+        "v.is_floating_point()",
+        "hasattr(v, 'grad_fn')",
+        "v.dtype is not torch.int64",
+        "v.numel() > 3",
+    ),
     *("real(lambda: v.shape[0])", "real(lambda: v.sum())", "not real(lambda: v.missing)"),
     *("torch.is_tensor(v)", "len(v) > 0", "v.is_contiguous() or True", "v.layout is torch.strided"),
     *("real(lambda: {}['k']) or True", "dist.is_available()", "v.stride(-1) >= 0"),
 )
-HOSTS = ("inline", "helper", "submodule", "hook", "pre-hook", "function", "backward", "init", "partial", "property")
+HOSTS = (
+    "inline",
+    "helper",
+    "submodule",
+    "hook",
+    "pre-hook",
+    "function",
+    "backward",
+    "init",
+    "partial",
+    "attribute",
+)
+ADJUST = "class Adjust(nn.Module):\n    def forward(self, v):\n"
+HOOK = """self.seam = nn.Identity()
+self.seam.register_forward_hook(lambda m, a, o: adjusted(o, m))"""
+PRE_HOOK = """self.seam = nn.Identity()
+self.seam.register_forward_pre_hook(lambda m, a: (adjusted(a[0], m),))"""
+FUNCTION = """
+
+class Adjusted(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, v, self):
+        return adjusted(v * 1, self)
+
+    @staticmethod
+    def backward(ctx, d):
+        return d, None
+"""
+BACKWARD = """
+
+class Adjusted(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, v, self):
+        ctx.self = self
+        return v.view_as(v)
+
+    @staticmethod
+    def backward(ctx, d):
+        return adjusted(d * 1, ctx.self), None
+"""
+ATTRIBUTE = """
+
+class At:
+    def __getattr__(self, name):
+        return adjusted
+
+
+AT = At()
+"""
 
 
 @dataclass(frozen=True)
@@ -58,44 +111,23 @@ def hosted(host: str, asked: Asked, then: str, after: str = "") -> tuple[str, st
     top = f"{asked.setup}\n\n{function}"
     match host:
         case "inline":
-            lines = f"v = @\nif {asked.says}:\n    {then}\n@ = v"
-            return asked.setup, "", lines
+            return asked.setup, "", f"v = @\nif {asked.says}:\n    {then}\n@ = v"
+        case "init":
+            taken = f"v = @\nif self.flag:\n    {then}\n@ = v"
+            return asked.setup, f"self.flag = bool({asked.says})", taken
         case "submodule":
-            module = "class Adjust(nn.Module):\n    def forward(self, v):\n" + "\n".join(
-                "    " + line for line in f"{body}\n    return v".splitlines()
-            )
+            lines = f"{body}\n    return v".splitlines()
+            module = ADJUST + "".join(f"    {line}\n" for line in lines)
             return f"{asked.setup}\n\n{module}", "self.adjust = Adjust()", "@ = self.adjust(@)"
-        case "hook":
-            init = "self.seam = nn.Identity()\nself.seam.register_forward_hook(lambda m, a, o: adjusted(o, m))"
-            return top, init, "@ = self.seam(@)"
-        case "pre-hook":
-            init = (
-                "self.seam = nn.Identity()\n"
-                "self.seam.register_forward_pre_hook(lambda m, a: (adjusted(a[0], m),))"
-            )
-            return top, init, "@ = self.seam(@)"
-        case "function":
-            made = (
-                f"{top}\n\nclass Adjusted(torch.autograd.Function):\n    @staticmethod\n"
-                "    def forward(ctx, v, self):\n        return adjusted(v * 1, self)\n\n"
-                "    @staticmethod\n    def backward(ctx, d):\n        return d, None\n"
-            )
-            return made, "", "@ = Adjusted.apply(@, self)"
-        case "backward":
-            made = (
-                f"{top}\n\nclass Adjusted(torch.autograd.Function):\n    @staticmethod\n"
-                "    def forward(ctx, v, self):\n        ctx.self = self\n        return v.view_as(v)\n\n"
-                "    @staticmethod\n    def backward(ctx, d):\n"
-                "        return adjusted(d * 1, ctx.self), None\n"
-            )
-            return made, "", "@ = Adjusted.apply(@, self)"
         case "partial":
             return top, "self.adjust = functools.partial(adjusted, self=self)", "@ = self.adjust(@)"
-        case "init":
-            return asked.setup, f"self.flag = bool({asked.says})", f"v = @\nif self.flag:\n    {then}\n@ = v"
-        case "property":
-            made = f"{top}\n\nclass At:\n    def __getattr__(self, name):\n        return adjusted\nAT = At()\n"
-            return made, "", "@ = AT.step(@, self)"
+        case "hook" | "pre-hook":
+            return top, HOOK if host == "hook" else PRE_HOOK, "@ = self.seam(@)"
+        case "function" | "backward":
+            made = FUNCTION if host == "function" else BACKWARD
+            return top + made, "", "@ = Adjusted.apply(@, self)"
+        case "attribute":
+            return top + ATTRIBUTE, "", "@ = AT.step(@, self)"
         case _:
             return top, "", "@ = adjusted(@, self)"
 
@@ -162,7 +194,8 @@ def _asking(asked: Asked, draw: random.Random) -> Iterator[Program]:
             step = (asked.setup, "", f"v = @\nkept = {asked.says}")
         else:
             step = hosted(host, way, then)
-        name = f"{asked.kind}: {way.says if host != 'noted' else asked.says}, {host}, {place} of {base.name}, {then}"
+        says = asked.says if host == "noted" else way.says
+        name = f"{asked.kind}: {says}, {host}, {place} of {base.name}, {then}"
         name += ", both" if both else ""
         text = composed(base, place, step, both)
         options = dict(base.options)

@@ -46,7 +46,8 @@ def seeded(seed: int) -> None:
 def imported(file: str) -> Any:
     """Anew: what the file keeps starts again."""
     spec = importlib.util.spec_from_file_location("program", file)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules["program"] = module
     spec.loader.exec_module(module)
@@ -149,7 +150,9 @@ def one_run(given: Any, mesh: Any, run: tuple[str, bool, int], rank: int, found:
             seeded(1000 * seed + call)
             try:
                 with torch.set_grad_enabled(gradients):
-                    outputs = leaves(side(**{k: v * 1 if v.is_floating_point() else v for k, v in own.items()}))
+                    outputs = leaves(
+                        side(**{k: v * 1 if v.is_floating_point() else v for k, v in own.items()})
+                    )
                     if gradients:
                         total: Any = 0
                         draw = torch.Generator().manual_seed(5)
@@ -205,14 +208,15 @@ def rank_of(given: Any, rank: int, size: int, store: str, out: int) -> None:
         torch.set_default_dtype(torch.float64)
         for run in RUNS:
             one_run(given, mesh, run, rank, found)
-    except BaseException as problem:
+    except BaseException as problem:  # noqa: BLE001 a rank that ends in any way is broken
         found["error"].append(f"{type(problem).__name__}: {problem}"[:300])
     os.write(out, (json.dumps(found) + "\n").encode())
     os._exit(0)
 
 
 def truth(given: Any) -> dict[str, Any]:
-    """`right`, `wrong`, `broken` where a rank fails or waits for ever, `alone` where the model does."""
+    """`right`, `wrong`, `broken` where a rank fails or waits for ever, and `alone`
+    where the model does."""
     size = int(given["mesh"].split("=")[1])
     folder = tempfile.mkdtemp()
     read, write = os.pipe()
