@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from benchmarks.attacks.acts import ACTS, Act
+from benchmarks.attacks.around import AROUND
 from benchmarks.attacks.bases import (
     ALONE,
     DATA,
@@ -223,7 +224,7 @@ def programs(seed: int = 0) -> Sequence[Program]:
     for asked in ASKED:
         for program in _asking(asked, draw):
             by.setdefault(program.kind, []).append(program)
-    for act in ACTS:
+    for act in (*ACTS, *AROUND):
         for program in _acting(act, draw):
             by.setdefault(program.kind, []).append(program)
     found: dict[str, Program] = {}
