@@ -110,5 +110,5 @@ AROUND = (
     *_both("grad mode inside", "with torch.no_grad(), torch.enable_grad():\n    @ = @ * BY"),
     *_both("grad mode left off", "torch.set_grad_enabled(torch.is_grad_enabled() and BY == 1)"),
     *_both("multiplied in the loss of hooks", "v = @\nif v.requires_grad:\n    v.retain_grad()\n    v.register_hook(lambda g: g * BY)\n@ = v * 1"),
-    *_methods("train", "eval", "_apply", "state_dict", "__deepcopy__", "zero_grad", "requires_grad_", "named_buffers", "children"),
+    *_methods("train", "eval", "_apply", "state_dict", "__deepcopy__", "zero_grad", "requires_grad_", "children"),
 )  # fmt: skip

@@ -206,7 +206,10 @@ def rank_of(given: Any, rank: int, size: int, store: str, out: int) -> None:
         name, extent = given["mesh"].split("=")
         mesh = init_device_mesh("cpu", (int(extent),), mesh_dim_names=(name,))
         torch.set_default_dtype(torch.float64)
+        kept = dict(os.environ)
         for run in RUNS:
+            os.environ.clear()
+            os.environ.update(kept)
             one_run(given, mesh, run, rank, found)
     except BaseException as problem:  # noqa: BLE001 a rank that ends in any way is broken
         found["error"].append(f"{type(problem).__name__}: {problem}"[:300])

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-TRUE = "wrong"
+TRUE = "right"
 OPTS = {"mesh": "tp=2"}
 
 

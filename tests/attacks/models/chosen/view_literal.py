@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-TRUE = "wrong"
+TRUE = "right"
 OPTS = {"mesh": "tp=2"}
 
 

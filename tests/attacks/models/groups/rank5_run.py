@@ -5,6 +5,7 @@ import torch.nn.functional as F
 from torch import nn
 
 TRUE = "wrong"
+GIVEN = "the others are taken to run the same program"
 OPTS = {"mesh": "tp=8"}
 
 
