@@ -109,8 +109,7 @@ class Gloo:
 
     def close(self) -> None:
         if self.process is not None and self.process.stdin is not None:
-            self.process.stdin.close()
-            self.process.wait(10)
+            self.process.communicate(timeout=10)
 
 
 def checked(program: Program, file: Path) -> tuple[str, str, list[str]]:

@@ -263,8 +263,8 @@ DATA = (
     _dp("embedding over dp", EMBEDDING, f'"ids": {WORDS}', ("ids", "label")),
 )
 ALONE = (
-    Base("mlp alone", "tp=2", MLP, "", f'"x": {X}', ("input", "hidden", "output")),
-    Base("attention alone", "tp=2", ATTENTION, "", f'"x": {SEQUENCE}', ("hidden", "output")),
+    Base("mlp alone", "tp=2", MLP, "", f'"x": {X}', ("hidden",)),
+    Base("attention alone", "tp=2", ATTENTION, "", f'"x": {SEQUENCE}', ("hidden",)),
     Base("conv alone", "dp=2", CONV, "", '"x": torch.randn(4, 4, 8)', ("hidden", "output")),
 )
 

@@ -12,17 +12,16 @@ from benchmarks.attacks.compose import programs
 
 pytestmark = pytest.mark.torch
 KEYS = {
-    "check buffers: drawn, hidden of embedding": "wrong",
-    "check buffers: updated before, partial of mlp": "wrong",
-    "check casts: half of it, input of embedding": "wrong",
-    "check casts: type_as itself, output of mlp": "right",
-    "check draws: torch.randint(0, 2, ()) == 1, noted, output of embedding over dp, pass": "right",
+    "check buffers: drawn, hidden of mlp": "wrong",
+    "check casts: type_as itself, hidden of mlp": "right",
+    "check collectives: waited of moe": "right",
+    "check draws: random.gauss(0, 1) > 0, noted, hidden of attention, pass": "right",
     "check hooks: hook of a parameter: g.contiguous() of mlp": "right",
-    "check state: first(None) is not KEY(), function, output of mlp, v = v + 0.25": "wrong",
-    "parallelize draws: random.sample(range(9), 2)[0] > 3, inline, output of mlp alone, "
-    "v = v.flip(-1)": "wrong",
-    "parallelize state: tick() > 1, helper, output of mlp alone, v = v.flip(-1)": "wrong",
-    "parallelize modes: self.training, backward, hidden of mlp alone, v = v.cumsum(-1)": "wrong",
+    "check modes: not self.training, attribute, partial of mlp, v = v.clamp(max=0.1)": "wrong",
+    "parallelize state: tick() > 1, helper, hidden of mlp alone, v = v.flip(-1)": "wrong",
+    "parallelize modes: self.training, backward, hidden of attention alone, v = v.softmax(-1)": (
+        "wrong"
+    ),
 }
 """Programs, and what is true of them."""
 ASSUMED = "A call computes what the first two compute: both were traced and compared."
