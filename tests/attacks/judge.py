@@ -54,7 +54,6 @@ def judged(name: str) -> Judged:
     file = HERE / f"{name}.py"
     try:
         if name.startswith("models/"):
-            options.setdefault("run", False)
             with tempfile.TemporaryDirectory() as out:
                 target = f"{file}:M"
                 plan = shardproof.parallelize(target, mesh=mesh, out=f"{out}/out", **options)

@@ -16,7 +16,7 @@ SLICE = frozenset(
         *("ranks/buffers/right", "ranks/buffers/last_entry", "ranks/casts/trunc"),
         *("ranks/collectives/noncontig", "ranks/collectives/twice", "ranks/collectives/sum"),
         *("ranks/detectors/isfinite_try", "ranks/detectors/class_name", "ranks/detectors/env_rank"),
-        *("ranks/groups/one_rank", "ranks/groups/nonmember", "ranks/hooks/forward"),
+        *("ranks/groups/self", "ranks/groups/nonmember", "ranks/hooks/forward"),
         *("ranks/hooks/bwd_dirty", "ranks/memory/data_inplace", "ranks/modes/clamp_model"),
         *("ranks/modes/clamp_frozen", "ranks/modes/third_call", "ranks/parameters/wnorm_right"),
         *("ranks/served/quantized_wrong", "ranks/served/quantized_right"),
