@@ -86,6 +86,11 @@ check-zoo: $(OK)  ## the tensor-parallel plans that transformers publishes; goes
 check-mutants: $(OK)  ## faults in the source of parallel modules: found, repaired, against gloo runs; goes on where it was stopped
 	$(BIN)/python -m benchmarks.check_mutants
 
+.PHONY: attacks
+attacks: $(OK)  ## code that does more than its ops, written and generated, against gloo runs; goes on where it was stopped
+	$(BIN)/pytest -q tests/attacks
+	$(BIN)/python -m benchmarks.attacks
+
 PUBLISHED := bench/published
 PACKAGES  := fairscale==0.4.13 megatron-core==0.16.1 yunchang==0.6.4 torchtitan==0.2.2
 # What torchtitan imports before it builds a model.
