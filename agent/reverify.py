@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from agent import events, outdir, verdicts
-from agent.agreement import disagreement, unchecked
+from agent.agreement import disagreement, unchecked, unlike_patch
 from agent.certificates import CERTIFICATE, Files, answers, read_file, rejected
 from agent.errors import Exit, InputError
 from agent.patching import record
@@ -114,6 +114,9 @@ def examined(
     touched = _touched(directory) if patched else ""
     if touched:
         return rejected(run, record.NAME, touched), ()
+    unlike = unlike_patch(plan, record.read(directory).diff.decode("utf-8")) if patched else ""
+    if unlike:
+        return rejected(run, "plan.json", unlike), ()
     if recapture and not patched:
         raise InputError("the directory holds no patch to read", where=f"--recapture {directory}")
     rests = result.assumptions

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from agent import events, outdir
-from agent.agreement import disagreement
+from agent.agreement import disagreement, unlike_patch
 from agent.batch.folder import Folder
 from agent.batch.reverify import folder_again
 from agent.derivation import explain
@@ -23,7 +23,7 @@ from agent.reverify import NOT_READ, examined
 from agent.run import Run
 from benchmarks.mutation_testing.cases import read_case
 from synthesis.emit.patch import patch
-from synthesis.plan import Plan, to_json
+from synthesis.plan import ModulePlan, Plan, to_json
 from synthesis.planner import Asked, Synthesis, synthesize
 from synthesis.repair.diagnosis import verify
 from tests.synthesis import decoder
@@ -146,6 +146,37 @@ def test_what_the_manifest_records_is_told_as_recorded(out: Path, proof: Proof) 
     assert verdict.recorded[1].startswith("The estimates of plan.json are what the run wrote: ")
     assert verdict.patch.startswith(NOT_READ)
     assert "the run that wrote it says" in verdict.patch
+
+
+ADDED = """+    mesh = proved_mesh(model, mesh, {"tp": 2}, "0")
++    plan = {
++        "up": ColwiseParallel(),
++        "down": RowwiseParallel(),
++        "norm": Replicated(),
++    }
+"""
+PLAN = Plan(
+    Mesh.of(tp=2),
+    tp="tp",
+    modules=(
+        ModulePlan("up", "Linear", "column", "R", "S(-1)"),
+        ModulePlan("down", "Linear", "row", "S(-1)", "R"),
+    ),
+)
+
+
+def test_a_plan_says_what_its_patch_does() -> None:
+    up, down = PLAN.modules
+    assert not unlike_patch(PLAN, ADDED)
+    wrong = unlike_patch(replace(PLAN, modules=(up, replace(down, style="replicate"))), ADDED)
+    assert wrong == "it says replicate of down, which patch.diff makes RowwiseParallel"
+    assert "makes RowwiseParallel" in unlike_patch(replace(PLAN, modules=(up,)), ADDED)
+    other = replace(PLAN, mesh=Mesh.of(tp=4))
+    assert unlike_patch(other, ADDED) == "it is for the mesh tp=4, patch.diff for {'tp': 2}"
+    sharded = replace(PLAN, mesh=Mesh.of(dp=2, tp=2), dp="dp", data="fsdp")
+    both = ADDED.replace('{"tp": 2}', '{"dp": 2, "tp": 2}')
+    assert "does not call fully_shard" in unlike_patch(sharded, both)
+    assert not unlike_patch(sharded, both + "+    fully_shard(model, mesh=dp)\n")
 
 
 def test_without_a_certificate_nothing_is_accepted(out: Path) -> None:
