@@ -214,8 +214,10 @@ def _read_rank(job: Job, folder: Path, order: Order, rank: int) -> None:
     refuse_unwritten(found.traced, places)
     canonical = {name: group[0] for group in order.tied for name in group}
     known = _known(folder)
+    below = {i.name: i.below for i in order.inputs}
+    groups = watch.seen.groups
     lowered = lower_rank(
-        found.traced, buffers, places, canonical, "patched", mesh, watch.seen.groups, False, known
+        found.traced, buffers, places, canonical, "patched", mesh, groups, False, known, below
     )
     if rank == 0:
         draft = folder / f"{CONSTANTS}.draft"

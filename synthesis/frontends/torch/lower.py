@@ -25,6 +25,7 @@ from synthesis.frontends.torch.folding import (
     evaluate_constants,
     frontier,
 )
+from synthesis.frontends.torch.integers import IntegerError, Integers
 from synthesis.frontends.torch.provenance import Provenance, is_backward, layer_of
 from synthesis.frontends.torch.target import TORCH_DTYPES
 from synthesis.frontends.torch.trace import Traced
@@ -107,9 +108,10 @@ class Lowering:
         mesh: Mesh = NO_MESH,
         groups: Mapping[str, tuple[str, ...]] | None = None,
         known: dict[str, Constant] | None = None,
+        below: Mapping[str, int] | None = None,
     ) -> None:
         """`known`: constants of other graphs by how they are derived; those of this one are added
-        to them."""
+        to them. `below`: integers of an input are from 0 to that less one."""
         self.traced = traced
         self.provenance = provenance
         self.canonical = canonical
@@ -133,6 +135,7 @@ class Lowering:
                 self.constants[node] = known[derived[node]]
         evaluate_constants(traced, self.folded, buffers, self._keep, frozenset(self.constants))
         known |= {derived[n]: c for n, c in self.constants.items() if n in derived}
+        self.integers = Integers(below or {}, traced.inputs, self.constants, self._place)
 
     def _unfolded(self, constants: set[fx.Node]) -> set[fx.Node]:
         """Constants that are not evaluated, but written as ops, on operands of full extents."""
@@ -153,6 +156,10 @@ class Lowering:
             self.constants[node] = recognise(plain.numpy(force=True), DTYPES[value.dtype])
         except ValueError as problem:
             raise self._error(node, f"a constant holds {problem}") from None
+
+    def _place(self, node: fx.Node) -> str:
+        s = self.provenance.source(node)
+        return f"{s.file}:{s.line}" if s.file else str(node.target)
 
     def _error(self, node: fx.Node, message: str, hint: str = "") -> CaptureError:
         s = self.provenance.source(node)
@@ -196,7 +203,7 @@ class Lowering:
             frozenset(self.backward),
             used,
             self.e.infinite,
-            tuple(sorted(self.e.notes)),
+            (*sorted(self.e.notes), *self.integers.notes()),
         )
 
     def _input(self, node: fx.Node) -> None:
@@ -252,6 +259,7 @@ class Lowering:
         target: Any = node.target
         if target is operator.getitem:
             source, index = cast(tuple[fx.Node, int], node.args)
+            self.integers.follow(node)
             self.values[node] = self.values[source][index]
             return
         name = getattr(target, "__name__", str(target))
@@ -284,6 +292,13 @@ class Lowering:
             raise self._error(
                 node, f"aten.{name} makes a tensor of dtype {dtype}", RECIPE
             ) from None
+        try:
+            self.integers.follow(node)
+        except IntegerError as problem:
+            raise self._error(node, str(problem), problem.hint) from None
+        args = node.args
+        if name == "_to_copy.default":
+            args = (self.integers.original(node) or args[0], *args[1:])
         source = self.provenance.source(node)
         direction = "backward" if is_backward(node) else "forward"
         self.e.scope = (layer_of(source.module), direction)
@@ -292,7 +307,7 @@ class Lowering:
         broadcasts = broadcasts and node not in self.unfolded
         try:
             with self.b.at(source):
-                args = map_arg(node.args, lambda n: self._operand(n, broadcasts))
+                args = map_arg(args, lambda n: self._operand(n, broadcasts))
                 kwargs = map_arg(node.kwargs, lambda n: self._operand(n, broadcasts))
                 made = rule(self.e, *args, **kwargs)
                 pointwise = torch.Tag.pointwise in target.tags

@@ -187,7 +187,10 @@ class Session:
                 )
             refuse_unwritten(traced, self.places)
         with clock.phase("lower"):
-            lowered = Lowering(traced, buffers, self.places, canonical, facts.class_name).run()
+            below = {i.name: i.below for i in inputs}
+            lowered = Lowering(
+                traced, buffers, self.places, canonical, facts.class_name, below=below
+            ).run()
         return lowered, facts, model, modes
 
     def _traced(self, model: nn.Module, kwargs: dict[str, Any]) -> Traced:

@@ -508,6 +508,7 @@ def _lowered(
         doubts.append(Doubt(asdict(refusal), (made.file, made.line, made.text)))
     if doubts and whole is None:
         raise doubts[0].refusal
+    below = {s.name: s.below for s in side.specs}
     lowered = lower_rank(
         followed.traced,
         buffers,
@@ -516,11 +517,12 @@ def _lowered(
         type(model).__name__ if whole is None else "ranks",
         side.mesh,
         watch.seen.groups,
+        below=below,
     )
     program, placed = lowered.program, {}
     if whole is None:
         program = live(as_pads(program))
-        program = in_declared_range(program, {s.name: s.below for s in side.specs})
+        program = in_declared_range(program, below)
     else:
         program, placed = pieces(program, lowered.consts, whole, side.mesh, side.rank)
     held = {i.name for i in program.inputs if i.role == "const"}
