@@ -465,10 +465,7 @@ class Chosen(TorchFunctionMode):
             return _Entries(self, choice, 0)
         if first is not None and (name in _TOLD or name in _EXTENTS):
             return self.asked(name, t, args, kwargs, choice)
-        if name in ("view", "reshape") and first is not None and not kwargs:
-            args = (t, *_extents(choice, t, args[1:] if len(args) != 2 else args[1]))
-            return self.mark(func(*args), Mark(choice))
-        if not _row_by_row(name, self.of, args, kwargs):
+        if not _row_by_row(name, choice.rows, self.of, args, kwargs):
             _refuse(name)
         return self.mark(func(*args, **kwargs), Mark(choice))
 
@@ -486,7 +483,9 @@ _DUNDER = {"truediv": "div", "floordiv": "floor_divide", "invert": "bitwise_not"
 _DUNDER |= {"and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor"}
 
 
-def _row_by_row(name: str, of: Callable[[Any], Mark | None], args: Any, kwargs: Any) -> bool:
+def _row_by_row(
+    name: str, rows: int, of: Callable[[Any], Mark | None], args: Any, kwargs: Any
+) -> bool:
     """Whether each row of what an op gives is made of that row of what it is given, and of tensors
     that are no rows."""
     given = _tensors((args, kwargs))
@@ -514,6 +513,9 @@ def _row_by_row(name: str, of: Callable[[Any], Mark | None], args: Any, kwargs: 
     if name in _NORMS:
         only = len(ours) == 1 and ours[0] is given[0] is x
         return only and len(args) > 1 and len(args[1]) < rank
+    if name in ("view", "reshape") and alone and not kwargs:
+        shape = args[1:] if len(args) != 2 or not isinstance(args[1], (tuple, list)) else args[1]
+        return _is_of_rows(shape, rows, x.numel())
     if name == "__getitem__" and alone:
         return _inner(args[1], rank)
     if name in ("cat", "stack"):
@@ -532,19 +534,12 @@ def _row_by_row(name: str, of: Callable[[Any], Mark | None], args: Any, kwargs: 
     return False
 
 
-def _extents(choice: Choice, x: torch.Tensor, given: Any) -> tuple[int, ...]:
-    """The extents of a view whose dim 0 are the rows: -1, or how many are chosen. A number is none
-    of them, even if it is that of all rows."""
-    shape = tuple(given) if isinstance(given, (tuple, list)) else (given,)
-    counted = bool(shape) and isinstance(shape[0], Count) and shape[0].choice is choice
+def _is_of_rows(shape: Any, rows: int, size: int) -> bool:
+    """Whether the extents of a view keep the rows in dim 0: as -1, since a number is never how many
+    are chosen, even if it is that of all rows."""
     inner = shape[1:]
-    if any(type(n) is not int or n == 0 or n < -1 for n in inner):
-        _refuse("a view")
-    if not counted and (not shape or type(shape[0]) is not int or shape[0] != -1 or -1 in inner):
-        _refuse("a view in which the rows are not -1")
-    if -1 not in inner and math.prod(inner) * choice.rows != x.numel():
-        _refuse("a view in which the rows are not -1")
-    return (choice.rows if counted else -1, *inner)
+    plain = all(type(n) is int and n > 0 for n in inner)
+    return plain and bool(shape) and shape[0] == -1 and math.prod(inner) * rows == size
 
 
 def _keeps_apart(k: Any) -> bool:
