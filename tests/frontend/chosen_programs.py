@@ -27,11 +27,15 @@ RUNS = 4
 """Masks that each program is run on."""
 ODD = 0.1
 """How often a step is any, not one of those that are done to each row alone."""
-FLAT = "x[mask] x[i] x[at] x[line] x[mask,...] x[mask,:2] x[i,1:] x[mask,None] x[i][:,:3] x[i,1,None]"
+FLAT = (
+    "x[mask] x[i] x[at] x[line] x[mask,...] x[mask,:2] x[i,1:] x[mask,None] x[i][:,:3] x[i,1,None]"
+)
 ODD_FLAT = """x[mask,[0,1]] x[mask,(0,1)] x[i,[0,1]] x[mask,range(2)] x[mask,np.array([0,1])]
 x[mask,True] x[i,:,None] x[mask][:,:3] x.index_select(0,i) x[i,i] x[:,i] x[mask,torch.tensor(1)]"""
 GRID = "x[both] x[a,b] x[both,:2] x[both,...] x[a,b,1:] x[both,None] x[a,:,None][:,:,0]"
-ODD_GRID = """x[b,a] x[b] x[both,[0,1]] x[a,:,b] x[a][:,b] x[pairs[:,0],pairs[:,1]] x[both,0][:,None]"""
+ODD_GRID = (
+    """x[b,a] x[b] x[both,[0,1]] x[a,:,b] x[a][:,b] x[pairs[:,0],pairs[:,1]] x[both,0][:,None]"""
+)
 ROWS = """r.tanh() r*2 1-r r+v[:{c}] r*o F.relu(r) r.clamp(min=0) r.clamp_(max=1) torch.maximum(r,r*.5)
 torch.where(r>0,r,r*.1) r.masked_fill(r>0,.5) r.abs().add(1).log() r.pow(2) -r r.mul_(2) r.add_(1)
 F.gelu(r) r/2 F.hardtanh(r) r@w[:{c},:{c}] F.linear(r,w[:{c},:{c}]) r.matmul(w[:{c},:2]) F.layer_norm(r,({c},))
@@ -41,6 +45,10 @@ r.reshape(-1,{inner}) r.view(r.shape[0],-1) r.reshape(r.size(0),-1) r[:,:2] r[..
 torch.cat([r,r*2],1) torch.cat((r,r),dim=-1) torch.stack([r,r],-1) r.chunk(2,-1)[0] r.max(-1)[0][:,None]
 r.float().double() r.clone() r.split(1,-1)[0] r.transpose(1,-1) torch.min(r,r*2) r.sum(1,keepdim=True)
 r.sin().mul(r) r.unbind(1)[0] r[:,-1] r[:,::2] r.view(-1,*r.shape[1:]) F.dropout(r,.5,False) r.to(r.dtype)"""
+ALONG = """r.softmax({d}) F.softmax(r,dim={d}) r.cumsum(dim={d}) r-r.mean({d},keepdim=True) r.max({d})[0]
+r/r.amax({d},keepdim=True).abs().add(1) r.transpose({d},{e}).cumsum(1).transpose({d},{e}) r-r.sum({d},True)
+r.transpose(dim0={d},dim1={e}).softmax(1).transpose(dim0={d},dim1={e}) torch.cat([r,r],{d}) r.unsqueeze({d})
+r.view({n},-1).softmax(1).view(-1,*r.shape[1:]) r[:,[0,1]] r[[0,1],[1,0]] r.chunk(2,{d})[0]"""
 ANY = """r.softmax({d}) F.softmax(r,dim={d}) r.log_softmax(dim={d}) r.cumsum({d}) r.cumsum(dim={d})
 r.sum({d},keepdim=True) r-r.mean({d},keepdim=True) r-r.mean(dim=({d},),keepdim=True) r.sort({d})[0]
 r/r.amax({d},keepdim=True).abs().add(1) r.topk(1,{d})[0] r.flip({d}) r.flip(({d},)) r.roll(1,{d}) r.roll(1)
@@ -121,7 +129,8 @@ def written(draw: random.Random) -> Written | None:
             rows = _rows(shape, lines, trial)
             if rows is None or not rows.ndim:
                 return None
-            step = draw.choice((ANY if draw.random() < ODD else ROWS).split())
+            kind = draw.choices((ROWS, ALONG, ANY), (1 - 2 * ODD, ODD, ODD))[0]
+            step = draw.choice(kind.split())
             tried = [*lines, f"r = {_filled(step, rows, n, draw)}"]
             if _rows(shape, tried, trial) is not None:
                 lines = tried
@@ -215,7 +224,10 @@ def _ends(run: Any, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
     floats = [t for t in leaves if t.requires_grad]
     weigh = torch.arange(y.numel(), dtype=y.dtype).reshape(y.shape).cos()
     grads = torch.autograd.grad((y * weigh).sum(), floats, allow_unused=True)
-    return [y, *(torch.zeros_like(t) if g is None else g for g, t in zip(grads, floats, strict=True))]
+    return [
+        y,
+        *(torch.zeros_like(t) if g is None else g for g, t in zip(grads, floats, strict=True)),
+    ]
 
 
 def _same(want: list[torch.Tensor], got: list[torch.Tensor]) -> bool:

@@ -127,9 +127,28 @@ PLACE = {
     "acting",
     [
         *("torch.sum(x, 0, out=x[0]) < 9", "self.sum() < 9", "x.sum(**how) < 9", "f(x) < 9"),
-        *("box.mean(x).all()", "box[x].all()", "x in box", "box == x", "box < 1", "(x + box).all()"),
-        *("box.size.all()", "self.box.mean(x).all()", "len(box) > 1", "all(box)", "x.add_(1).all()"),
-        *("(y := x).all()", "known['f'](x).all()", "patched.mean() > 0", "nowhere", "cls.sum(self)"),
+        *(
+            "box.mean(x).all()",
+            "box[x].all()",
+            "x in box",
+            "box == x",
+            "box < 1",
+            "(x + box).all()",
+        ),
+        *(
+            "box.size.all()",
+            "self.box.mean(x).all()",
+            "len(box) > 1",
+            "all(box)",
+            "x.add_(1).all()",
+        ),
+        *(
+            "(y := x).all()",
+            "known['f'](x).all()",
+            "patched.mean() > 0",
+            "nowhere",
+            "cls.sum(self)",
+        ),
         *("all(b.mean(x) for b in boxes)", "boxes[0].mean(x)", "x.sum() < box", "x[box].all()"),
     ],
 )
@@ -146,7 +165,11 @@ def test_a_condition_that_may_change_something_is_kept(acting):
         *("all(r.isfinite().all() for r in self.rows)", "math.isfinite(x.sum().item())"),
         *("isinstance(box, torch.nn.Module) or x.any()",),
         *("t[0].mean() > 0 and len(self.rows) == 2", "box.held.sum() > 0", "self.rows[0].all()"),
-        *("(x if self.limit else -x).min() >= 0", "torch.equal(x, self.rows[1])", "-1 < x.min() <= 1"),
+        *(
+            "(x if self.limit else -x).min() >= 0",
+            "torch.equal(x, self.rows[1])",
+            "-1 < x.min() <= 1",
+        ),
     ],
 )
 def test_a_condition_on_tensors_is_passed_by(asking):

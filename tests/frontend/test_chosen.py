@@ -248,10 +248,9 @@ def test_random_programs_on_chosen_rows_are_those_of_pytorch_or_refused():
     assert tally.outcomes["accepted"] > 0.3 * tally.counted
 
 
-@pytest.mark.parametrize("rule", ["_inside", "_is_of_rows", "_keeps_apart"])
-def test_random_programs_find_a_rule_that_lets_everything_through(rule, monkeypatch):
-    monkeypatch.setattr(chosen, rule, lambda *_: True)
-    assert campaign(250, 1).differing
+def test_random_programs_find_that_ops_along_the_rows_are_let_through(monkeypatch):
+    monkeypatch.setattr(chosen, "_inside", lambda *_: True)
+    assert campaign(200, 1).differing
 
 
 def joined_by_a_list(x, hit, out):

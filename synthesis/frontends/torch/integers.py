@@ -28,6 +28,7 @@ DIGITS = {torch.float64: 53, torch.float32: 24, torch.float16: 11, torch.bfloat1
 """A float type holds each integer up to 2 to this power."""
 WORDS = {torch.float64: "f64", torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
 WORDS |= {torch.int64: "i64", torch.int32: "i32", torch.uint8: "u8", torch.bool: "bool"}
+CAST = "_to_copy.default"
 SHOWN = 4
 
 
@@ -383,16 +384,18 @@ class Integers:
             )
         return replace(known, lost="")
 
-    def original(self, node: fx.Node) -> fx.Node | None:
-        """The integers that casts to floats and back leave as they were."""
-        if not _is_float(node.args[0]) or not (self.found.get(node) or ANY).bounded:
-            return None
-        at: Any = node
-        while _is_float(at.args[0]):
+    def original(self, node: fx.Node) -> fx.Node:
+        """The integers that casts to other types and back leave as they were; else the operand."""
+        operand: Any = node.args[0]
+        at = operand
+        while _is_cast(at) and at not in self.constants and self._whole(at) and self._whole(node):
             at = at.args[0]
-            if getattr(at.target, "__name__", "") != "_to_copy.default":
-                return None
-        return at.args[0]
+        return operand if _is_float(at) or _dtype(at) is torch.bool else at
+
+    def _whole(self, node: fx.Node) -> bool:
+        """Whether a node holds each of its integers."""
+        known = self.of(node)
+        return known is not None and known.bounded and _dtype(node) is not torch.bool
 
 
 KEEP = (
@@ -432,6 +435,10 @@ def _shape(node: Any) -> tuple[int, ...]:
 def _is_float(node: Any) -> bool:
     dtype = _dtype(node) if isinstance(node, fx.Node) else None
     return dtype is not None and dtype.is_floating_point
+
+
+def _is_cast(node: Any) -> bool:
+    return isinstance(node, fx.Node) and getattr(node.target, "__name__", "") == CAST
 
 
 def _listed(places: Mapping[str, None]) -> str:

@@ -25,7 +25,7 @@ from synthesis.frontends.torch.folding import (
     evaluate_constants,
     frontier,
 )
-from synthesis.frontends.torch.integers import IntegerError, Integers
+from synthesis.frontends.torch.integers import CAST, IntegerError, Integers
 from synthesis.frontends.torch.provenance import Provenance, is_backward, layer_of
 from synthesis.frontends.torch.target import TORCH_DTYPES
 from synthesis.frontends.torch.trace import Traced
@@ -297,8 +297,8 @@ class Lowering:
         except IntegerError as problem:
             raise self._error(node, str(problem), problem.hint) from None
         args = node.args
-        if name == "_to_copy.default":
-            args = (self.integers.original(node) or args[0], *args[1:])
+        if name == CAST:
+            args = (self.integers.original(node), *args[1:])
         source = self.provenance.source(node)
         direction = "backward" if is_backward(node) else "forward"
         self.e.scope = (layer_of(source.module), direction)
