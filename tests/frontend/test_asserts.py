@@ -117,9 +117,18 @@ def patched():
 
 
 PLACE = {
-    **{"torch": torch, "math": math, "x": torch.ones(2), "box": Box(), "self": Watched()},
-    **{"cls": Watched, "patched": patched(), "f": lambda x: x.mul_(2), "t": (torch.ones(2), 3)},
-    **{"known": {"f": torch.sin}, "mean": torch.mean, "boxes": [Box()]},
+    "torch": torch,
+    "math": math,
+    "x": torch.ones(2),
+    "box": Box(),
+    "self": Watched(),
+    "cls": Watched,
+    "patched": patched(),
+    "f": lambda x: x.mul_(2),
+    "t": (torch.ones(2), 3),
+    "known": {"f": torch.sin},
+    "mean": torch.mean,
+    "boxes": [Box()],
 }
 
 

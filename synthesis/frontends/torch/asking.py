@@ -38,7 +38,7 @@ _PLAIN = object()
 """Some plain value."""
 
 
-class Acts(Exception):
+class ActsError(Exception):
     """An expression of which it is not known that it changes nothing."""
 
 
@@ -46,7 +46,7 @@ def only_asks(expression: ast.expr, names: Mapping[str, Any]) -> bool:
     """Whether an expression changes nothing; `names` are those of the place it stands at."""
     try:
         _Reader(dict(names)).read(expression)
-    except Acts:
+    except ActsError:
         return False
     return True
 
@@ -76,12 +76,12 @@ def _attribute(owner: Any, name: str) -> Any:
         object.__getattribute__,
         nn.Module.__getattribute__,
     ):
-        raise Acts
+        raise ActsError
     held = inspect.getattr_static(type(owner), name, None)
     if isinstance(held, MemberDescriptorType):
         return getattr(owner, name)
     if hasattr(type(held), "__set__") or hasattr(type(held), "__get__"):
-        raise Acts
+        raise ActsError
     own = vars(owner)
     if name in own:
         return own[name]
@@ -90,7 +90,7 @@ def _attribute(owner: Any, name: str) -> Any:
             if name in kept:
                 return kept[name]
     if held is None:
-        raise Acts
+        raise ActsError
     return held
 
 
@@ -103,7 +103,7 @@ class _Reader:
     def plain(self, *parts: ast.expr | None) -> Any:
         for part in parts:
             if part is not None and not _is_plain(self.read(part)):
-                raise Acts
+                raise ActsError
         return _PLAIN
 
     def read(self, node: ast.expr) -> Any:
@@ -112,7 +112,7 @@ class _Reader:
                 return node.value
             case ast.Name():
                 if node.id not in self.names:
-                    raise Acts
+                    raise ActsError
                 return self.names[node.id]
             case ast.Attribute():
                 return _attribute(self.read(node.value), node.attr)
@@ -137,31 +137,31 @@ class _Reader:
             case ast.GeneratorExp() | ast.ListComp():
                 return self.each(node)
             case _:
-                raise Acts
+                raise ActsError
 
     def compared(self, node: ast.Compare) -> Any:
         sides = [self.read(n) for n in (node.left, *node.comparators)]
         same = all(isinstance(o, ast.Is | ast.IsNot) for o in node.ops)
         if not same and not all(map(_is_plain, sides)):
-            raise Acts
+            raise ActsError
         return _PLAIN
 
     def entry(self, owner: Any, index: ast.expr) -> Any:
         at = self.read(index)
         if not _is_plain(at):
-            raise Acts
+            raise ActsError
         if _is_plain(owner):
             return _PLAIN
         if type(owner) in (tuple, list, dict) and type(at) in (int, str):
             try:
                 return owner[at]
             except LookupError:
-                raise Acts from None
-        raise Acts
+                raise ActsError from None
+        raise ActsError
 
     def call(self, node: ast.Call) -> Any:
         if any(k.arg in (None, "out") for k in node.keywords):
-            raise Acts
+            raise ActsError
         parts = [*node.args, *(k.value for k in node.keywords)]
         match node.func:
             case ast.Attribute(owner, name):
@@ -177,11 +177,11 @@ class _Reader:
             kinds = kinds if type(kinds) is tuple else (kinds,)
             if all(type(k) is type or k in TENSORS for k in kinds):
                 return _PLAIN
-            raise Acts
+            raise ActsError
         known = any(function is f for f in PLAIN_CALLS)
         if known or (callable(function) and self.of_mathematics(function)):
             return self.plain(*parts)
-        raise Acts
+        raise ActsError
 
     def of_tensors(self, owner: Any, name: str) -> bool:
         """Whether a method of this name is one of PyTorch that changes nothing."""
@@ -198,12 +198,12 @@ class _Reader:
         inner = _Reader(dict(self.names))
         for loop in node.generators:
             if loop.is_async or not isinstance(loop.target, ast.Name | ast.Tuple):
-                raise Acts
+                raise ActsError
             inner.plain(loop.iter)
             targets = loop.target.elts if isinstance(loop.target, ast.Tuple) else [loop.target]
             for target in targets:
                 if not isinstance(target, ast.Name):
-                    raise Acts
+                    raise ActsError
                 inner.names[target.id] = _PLAIN
             inner.plain(*loop.ifs)
         return inner.plain(node.elt)

@@ -1,9 +1,9 @@
 """Asserts on values of tensors, which capture cannot decide: they are left out, and told.
 
 What an `assert` of Python says is what its author takes for granted: `python -O` runs the same code
-without. Only those are left out that capture stops at, and only where what is asked changes nothing,
-which is decided anew each time that one is met. The files of the user stay as they are. Runs in the
-worker.
+without. Only those are left out that capture stops at, and only where what is asked changes
+nothing, which is decided anew each time that one is met. The files of the user stay as they are.
+Runs in the worker.
 """
 
 import ast

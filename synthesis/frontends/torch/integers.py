@@ -36,8 +36,8 @@ SHOWN = 4
 class Known:
     """Integers from `low` to `high`, in whatever type; None: of any size."""
 
-    low: int | None = None
-    high: int | None = None
+    low: Any = None
+    high: Any = None
     lost: str = ""
     """Where they were rounded, in words: then they are integers no more."""
 
@@ -147,7 +147,7 @@ def _power(a: Known, b: Known) -> Known:
 
 
 def _right(a: Known, b: Known) -> Known:
-    return _span(a, b, lambda x, y: x >> y) if b.bounded and 0 <= b.low else ANY
+    return _span(a, b, lambda x, y: x >> y) if b.bounded and b.low >= 0 else ANY
 
 
 def _left(a: Known, b: Known) -> Known:
@@ -166,13 +166,28 @@ def _all_bits(a: Known, b: Known) -> Known:
 
 
 ARITHMETIC: dict[str, Callable[..., Known]] = {
-    **{"add": _add, "sub": _sub, "rsub": lambda a, b: _sub(b, a), "mul": _times},
-    **{"neg": _negative, "abs": _magnitude, "maximum": _maximum, "minimum": _minimum},
-    **{"clamp_min": _maximum, "clamp_max": _minimum, "floor_divide": _quotient},
-    **{"remainder": _rest, "fmod": _rest_of_sign, "pow": _power, "sign": lambda a: Known(-1, 1)},
-    **{"__rshift__": _right, "bitwise_right_shift": _right},
-    **{"__lshift__": _left, "bitwise_left_shift": _left},
-    **{"bitwise_and": _common_bits, "bitwise_or": _all_bits, "bitwise_xor": _all_bits},
+    "add": _add,
+    "sub": _sub,
+    "rsub": lambda a, b: _sub(b, a),
+    "mul": _times,
+    "neg": _negative,
+    "abs": _magnitude,
+    "maximum": _maximum,
+    "minimum": _minimum,
+    "clamp_min": _maximum,
+    "clamp_max": _minimum,
+    "floor_divide": _quotient,
+    "remainder": _rest,
+    "fmod": _rest_of_sign,
+    "pow": _power,
+    "sign": lambda a: Known(-1, 1),
+    "__rshift__": _right,
+    "bitwise_right_shift": _right,
+    "__lshift__": _left,
+    "bitwise_left_shift": _left,
+    "bitwise_and": _common_bits,
+    "bitwise_or": _all_bits,
+    "bitwise_xor": _all_bits,
     "bitwise_not": lambda a: _sub(_negative(a), Known(1, 1)),
     **dict.fromkeys(("floor", "ceil", "round", "trunc"), lambda a, *_: a),
 }
@@ -186,7 +201,7 @@ JOINED = {"cat": (0,), "stack": (0,), "where": (1, 2), "masked_fill": (0, 2)}
 JOINED |= {"constant_pad_nd": (0, 2), "scatter": (0, 3), "slice_scatter": (0, 1)}
 JOINED |= {"select_scatter": (0, 1)}
 """Each entry of the result is one of these operands."""
-COMPARED = frozenset("eq ne lt le gt ge argmax argmin topk sort".split())
+COMPARED = frozenset(["eq", "ne", "lt", "le", "gt", "ge", "argmax", "argmin", "topk", "sort"])
 _FIRST = frozenset(FIRST.split())
 
 
@@ -282,7 +297,9 @@ class Integers:
             return self.of(node.args[0])
         if name in JOINED:
             at = [node.args[k] for k in JOINED[name] if k < len(node.args)]
-            parts = [self.of(p) for a in at for p in (a if isinstance(a, list | tuple) else [a])]
+            parts: list[Any] = [
+                self.of(p) for a in at for p in (a if isinstance(a, list | tuple) else [a])
+            ]
             return _union(*parts) if parts and all(parts) else None
         if name in ("sum", "cumsum"):
             return self._summed(node, name)
@@ -308,7 +325,8 @@ class Integers:
 
     def _part(self, node: fx.Node) -> Known | None:
         """One of several results: places of an op that sorts, or entries of its operand."""
-        made, at = node.args
+        made: Any = node.args[0]
+        at = node.args[1]
         name = getattr(made.target, "__name__", "").partition(".")[0]
         if at == 1 and name in ("max", "min", "topk", "sort", "cummax", "cummin"):
             return Known(0, max((*_shape(made.args[0]), 1)) - 1)
@@ -334,7 +352,7 @@ class Integers:
                 continue
             if known.bounded:
                 known = _span(known, end, of)
-        both = [self.of(b) for b in (low, high)]
+        both: list[Any] = [self.of(b) for b in (low, high)]
         if not known.bounded and all(b is not None and b.bounded for b in both):
             return Known(both[0].low, max(both[0].low, both[1].high))
         return known
