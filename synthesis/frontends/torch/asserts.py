@@ -110,7 +110,7 @@ def _asserts(file: str) -> list[ast.Assert]:
 
 def asked(words: str, space: dict[str, Any], own: dict[str, Any]) -> bool:
     """Whether what an assert asks changes nothing, where it is met: it is passed by then."""
-    return only_asks(_condition(words), ChainMap(own, space, vars(builtins)))
+    return only_asks(_condition(words), ChainMap(own, space, dict(vars(builtins))))
 
 
 @cache
