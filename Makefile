@@ -74,6 +74,10 @@ mutants: $(OK)  ## more than 10,000 variants of programs and training steps, aga
 certificates: $(OK)  ## 6,000 edits of certificates: rejected, or true of both programs run on numbers
 	$(BIN)/python -m tests.checker.edits --count 20
 
+.PHONY: chosen
+chosen: $(OK)  ## 6,000 random programs on rows that a mask chooses, against PyTorch
+	$(BIN)/python -W ignore -m tests.frontend.chosen_programs --count 6000
+
 .PHONY: patches
 patches: $(OK)  ## patches of 400 random user models, against gloo runs in float64
 	$(BIN)/python -m benchmarks.patches --count 400

@@ -228,6 +228,7 @@ def _read_rank(job: Job, folder: Path, order: Order, rank: int) -> None:
         False,
         known,
         held.names,
+        {i.name: i.below for i in order.inputs},
     )
     if rank == 0:
         draft = folder / f"{CONSTANTS}.draft"

@@ -213,8 +213,9 @@ class Process:
         from transformers.initialization import no_tie_weights
 
         with no_tie_weights():
-            model = in_dtype(kind(config), self.order["dtype"])
-        self.load_whole(model, seed)
+            made = in_dtype(kind(config), self.order["dtype"])
+        self.load_whole(made, seed)
+        model: Any = made
         asked = DistributedConfig(tp_size=self.mesh.size(), tp_plan=side["plan"])
         apply_tensor_parallelism(model, self.mesh, model._resolve_parallel_plans(asked)[0])
         model.tie_weights(recompute_mapping=False)

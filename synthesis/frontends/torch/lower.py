@@ -25,6 +25,7 @@ from synthesis.frontends.torch.folding import (
     evaluate_constants,
     frontier,
 )
+from synthesis.frontends.torch.integers import CAST, IntegerError, Integers
 from synthesis.frontends.torch.provenance import Provenance, is_backward, layer_of
 from synthesis.frontends.torch.target import TORCH_DTYPES
 from synthesis.frontends.torch.trace import Traced
@@ -119,9 +120,11 @@ class Lowering:
         groups: Mapping[str, tuple[str, ...]] | None = None,
         known: dict[str, Constant] | None = None,
         filled: frozenset[str] = frozenset(),
+        below: Mapping[str, int] | None = None,
     ) -> None:
         """`known`: constants of other graphs by how they are derived; those of this one are added
-        to them. `filled`: buffers of any value, of which no structure is read off."""
+        to them. `filled`: buffers of any value, of which no structure is read off. `below`:
+        integers of an input are from 0 to that less one."""
         self.traced = traced
         self.provenance = provenance
         self.canonical = canonical
@@ -147,6 +150,7 @@ class Lowering:
                 self.constants[node] = known[derived[node]]
         evaluate_constants(traced, self.folded, buffers, self._keep, frozenset(self.constants))
         known |= {derived[n]: c for n, c in self.constants.items() if n in derived}
+        self.integers = Integers(below or {}, traced.inputs, self.constants, self._place)
 
     def _unfolded(self, constants: set[fx.Node]) -> set[fx.Node]:
         """Constants that are not evaluated, but written as ops, on operands of full extents."""
@@ -168,6 +172,10 @@ class Lowering:
             self.constants[node] = read(plain.numpy(force=True), DTYPES[value.dtype])
         except ValueError as problem:
             raise self._error(node, f"a constant holds {problem}") from None
+
+    def _place(self, node: fx.Node) -> str:
+        s = self.provenance.source(node)
+        return f"{s.file}:{s.line}" if s.file else str(node.target)
 
     def _error(self, node: fx.Node, message: str, hint: str = "") -> CaptureError:
         s = self.provenance.source(node)
@@ -211,7 +219,7 @@ class Lowering:
             frozenset(self.backward),
             used - self.filled,
             self.e.infinite,
-            tuple(sorted(self.e.notes)),
+            (*sorted(self.e.notes), *self.integers.notes()),
             used & self.filled,
         )
 
@@ -268,6 +276,7 @@ class Lowering:
         target: Any = node.target
         if target is operator.getitem:
             source, index = cast(tuple[fx.Node, int], node.args)
+            self.integers.follow(node)
             self.values[node] = self.values[source][index]
             return
         name = getattr(target, "__name__", str(target))
@@ -300,6 +309,13 @@ class Lowering:
             raise self._error(
                 node, f"aten.{name} makes a tensor of dtype {dtype}", RECIPE
             ) from None
+        try:
+            self.integers.follow(node)
+        except IntegerError as problem:
+            raise self._error(node, str(problem), problem.hint) from None
+        args = node.args
+        if name == CAST:
+            args = (self.integers.original(node), *args[1:])
         source = self.provenance.source(node)
         direction = "backward" if is_backward(node) else "forward"
         self.e.scope = (layer_of(source.module), direction)
@@ -308,7 +324,7 @@ class Lowering:
         broadcasts = broadcasts and node not in self.unfolded
         try:
             with self.b.at(source):
-                args = map_arg(node.args, lambda n: self._operand(n, broadcasts))
+                args = map_arg(args, lambda n: self._operand(n, broadcasts))
                 kwargs = map_arg(node.kwargs, lambda n: self._operand(n, broadcasts))
                 made = rule(self.e, *args, **kwargs)
                 pointwise = torch.Tag.pointwise in target.tags

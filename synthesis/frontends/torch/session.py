@@ -215,6 +215,7 @@ class Session:
                 canonical,
                 facts.class_name,
                 filled=held.names,
+                below={i.name: i.below for i in inputs},
             ).run()
         return lowered, facts, model, modes
 

@@ -555,6 +555,7 @@ def _lowered(
         doubts.append(Doubt(asdict(refusal), (made.file, made.line, made.text)))
     if doubts and whole is None:
         raise doubts[0].refusal
+    below = {s.name: s.below for s in side.specs}
     lowered = lower_rank(
         followed.traced,
         held.values,
@@ -564,11 +565,12 @@ def _lowered(
         side.mesh,
         watch.seen.groups,
         filled=held.names,
+        below=below,
     )
     program, placed = lowered.program, {}
     if whole is None:
         program = live(as_pads(program))
-        program = in_declared_range(program, {s.name: s.below for s in side.specs})
+        program = in_declared_range(program, below)
         refuse_constant(program, type(model).__name__)
     else:
         program, placed = pieces(program, lowered.consts, whole, side.mesh, side.rank)
