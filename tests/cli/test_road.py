@@ -137,7 +137,7 @@ def test_the_patch_is_read_again_where_that_is_asked_for(
     ("old", "new", "word"),
     [
         ("torch.relu(", "2 * torch.relu(", "rejected"),
-        ('"down": RowwiseParallel()', '"down": ColwiseParallel()', "unknown"),
+        ('tp = mesh["tp"]', 'tp = mesh["dp"]', "unknown"),
     ],
     ids=["computes something else", "does not run"],
 )
