@@ -27,7 +27,6 @@ from verifier.problem import Problem
 from verifier.text.jsonio import dumps
 from verifier.verdict import Proof
 
-
 CLASS = "Every label names a class."
 
 
