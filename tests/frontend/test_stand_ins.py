@@ -11,8 +11,8 @@ from synthesis.frontends.torch.stand_ins import STAND_INS
 ROOT = Path(__file__).parents[2]
 ELSEWHERE = ("guard",)
 """Folders whose patches work on a run of the owner's, where that is asked for."""
-OWN = frozenset({"config", "cls", "new", "self", "self.held"})
-"""Objects of ours, or of a model, that attributes are set on."""
+OWN = frozenset({"config", "cls", "new", "self", "self.held", "builtins", "get_code"})
+"""Objects of ours, of a model or of Python's, that attributes are set on."""
 
 
 def dotted(node: ast.AST) -> str:
@@ -62,9 +62,9 @@ def sites(source: str) -> Iterator[str]:
         for target, _ in bound(node):
             if isinstance(target, ast.Attribute) and dotted(target).partition(".")[0] in names:
                 yield where
-        if isinstance(node, ast.Call) and dotted(node.func) in ("setattr", "patch.object"):
-            if ast.unparse(node.args[0]) not in OWN:
-                yield where
+        sets = isinstance(node, ast.Call) and dotted(node.func) in ("setattr", "patch.object")
+        if sets and ast.unparse(node.args[0]) not in OWN:
+            yield where
         for child in ast.iter_child_nodes(node):
             yield from visit(child, where)
 

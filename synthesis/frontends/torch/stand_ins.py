@@ -1,3 +1,4 @@
+# ruff: noqa: E501
 """What of PyTorch is replaced while code is traced, or answers in another's place: each once, with
 what it differs in and what compares it with the real thing.
 
@@ -141,7 +142,7 @@ STAND_INS = (
         "torch.compiler.is_compiling, is_exporting",
         "frontends/torch/torch_api.py:as_it_runs",
         "a model is exported",
-        "The owner's code is told no, as in a run.",
+        "The owner's code hears no, as in a run.",
         "tests/frontend/test_asked.py",
     ),
     StandIn(
