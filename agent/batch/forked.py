@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
+from synthesis.execute.run import launcher
 from synthesis.frontends.torch.process import NUMBER, Server, shared
 from synthesis.frontends.torch.sessions import end_session
 
@@ -46,7 +47,8 @@ class Forked:
         given, stdin = os.pipe()
         stdout, told = os.pipe()
         order: dict[str, object] = {"entry": ENTRY, "folder": "", "cwd": str(Path.cwd())}
-        order |= {"variables": {}, "limits": None}
+        library = "transformers" if target.startswith("hf:") else ""
+        order |= {"variables": launcher.shared(library), "limits": None}
         self.stdin, self.stdout = os.fdopen(stdin, "wb"), os.fdopen(stdout, "rb")
         try:
             with theirs:

@@ -1,8 +1,10 @@
 """The parent of the processes of runs: imports PyTorch once, and forks one process for each rank.
 
-It is copied into a folder of its own and imports nothing of shardproof. Each line on its standard
-input is a run, as JSON: `folder`, `processes`, `variables` of the environment, `cwd` and `seconds`.
-It answers with one line, the exit status of each process, None of one that was ended.
+`python launch.py NAME...` in a folder of its own, with nothing of shardproof; each NAME is a module
+to import besides. It listens on the socket `orders` in that folder. Whoever connects sends a run as
+one line of JSON: `folder`, `processes`, `variables` of the environment, `cwd`, `seconds` and
+`patience`. The answer is one line, the exit status of each process, None of one that was ended.
+Where the other side closes, the run is ended; where standard input is closed, all are.
 """
 
 # pyright: basic, reportMissingImports=false
@@ -13,7 +15,9 @@ import gc
 import importlib
 import json
 import os
+import select
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable
@@ -37,7 +41,15 @@ _LAST_WORDS_S = 0.5
 """Seconds in which a process that is ended writes where it waits."""
 
 
-def launch(order: dict) -> list:
+def serve(asked: socket.socket) -> None:
+    """Do what one client orders."""
+    with asked, asked.makefile("r") as lines:
+        line = lines.readline()
+        if line:
+            asked.sendall(json.dumps(launch(json.loads(line), asked)).encode() + b"\n")
+
+
+def launch(order: dict, asked: socket.socket) -> list:
     """Fork the processes of a run, and wait for all; one that fails ends the others."""
     pids = [_fork(order, index) for index in range(order["processes"])]
     left, status, deadline = dict(zip(pids, range(len(pids)), strict=True)), {}, None
@@ -49,7 +61,8 @@ def launch(order: dict) -> list:
             if code:
                 deadline = deadline or time.monotonic() + order["patience"]
             continue
-        if time.monotonic() > min(end, deadline or end):
+        gone = bool(select.select([asked], [], [], 0)[0])
+        if gone or time.monotonic() > min(end, deadline or end):
             _end(left)
             left.clear()
         time.sleep(0.002)
@@ -76,10 +89,7 @@ def _fork(order: dict, index: int) -> int:
     code = 1
     try:
         os.setsid()
-        if sys.platform == "linux":
-            ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL)
-            if os.getppid() != parent:
-                os._exit(1)
+        _die_with(parent)
         folder = Path(order["folder"])
         log = os.open(folder / f"{index}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         for fd in (1, 2):
@@ -98,20 +108,39 @@ def _fork(order: dict, index: int) -> int:
         os._exit(code)
 
 
-def main() -> None:
+def _die_with(parent: int) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+
+
+def main(home: Path) -> None:
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(home / "orders"))
+    listener.listen(256)
     gc.disable()
-    for name in MODULES:
-        with contextlib.suppress(ImportError):
-            importlib.import_module(name)
-    for name in sys.argv[1:]:
+    for name in (*MODULES, *sys.argv[1:]):
         with contextlib.suppress(Exception):  # the process that needs it meets the error
             importlib.import_module(name)
     gc.freeze()
     gc.enable()
-    orders, answers = sys.stdin, os.fdopen(os.dup(1), "w")
-    for line in orders:
-        answers.write(json.dumps(launch(json.loads(line))) + "\n")
-        answers.flush()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that serve
+    me = os.getpid()
+    while True:
+        ready = select.select([listener, sys.stdin], [], [])[0]
+        if sys.stdin in ready:
+            os._exit(0)
+        asked, _ = listener.accept()
+        if os.fork() == 0:
+            _die_with(me)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            listener.close()
+            try:
+                serve(asked)
+            finally:
+                os._exit(0)
+        asked.close()
 
 
 if __name__ == "__main__":
@@ -119,7 +148,7 @@ if __name__ == "__main__":
     import rank
 
     _process = rank.main
-    sys.path.pop(0)
+    _home = Path(sys.path.pop(0))
     for _own in (arguments, rank):  # the owner's code may have modules of these names
         del sys.modules[_own.__name__]
-    main()
+    main(_home)

@@ -4,8 +4,9 @@ import atexit
 import contextlib
 import json
 import os
-import selectors
+import select
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -28,6 +29,11 @@ FILES = (
 PATIENCE_S = 4.0
 """Seconds that processes have to end by themselves after one failed."""
 _POLL_S = 0.002
+_BEGIN_S = 60.0
+"""Seconds that a parent has to begin to listen."""
+PLAIN = "plain"
+SHARED = "SHARDPROOF_RUNS"
+"""Of the environment: a folder with the homes of parents that others share with this process."""
 
 
 class LaunchError(Exception):
@@ -35,26 +41,32 @@ class LaunchError(Exception):
 
 
 class Launcher:
-    """A parent of processes; gone when this process is. One run at a time."""
+    """A parent of processes; gone when this process is, unless it is another's."""
 
     def __init__(self, library: str = "") -> None:
+        self.environment = environment()
+        self.process: subprocess.Popen[bytes] | None = None
+        self.home = Path(os.environ.get(SHARED, "")) / (library or PLAIN)
+        if not (self.home / "orders").exists():
+            self._begin(library)
+
+    def _begin(self, library: str) -> None:
         self.home = Path(tempfile.mkdtemp(prefix="run-"))
         for file in FILES:
             shutil.copy(file, self.home)
         names = LIBRARIES[library] if library else ()
-        self.environment = environment()
         self.process = subprocess.Popen(
             [sys.executable, str(self.home / "launch.py"), *names],
             stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             env=self.environment | {"HOME": str(self.home), "TMPDIR": str(self.home)},
             start_new_session=True,
         )
-        self.busy = threading.Lock()
 
     def usable(self) -> bool:
-        return self.process.poll() is None and self.environment == environment()
+        alive = self.process is None or self.process.poll() is None
+        return alive and self.home.is_dir() and self.environment == environment()
 
     def launch(
         self, folder: Path, processes: int, seconds: float, meanwhile: Callable[[], None]
@@ -73,34 +85,38 @@ class Launcher:
             "seconds": seconds,
             "patience": PATIENCE_S,
         }
-        with self.busy:
-            try:
-                return json.loads(self._answer(json.dumps(order), meanwhile))
-            except (OSError, ValueError):
-                self.close()
-                raise LaunchError("the parent of the processes was ended") from None
-            except BaseException:
-                self.close()  # its answer would be taken for that to the next order
-                raise
+        try:
+            with self._connected() as asked:
+                asked.sendall(json.dumps(order).encode() + b"\n")
+                while not select.select([asked], [], [], 0)[0]:
+                    meanwhile()
+                    time.sleep(_POLL_S)
+                with asked.makefile("r") as lines:
+                    return json.loads(lines.readline())
+        except (OSError, ValueError):
+            raise LaunchError("the parent of the processes was ended") from None
 
-    def _answer(self, order: str, meanwhile: Callable[[], None]) -> bytes:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(order.encode() + b"\n")
-        self.process.stdin.flush()
-        with selectors.DefaultSelector() as selector:
-            selector.register(self.process.stdout, selectors.EVENT_READ)
-            while not selector.select(0):
-                meanwhile()
-                time.sleep(_POLL_S)
-        return self.process.stdout.readline()
+    def _connected(self) -> socket.socket:
+        """A connection to it; it listens before it has imported PyTorch."""
+        until = time.monotonic() + _BEGIN_S
+        while True:
+            asked = socket.socket(socket.AF_UNIX)
+            try:
+                asked.connect(str(self.home / "orders"))
+                return asked
+            except OSError:
+                asked.close()
+                if time.monotonic() > until or not self.usable():
+                    raise
+            time.sleep(_POLL_S)
 
     def close(self) -> None:
-        """End it, and what it runs: its processes are ended with it."""
+        """End it, and what it runs."""
+        if self.process is None:
+            return
         self.process.kill()
         with contextlib.suppress(OSError):
             self.process.communicate()
-        self.process.wait()
         shutil.rmtree(self.home, ignore_errors=True)
 
 
@@ -120,11 +136,41 @@ def launcher(library: str = "") -> Launcher:
         return found
 
 
+def shared(library: str) -> dict[str, str]:
+    """What of the environment has another process use this one's parents of processes."""
+    home = launcher(library).home
+    with _lock:
+        if not _links:
+            _links.append(Path(tempfile.mkdtemp(prefix="runs-")))
+        link = _links[0] / (library or PLAIN)
+        if not link.exists():
+            link.unlink(missing_ok=True)
+            link.symlink_to(home)
+    return {SHARED: str(_links[0])}
+
+
+_links: list[Path] = []
+
+
 def _close() -> None:
+    for folder in _links:
+        shutil.rmtree(folder, ignore_errors=True)
+    _links.clear()
     for found in _launchers.values():
         found.close()
     _launchers.clear()
 
 
 atexit.register(_close)
-os.register_at_fork(after_in_child=_launchers.clear)
+
+
+def _forget() -> None:
+    """In a forked process: they are those of the process it was forked from."""
+    _links.clear()
+    for found in _launchers.values():
+        if found.process is not None:
+            found.process.returncode = 0  # no child of this process: nothing to wait for
+    _launchers.clear()
+
+
+os.register_at_fork(after_in_child=_forget)
