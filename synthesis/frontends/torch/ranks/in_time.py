@@ -13,14 +13,17 @@ Ranks = Sequence[Sequence[Event]]
 """The events of each rank, in order."""
 Key = tuple[tuple[int, ...] | str | int, ...]
 COLLECTIVE = "collective"
+_ROWS = "contiguous memory"
 
 
 def refuse_unlike(ranks: Ranks) -> None:
     """Messages between two ranks belong together in order, as NCCL has it, and by tag, as gloo.
 
     Raises:
-        CaptureError: these are not the same, or a message is received as another type.
+        CaptureError: these are not the same, a message is received as another type, or the
+            tensors of a collective lie in memory in unlike orders.
     """
+    _refuse_unlike_memory(ranks)
     sent: dict[Key, Event] = {}
     for rank, events in enumerate(ranks):
         for number, event in _numbered(rank, events):
@@ -55,10 +58,29 @@ def _numbered(rank: int, events: Sequence[Event]) -> list[tuple[int, Key]]:
     return out
 
 
+def _refuse_unlike_memory(ranks: Ranks) -> None:
+    first: dict[Key, tuple[int, Event]] = {}
+    for rank, events in enumerate(ranks):
+        for number, key in _met(events).items():
+            event = events[number]
+            other, before = first.setdefault(key, (rank, event))
+            if before.memory != event.memory:
+                raise CaptureError(
+                    f"rank {other} gives a collective a tensor of {before.memory or _ROWS}, rank "
+                    f"{rank} one of {event.memory or _ROWS}: entries are taken in the order in "
+                    "which they lie in memory, so others would meet",
+                    file=event.file,
+                    line=event.line,
+                    text=event.text,
+                    hint="call it with t.contiguous() on every rank",
+                )
+
+
 def first_stuck(ranks: Ranks) -> tuple[int, Event, str] | None:
     """A rank that waits for ever, the call that it waits for, and what the ranks wait for."""
     seen = {e.what if e.kind == "meet" else e.kind for events in ranks for e in events}
-    if seen <= {COLLECTIVE, "wait"}:
+    named = {(e.ranks, e.group) for events in ranks for e in events if e.kind == "meet"}
+    if seen <= {COLLECTIVE, "wait"} and len(named) == len({members for members, _ in named}):
         return None
     keys = [_keys(rank, events) for rank, events in enumerate(ranks)]
     begun: Counter[Key] = Counter()
@@ -81,13 +103,18 @@ def first_stuck(ranks: Ranks) -> tuple[int, Event, str] | None:
 
 def _keys(rank: int, events: Sequence[Event]) -> Mapping[int, Key]:
     """What each call is a part of, by the number of its event. Collectives of a group are told
-    apart elsewhere: here, that a barrier meets a barrier."""
-    out: dict[int, Key] = dict(_numbered(rank, events))
+    apart elsewhere: here, that a barrier meets a barrier, and each its own group."""
+    return {**dict(_numbered(rank, events)), **_met(events)}
+
+
+def _met(events: Sequence[Event]) -> dict[int, Key]:
     count: Counter[Key] = Counter()
+    out: dict[int, Key] = {}
     for number, event in enumerate(events):
         if event.kind == "meet":
-            out[number] = (event.ranks, event.what, count[event.ranks])
-            count[event.ranks] += 1
+            group = (event.ranks, event.group)
+            out[number] = (*group, event.what, count[group])
+            count[group] += 1
     return out
 
 
@@ -103,5 +130,6 @@ def _passes(event: Event, keys: Mapping[int, Key], begun: Counter[Key]) -> bool:
 def _said(event: Event) -> str:
     what = f"{event.kind} with rank {event.ranks[0]}"
     if event.kind == "meet":
-        what = f"{event.what} of ranks {list(event.ranks)}"
+        group = f" (group {event.group})" if event.what != "barrier" else ""
+        what = f"{event.what} of ranks {list(event.ranks)}{group}"
     return f"the {what} of {event.file}:{event.line}"

@@ -19,6 +19,9 @@ from verifier.kernel.program.jsondata import Cursor
 from verifier.kernel.program.types import TensorType
 
 
+NEW_GROUP = "new_group"
+
+
 @dataclass(frozen=True)
 class Draw:
     """One tensor of zeros and ones that is drawn."""
@@ -45,12 +48,16 @@ class Event:
     ranks: tuple[int, ...]
     """Of a message the other rank, of a collective all of them."""
     what: str
-    """Of a message its type, tag and group; of a `meet` `barrier` or `collective`."""
+    """Of a message its type, tag and group; of a `meet` `barrier`, `new_group` or `collective`."""
     of: int
     """Of a wait: the number of the event that it waits for."""
     file: str
     line: int
     text: str
+    group: str = ""
+    """Of a meet the name of its process group."""
+    memory: str = ""
+    """Of a collective how its tensors lie, where they are not contiguous: it goes by memory."""
 
 
 @dataclass(frozen=True)

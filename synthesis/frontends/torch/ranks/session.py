@@ -513,12 +513,13 @@ def _twice(side: _Module, mode: str, others: Sequence[str]) -> modes.Twice:
         inputs = fake_inputs(torch_types(side.specs))
 
         def make(mode: str) -> Order:
+            seen = Seen(events=list(side.built.groups))
             return Order(
                 model.train(mode == TRAIN),
                 call,
                 inputs,
                 side.built.target.result_names,
-                Watch(side.rank, side.mesh, side.places, Seen(), Draws(taken), side.meanings),
+                Watch(side.rank, side.mesh, side.places, seen, Draws(taken), side.meanings),
                 request.gradients and mode != INFERENCE,
                 tuple(inputs) if isinstance(model, Pipeline) else request.no_grad,
                 side.after,

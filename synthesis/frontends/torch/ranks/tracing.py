@@ -33,6 +33,7 @@ from synthesis.frontends.torch.ranks.collectives import Seen, Watch, storage
 from synthesis.frontends.torch.ranks.draws import Draws
 from synthesis.frontends.torch.ranks.pairing import GRAD_OF_INPUT
 from synthesis.frontends.torch.ranks.pipelines import Pipeline
+from synthesis.frontends.torch.ranks.new_groups import noted
 from synthesis.frontends.torch.ranks.places import Places
 from synthesis.frontends.torch.ranks.recording import Recorder
 from synthesis.frontends.torch.ranks.sharded import over_inputs, reshard
@@ -177,6 +178,7 @@ def run(
         if order.digest is not None:
             stack.enter_context(order.digest)
         stack.enter_context(watch)
+        stack.enter_context(noted(watch.seen.events, watch.places))
         if not order.recorded:
             stack.enter_context(torch.no_grad())
         for name, value in inputs.items():
