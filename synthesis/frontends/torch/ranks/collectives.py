@@ -370,7 +370,7 @@ class Watch(TorchDispatchMode):
         targets, reads, returned = rule(call)
         what = name.strip("_")
         event = self._event(what, group.group_name, given)
-        event = replace(event, memory=order(given, name))
+        event = replace(event, alike=order(given, name))
         flight = self._fly(what, event, targets, reads, changes=True)
         flight.arrives = call.arrives
         handle = Handle(lambda: self._landed(flight), self.fail)

@@ -23,7 +23,7 @@ def refuse_unlike(ranks: Ranks) -> None:
         CaptureError: these are not the same, a message is received as another type, or the
             tensors of a collective lie in memory in unlike orders.
     """
-    _refuse_unlike_memory(ranks)
+    _refuse_unlike_states(ranks)
     sent: dict[Key, Event] = {}
     for rank, events in enumerate(ranks):
         for number, event in _numbered(rank, events):
@@ -58,22 +58,41 @@ def _numbered(rank: int, events: Sequence[Event]) -> list[tuple[int, Key]]:
     return out
 
 
-def _refuse_unlike_memory(ranks: Ranks) -> None:
+def _met(events: Sequence[Event], kind: str = "meet") -> dict[int, Key]:
+    count: Counter[Key] = Counter()
+    out: dict[int, Key] = {}
+    for number, event in enumerate(events):
+        if event.kind == kind:
+            group = (event.ranks, event.group)
+            out[number] = (*group, event.what, count[group])
+            count[group] += 1
+    return out
+
+
+def _refuse_unlike_states(ranks: Ranks) -> None:
     first: dict[Key, tuple[int, Event]] = {}
     for rank, events in enumerate(ranks):
-        for number, key in _met(events).items():
+        for number, key in (*_met(events).items(), *_met(events, "alike").items()):
             event = events[number]
             other, before = first.setdefault(key, (rank, event))
-            if before.memory != event.memory:
-                raise CaptureError(
-                    f"rank {other} gives a collective a tensor of {before.memory or _ROWS}, rank "
-                    f"{rank} one of {event.memory or _ROWS}: entries are taken in the order in "
-                    "which they lie in memory, so others would meet",
-                    file=event.file,
-                    line=event.line,
-                    text=event.text,
-                    hint="call it with t.contiguous() on every rank",
-                )
+            if before.alike != event.alike:
+                raise _unlike((other, before), (rank, event))
+
+
+def _unlike(one: tuple[int, Event], other: tuple[int, Event]) -> CaptureError:
+    (first, before), (second, event) = one, other
+    message = (
+        f"rank {first} gives a collective a tensor of {before.alike or _ROWS}, rank {second} one "
+        f"of {event.alike or _ROWS}: a collective goes by memory, so that others would meet"
+    )
+    hint = "call it with t.contiguous() on every rank"
+    if event.kind == "alike":
+        message = (
+            f"{event.what} is not alike on rank {first} and rank {second}, and "
+            "DistributedDataParallel gives all ranks that of its first one"
+        )
+        hint = "keep a rank's own tensor as no buffer, or give the wrapper broadcast_buffers=False"
+    return CaptureError(message, file=event.file, line=event.line, text=event.text, hint=hint)
 
 
 def first_stuck(ranks: Ranks) -> tuple[int, Event, str] | None:
@@ -105,17 +124,6 @@ def _keys(rank: int, events: Sequence[Event]) -> Mapping[int, Key]:
     """What each call is a part of, by the number of its event. Collectives of a group are told
     apart elsewhere: here, that a barrier meets a barrier, and each its own group."""
     return {**dict(_numbered(rank, events)), **_met(events)}
-
-
-def _met(events: Sequence[Event]) -> dict[int, Key]:
-    count: Counter[Key] = Counter()
-    out: dict[int, Key] = {}
-    for number, event in enumerate(events):
-        if event.kind == "meet":
-            group = (event.ranks, event.group)
-            out[number] = (*group, event.what, count[group])
-            count[group] += 1
-    return out
 
 
 def _passes(event: Event, keys: Mapping[int, Key], begun: Counter[Key]) -> bool:

@@ -18,8 +18,8 @@ from verifier.kernel.layout import Layout
 from verifier.kernel.program.jsondata import Cursor
 from verifier.kernel.program.types import TensorType
 
-
 NEW_GROUP = "new_group"
+BUFFERS = "the buffer"
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Event:
     """What a rank does in time: it starts an exchange with others, or waits for one."""
 
     kind: str
-    """`send`, `recv`, `meet` (a collective) or `wait`."""
+    """`send`, `recv`, `meet` (a collective), `wait`, or `alike`: only that something is alike."""
     ranks: tuple[int, ...]
     """Of a message the other rank, of a collective all of them."""
     what: str
@@ -56,8 +56,9 @@ class Event:
     text: str
     group: str = ""
     """Of a meet the name of its process group."""
-    memory: str = ""
-    """Of a collective how its tensors lie, where they are not contiguous: it goes by memory."""
+    alike: str = ""
+    """What is to be the same on all ranks: how the tensors of a collective lie in memory where they
+    are not contiguous; what a buffer holds."""
 
 
 @dataclass(frozen=True)
