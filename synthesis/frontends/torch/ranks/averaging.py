@@ -11,6 +11,7 @@ parameter by parameter, whatever the buckets.
 
 import functools
 import hashlib
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -274,7 +275,7 @@ def _made(original: Any) -> Any:
 
 def stand_in() -> None:
     """From now on, in this process, DistributedDataParallel has the reducer of this file."""
-    parallel: Any = nn.parallel.distributed
+    parallel: Any = sys.modules[DistributedDataParallel.__module__]
     kind: Any = DistributedDataParallel
     torch_dist: Any = dist
     torch_dist.Reducer, torch_dist.Logger = Reducer, Logger
