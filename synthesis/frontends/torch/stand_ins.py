@@ -40,12 +40,20 @@ STAND_INS = (
         "tests/execute/test_run.py",
     ),
     StandIn(
-        "torch.nn.parallel.DistributedDataParallel",
+        "the reducer of torch.nn.parallel.DistributedDataParallel",
         "frontends/torch/ranks/averaging.py:stand_in",
         "ranks are traced",
-        "Averages gradients parameter by parameter, without buckets. Options, hooks and ways to call "
-        "it on which the real one acts otherwise are refused.",
-        "tests/execute/test_stand_ins.py",
+        "PyTorch's own class runs; its reducer averages parameter by parameter, without buckets. "
+        "Buffers of ranks are compared where it would broadcast them. Communication hooks, `join`, "
+        "mixed precision and parameters without a gradient are refused.",
+        "tests/check/test_ddp.py",
+    ),
+    StandIn(
+        "torch.distributed.new_group",
+        "frontends/torch/ranks/new_groups.py:noted",
+        "ranks are built and traced",
+        "Calls the real one, and notes the group and its line: ranks that make others are refuted.",
+        "tests/check/test_groups.py",
     ),
     StandIn(
         "torch.distributed.device_mesh.DeviceMesh",

@@ -1,85 +1,245 @@
-"""DistributedDataParallel as it is traced: gradients are averaged as soon as they are there.
+"""DistributedDataParallel as it is traced: PyTorch's own class, over a reducer in Python.
 
-PyTorch's reducer is C++ that no op is seen of. What stands in for it does what its documentation
-says, parameter by parameter, whatever the buckets.
+What PyTorch's class does is run as it stands: which parameters it takes, when it prepares the
+reducer, `no_sync`, subclasses. Its reducer is C++ that reads the memory of parameters, which a
+traced rank has none of. The one here averages the same parameters under the same conditions,
+parameter by parameter, whatever the buckets.
 """
 
 # pyright: basic
 # (PyTorch has no types for what is used here.)
 
+import functools
+import hashlib
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch._subclasses.fake_tensor import is_fake
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from synthesis.frontends.torch.errors import CaptureError
+from synthesis.frontends.torch.ranks.result import BUFFERS, Event
+from synthesis.frontends.torch.ranks.spans import same_storage, storage
 
-_PLAIN = {
-    "device_ids",
-    "output_device",
-    "dim",
-    "broadcast_buffers",
-    "init_sync",
-    "bucket_cap_mb",
-    "find_unused_parameters",
-    "check_reduction",
-    "gradient_as_bucket_view",
-    "static_graph",
-    "skip_all_reduce_unused_params",
-}
-"""Options that leave what is computed as it is."""
+_CHANGING = (
+    "mixed_precision",
+    "delay_all_reduce_named_params",
+    "param_to_hook_all_reduce",
+)
+"""Options that change what is exchanged."""
+_ALIKE = ("device_ids", "output_device", "static_graph")
+"""Options that leave what is computed as it is, and that are not passed on: ranks are traced on
+one device, and a static graph is reduced otherwise in its first call alone."""
+_THEN: "WeakKeyDictionary[nn.Module, dict[str, str]]" = WeakKeyDictionary()
+"""For each module that was wrapped: its buffers as its ranks were brought to those of the first."""
 
 
-class DistributedDataParallel(nn.Module):
-    """The module, with its gradients averaged over the group.
-
-    Raises:
-        CaptureError: an option, or a call, that changes what is exchanged.
-    """
+class Reducer:
+    """What PyTorch's reducer does to gradients: once prepared for a backward, it waits until all
+    of its parameters have their gradients, and averages them over the group."""
 
     def __init__(
-        self, module: nn.Module, *, process_group: Any = None, device_mesh: Any = None, **more: Any
+        self,
+        parameters: Sequence[nn.Parameter],
+        buckets: Any,
+        limits: Any,
+        group: Any,
+        sparse: Any,
+        cap: Any,
+        find_unused: bool,
+        views: Any,
+        names: Mapping[int, str],
+        *more: Any,
     ) -> None:
-        super().__init__()
-        for name, value in more.items():
-            if name not in _PLAIN and value is not None:
+        self.group, self.find_unused, self.names = group, find_unused, names
+        self.expected = False
+        self.ready: dict[int, nn.Parameter] = {}
+        self.hooks: list[Any] = []
+        self.left: set[int] = set()
+        """Parameters that the backward at hand gives no gradient."""
+        for index, p in enumerate(parameters):
+            hook = functools.partial(self._accumulated, index)
+            p.register_post_accumulate_grad_hook(hook)
+            self.hooks.append(hook)
+
+    def prepare_for_forward(self) -> None:
+        pass
+
+    def prepare_for_backward(self, outputs: list[torch.Tensor]) -> None:
+        self._finished()
+        self.expected, self.ready = True, {}
+        if self.find_unused:
+            self._all_used(outputs)
+
+    def _rebuild_buckets(self) -> bool:
+        self._finished()
+        return False
+
+    def _accumulated(self, index: int, p: nn.Parameter) -> None:
+        if not self.expected:
+            return
+        if index in self.ready:
+            raise CaptureError(
+                f"DistributedDataParallel: {self._named(index)} gets its gradient twice in one "
+                "backward, which PyTorch's reducer raises at",
+                hint="use the wrapped module once in each forward",
+            )
+        self.ready[index] = p
+        if len(self.ready) == len(self.hooks):
+            self.expected = False
+            for number in sorted(self.ready):
+                dist.all_reduce(self.ready[number].grad, op=dist.ReduceOp.AVG, group=self.group)
+            self.ready = {}
+
+    def _named(self, index: int) -> str:
+        return self.names[index].lstrip(".")
+
+    def _finished(self) -> None:
+        """Raises CaptureError where a backward gave some parameters no gradient: PyTorch averages
+        none of them then, and raises at the next forward."""
+        if self.ready:
+            lost = [self._named(n) for n in range(len(self.hooks)) if n not in self.ready]
+            raise CaptureError(
+                f"DistributedDataParallel: the backward gives {lost[0]} no gradient, so that the "
+                "reducer waits for it and averages none",
+                hint="use every parameter in forward, or freeze those that are not used before "
+                "the module is wrapped",
+            )
+
+    def _all_used(self, outputs: list[torch.Tensor]) -> None:
+        reached = {id(p) for p in _leaves(outputs)}
+        if len(reached) < len(self.hooks):
+            raise CaptureError(
+                "DistributedDataParallel with find_unused_parameters, and "
+                f"{len(self.hooks) - len(reached)} of {len(self.hooks)} parameters are not used: "
+                "which of them are averaged hangs on what other ranks use",
+                hint="freeze parameters that are not used before the module is wrapped",
+            )
+
+    def _ignored(self, *args: Any) -> None:
+        pass
+
+    set_logger = _remove_autograd_hooks = _ignored
+
+    def __getattr__(self, name: str) -> Any:
+        raise _refused(f"the reducer of DistributedDataParallel is asked for {name}")
+
+
+class Logger:
+    """Takes what PyTorch's logger takes, and tells nobody."""
+
+    def __init__(self, reducer: Any) -> None:
+        pass
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *args, **kwargs: None
+
+
+def _leaves(outputs: Sequence[torch.Tensor]) -> Iterator[torch.Tensor]:
+    """Parameters that a backward of these reaches."""
+    nodes: list[Any] = [t.grad_fn for t in outputs]
+    seen: set[Any] = set()
+    while nodes:
+        node = nodes.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        nodes += [n for n, _ in node.next_functions]
+        if isinstance(getattr(node, "variable", None), nn.Parameter):
+            yield node.variable
+
+
+def _refused(what: str) -> CaptureError:
+    return CaptureError(
+        f"{what}; it is traced with its own averaging in every backward",
+        hint="check the module without communication hooks, join and mixed precision of DDP",
+    )
+
+
+def _no_hooks(*args: Any, **kwargs: Any) -> Any:
+    raise _refused("DistributedDataParallel with a communication hook, join or a fused optimizer")
+
+
+def _buffers(module: nn.Module, ignored: Any) -> dict[str, torch.Tensor]:
+    return {n: b for n, b in module.named_buffers() if n not in ignored}
+
+
+def _written(buffers: Mapping[str, torch.Tensor]) -> dict[str, str]:
+    """What each buffer holds, in short."""
+    out: dict[str, str] = {}
+    for name, b in buffers.items():
+        held = b.detach().cpu().contiguous()
+        data = b"" if is_fake(b) else held.reshape(-1).view(torch.uint8).numpy().tobytes()
+        out[name] = f"{b.dtype}{list(b.shape)} {hashlib.sha256(data).hexdigest()[:12]}"
+    return out
+
+
+def _same_states(
+    module: nn.Module,
+    process_group: Any,
+    broadcast_bucket_size: int,
+    src: int,
+    params_and_buffers_to_ignore: Any,
+    broadcast_buffers: bool = True,
+) -> None:
+    """Stands for the broadcast of parameters, which hold no numbers yet, and of buffers."""
+    if broadcast_buffers:
+        _THEN[module] = _written(_buffers(module, params_and_buffers_to_ignore))
+
+
+def _same_buffers(ddp: Any, buffers: Sequence[torch.Tensor], size: int, rank: int = 0) -> None:
+    """Stands for the broadcast before a forward: buffers are alike when it is called, which
+    `meets` holds them to, and here, that forward has not changed them since."""
+    for mode in _get_current_dispatch_mode_stack():
+        for changed in getattr(getattr(mode, "seen", None), "written", ()):
+            if any(same_storage(changed, storage(b)) for b in buffers):
                 raise CaptureError(
-                    f"DistributedDataParallel with {name} is not covered",
-                    hint="leave it out: it changes what is exchanged",
+                    "forward changes a buffer of a DistributedDataParallel before this one "
+                    "broadcasts that of its first rank",
+                    hint="give it forward_sync_buffers=False, or call it once",
                 )
-        self.module = module
-        group = process_group if device_mesh is None else device_mesh.get_group()
 
-        def average(p: torch.Tensor) -> None:
-            dist.all_reduce(p.grad, op=dist.ReduceOp.AVG, group=group)
 
-        for p in module.parameters():
-            if p.requires_grad:
-                p.register_post_accumulate_grad_hook(average)
-        self.averages = average
+def meets(model: nn.Module, buffers: Mapping[str, torch.Tensor], file: str) -> list[Event]:
+    """What ranks must have alike, as one of them has it: the buffers that a
+    DistributedDataParallel in the model broadcasts, when it was made and now."""
+    out: list[Event] = []
+    for path, ddp in _wrappers(model):
+        inside = f"{path}.module." if path else "module."
+        own = {
+            n.removeprefix(inside): b
+            for n, b in buffers.items()
+            if n.startswith(inside) and n.removeprefix(inside) not in ddp.parameters_to_ignore
+        }
+        now = _written(own) if ddp.forward_sync_buffers else {}
+        for held in (_THEN.get(ddp.module, {}), now):
+            ranks = tuple(dist.get_process_group_ranks(ddp.process_group))
+            group = ddp.process_group.group_name
+            out += [
+                Event("alike", ranks, f"{BUFFERS} {inside}{name}", 0, file, 0, "", group, said)
+                for name, said in held.items()
+            ]
+    return out
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        return self.module(*args, **kwargs)
 
-    def _refused(self, *args: Any, **kwargs: Any) -> Any:
-        raise CaptureError(
-            "DistributedDataParallel is traced with its own averaging in every backward",
-            hint="check the module without no_sync, join and communication hooks",
-        )
-
-    no_sync = join = register_comm_hook = _refused
+def _wrappers(model: nn.Module) -> list[tuple[str, Any]]:
+    found = model.named_modules()
+    return [(path, m) for path, m in found if isinstance(m, DistributedDataParallel)]
 
 
 def refuse_other_hooks(model: nn.Module, file: str) -> None:
     """Raises CaptureError where a gradient is changed beside its averaging: which comes first is
     the reducer's to say."""
-    for path, module in model.named_modules():
-        if not isinstance(module, DistributedDataParallel):
-            continue
+    for path, module in _wrappers(model):
         for name, p in module.module.named_parameters():
             hooks = (getattr(p, "_post_accumulate_grad_hooks", None) or {}).values()
-            if any(hook is not module.averages for hook in hooks):
+            if any(hook not in module.reducer.hooks for hook in hooks):
                 raise CaptureError(
                     f"{name} has a hook on its accumulated gradient, and "
                     f"{path or 'the module'} is a DistributedDataParallel that averages it",
@@ -89,8 +249,39 @@ def refuse_other_hooks(model: nn.Module, file: str) -> None:
                 )
 
 
+def refuse_unfinished(model: nn.Module) -> None:
+    """Raises CaptureError where a backward was over before a reducer was."""
+    for _, module in _wrappers(model):
+        module.reducer._finished()
+
+
+def _made(original: Any) -> Any:
+    """The constructor, held to options that are covered."""
+
+    @functools.wraps(original)
+    def make(self: Any, module: nn.Module, *args: Any, **kwargs: Any) -> None:
+        names = ("device_ids", "output_device", "dim", "broadcast_buffers", "init_sync")
+        kwargs |= dict(zip((*names, "process_group"), args, strict=False))
+        for name in _CHANGING:
+            if kwargs.get(name) is not None:
+                raise CaptureError(
+                    f"DistributedDataParallel with {name} is not covered",
+                    hint="leave it out: it changes what is exchanged",
+                )
+        original(self, module, **{k: v for k, v in kwargs.items() if k not in _ALIKE})
+
+    return make
+
+
 def stand_in() -> None:
-    """From now on, in this process, code that asks PyTorch for the wrapper gets this one."""
-    parallel: Any = nn.parallel
-    parallel.DistributedDataParallel = DistributedDataParallel
-    parallel.distributed.DistributedDataParallel = DistributedDataParallel
+    """From now on, in this process, DistributedDataParallel has the reducer of this file."""
+    parallel: Any = sys.modules[DistributedDataParallel.__module__]
+    kind: Any = DistributedDataParallel
+    torch_dist: Any = dist
+    torch_dist.Reducer, torch_dist.Logger = Reducer, Logger
+    parallel._verify_param_shape_across_processes = lambda *args: None
+    parallel._sync_module_states = _same_states
+    kind.__init__ = _made(kind.__init__)
+    kind._distributed_broadcast_coalesced = _same_buffers
+    kind.register_comm_hook = kind._register_builtin_comm_hook = _no_hooks
+    kind._register_buffer_comm_hook = kind._register_fused_optim = kind.join = _no_hooks

@@ -29,8 +29,10 @@ from synthesis.frontends.torch.materialize import fake_mode, to_fake
 from synthesis.frontends.torch.ranks import averaging
 from synthesis.frontends.torch.ranks.arguments import MissingError, arguments
 from synthesis.frontends.torch.ranks.collectives import tensors
+from synthesis.frontends.torch.ranks.new_groups import noted
 from synthesis.frontends.torch.ranks.pipelines import SCHEDULE, Pipeline, note_schedules
 from synthesis.frontends.torch.ranks.places import Places
+from synthesis.frontends.torch.ranks.result import Event
 from synthesis.frontends.torch.ranks.sharded import refuse_uncovered
 from synthesis.frontends.torch.request import split_target
 from synthesis.frontends.torch.results import returned_names
@@ -73,6 +75,8 @@ class Built:
     """Fields of the config that it took."""
     mode: FakeTensorMode
     """That its parameters are fake tensors of."""
+    groups: tuple[Event, ...] = ()
+    """What the rank did to make process groups."""
 
 
 def join_world(mesh: Mesh, rank: int) -> dict[str, Any]:
@@ -121,7 +125,8 @@ def build(
     if file == "hf":
         return _of_library(name, config, offered, places, tp_plan)
     path = Path(file)
-    with Building(places):
+    groups: list[Event] = []
+    with Building(places), noted(groups, places):
         module = import_file(path)
         factory: Any = getattr(module, name, None)
         if not callable(factory):
@@ -168,7 +173,7 @@ def build(
         module,
         result_names=returned_names(type(model).forward),
     )
-    return Built(model, found, used, mode)
+    return Built(model, found, used, mode, tuple(groups))
 
 
 def _whole(factory: Any, config: Mapping[str, Any], against: str) -> Callable[[], Any] | None:

@@ -14,7 +14,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
@@ -34,8 +34,10 @@ from synthesis.frontends.torch.ranks.draws import Draws
 from synthesis.frontends.torch.ranks.groups import dims_of, slices
 from synthesis.frontends.torch.ranks.meanings import Meaning
 from synthesis.frontends.torch.ranks.places import Places
+from synthesis.frontends.torch.ranks.preconditions import breach, order
 from synthesis.frontends.torch.ranks.result import Event
 from synthesis.frontends.torch.ranks.sharded import OPS as SHARDED_OPS
+from synthesis.frontends.torch.ranks.spans import Span, same_storage, storage
 from synthesis.frontends.torch.ranks.states import KeptError
 from verifier.kernel.program.types import Mesh
 
@@ -75,27 +77,6 @@ class Handle(Work):
 
     is_completed = is_success = exception = result = synchronize = _other
     get_future = block_current_stream = source_rank = _other
-
-
-@dataclass(frozen=True)
-class Span:
-    """The part of a storage that a tensor lies in."""
-
-    storage: Any
-    first: int
-    last: int
-    """Bytes from the start of the storage."""
-
-    @classmethod
-    def of(cls, t: torch.Tensor) -> Span:
-        size = t.element_size()
-        steps = sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))
-        first = int(t.storage_offset()) * size
-        return cls(storage(t), first, first + steps * size + size - 1 if t.numel() else first - 1)
-
-    def meets(self, other: Span) -> bool:
-        apart = self.last < other.first or other.last < self.first
-        return _same(self.storage, other.storage) and not apart
 
 
 @dataclass
@@ -138,14 +119,6 @@ class Seen:
     it may run."""
     raw: dict[tuple[str, int], str] = field(default_factory=dict[tuple[str, int], str])
     """Calls that change a tensor with a gradient behind autograd's back: place -> what."""
-
-
-def storage(t: torch.Tensor) -> Any:
-    return t.untyped_storage()
-
-
-def _same(a: Any, b: Any) -> bool:
-    return a._cdata == b._cdata
 
 
 class Watch(TorchDispatchMode):
@@ -325,7 +298,9 @@ class Watch(TorchDispatchMode):
         if name == "wait_tensor":
             waited = storage(args[0])
             for flight in list(self.seen.flights):
-                if not flight.handle and any(_same(w.storage, waited) for w in flight.writes):
+                if not flight.handle and any(
+                    same_storage(w.storage, waited) for w in flight.writes
+                ):
                     self._landed(flight)
             return func(*args, **kwargs)
         if name not in _KNOWN and name != "shard_dim_alltoall":
@@ -388,10 +363,14 @@ class Watch(TorchDispatchMode):
                     f"a collective reduces by {reduce}, which has no meaning in the language",
                     "reduce by SUM, AVG, MIN or MAX",
                 )
+        broken = breach(name, given, group.size(), group.rank())
+        if broken is not None:
+            raise self.fail(broken.message, broken.hint)
         call = Call(self, given, group, reduce)
         targets, reads, returned = rule(call)
         what = name.strip("_")
         event = self._event(what, group.group_name, given)
+        event = replace(event, alike=order(given, name))
         flight = self._fly(what, event, targets, reads, changes=True)
         flight.arrives = call.arrives
         handle = Handle(lambda: self._landed(flight), self.fail)
@@ -438,7 +417,8 @@ class Watch(TorchDispatchMode):
         place = self.places.of(self.places.frame(sys._getframe()))
         if given is None or kind not in MESSAGES:
             what = kind if kind == "barrier" else "collective"
-            return Event("meet", tuple(ranks), what, 0, *place)
+            found = _c10d._resolve_process_group(group)
+            return Event("meet", tuple(ranks), what, 0, *place, found.group_name)
         sent = given["tensors"][0]
         what = f"{sent.dtype}{list(sent.shape)} with tag {given['tag']}, in the group {group}"
         peer = ranks[given["dst" if kind == "send" else "src"]]

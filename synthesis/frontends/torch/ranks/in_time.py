@@ -13,14 +13,17 @@ Ranks = Sequence[Sequence[Event]]
 """The events of each rank, in order."""
 Key = tuple[tuple[int, ...] | str | int, ...]
 COLLECTIVE = "collective"
+_ROWS = "contiguous memory"
 
 
 def refuse_unlike(ranks: Ranks) -> None:
     """Messages between two ranks belong together in order, as NCCL has it, and by tag, as gloo.
 
     Raises:
-        CaptureError: these are not the same, or a message is received as another type.
+        CaptureError: these are not the same, a message is received as another type, or the
+            tensors of a collective lie in memory in unlike orders.
     """
+    _refuse_unlike_states(ranks)
     sent: dict[Key, Event] = {}
     for rank, events in enumerate(ranks):
         for number, event in _numbered(rank, events):
@@ -55,10 +58,48 @@ def _numbered(rank: int, events: Sequence[Event]) -> list[tuple[int, Key]]:
     return out
 
 
+def _met(events: Sequence[Event], kind: str = "meet") -> dict[int, Key]:
+    count: Counter[Key] = Counter()
+    out: dict[int, Key] = {}
+    for number, event in enumerate(events):
+        if event.kind == kind:
+            group = (event.ranks, event.group)
+            out[number] = (*group, event.what, count[group])
+            count[group] += 1
+    return out
+
+
+def _refuse_unlike_states(ranks: Ranks) -> None:
+    first: dict[Key, tuple[int, Event]] = {}
+    for rank, events in enumerate(ranks):
+        for number, key in (*_met(events).items(), *_met(events, "alike").items()):
+            event = events[number]
+            other, before = first.setdefault(key, (rank, event))
+            if before.alike != event.alike:
+                raise _unlike((other, before), (rank, event))
+
+
+def _unlike(one: tuple[int, Event], other: tuple[int, Event]) -> CaptureError:
+    (first, before), (second, event) = one, other
+    message = (
+        f"rank {first} gives a collective a tensor of {before.alike or _ROWS}, rank {second} one "
+        f"of {event.alike or _ROWS}: a collective goes by memory, so that others would meet"
+    )
+    hint = "call it with t.contiguous() on every rank"
+    if event.kind == "alike":
+        message = (
+            f"{event.what} is not alike on rank {first} and rank {second}, and "
+            "DistributedDataParallel gives all ranks that of its first one"
+        )
+        hint = "keep a rank's own tensor as no buffer, or give the wrapper broadcast_buffers=False"
+    return CaptureError(message, file=event.file, line=event.line, text=event.text, hint=hint)
+
+
 def first_stuck(ranks: Ranks) -> tuple[int, Event, str] | None:
     """A rank that waits for ever, the call that it waits for, and what the ranks wait for."""
     seen = {e.what if e.kind == "meet" else e.kind for events in ranks for e in events}
-    if seen <= {COLLECTIVE, "wait"}:
+    named = {(e.ranks, e.group) for events in ranks for e in events if e.kind == "meet"}
+    if seen <= {COLLECTIVE, "wait"} and len(named) == len({members for members, _ in named}):
         return None
     keys = [_keys(rank, events) for rank, events in enumerate(ranks)]
     begun: Counter[Key] = Counter()
@@ -81,14 +122,8 @@ def first_stuck(ranks: Ranks) -> tuple[int, Event, str] | None:
 
 def _keys(rank: int, events: Sequence[Event]) -> Mapping[int, Key]:
     """What each call is a part of, by the number of its event. Collectives of a group are told
-    apart elsewhere: here, that a barrier meets a barrier."""
-    out: dict[int, Key] = dict(_numbered(rank, events))
-    count: Counter[Key] = Counter()
-    for number, event in enumerate(events):
-        if event.kind == "meet":
-            out[number] = (event.ranks, event.what, count[event.ranks])
-            count[event.ranks] += 1
-    return out
+    apart elsewhere: here, that a barrier meets a barrier, and each its own group."""
+    return {**dict(_numbered(rank, events)), **_met(events)}
 
 
 def _passes(event: Event, keys: Mapping[int, Key], begun: Counter[Key]) -> bool:
@@ -103,5 +138,6 @@ def _passes(event: Event, keys: Mapping[int, Key], begun: Counter[Key]) -> bool:
 def _said(event: Event) -> str:
     what = f"{event.kind} with rank {event.ranks[0]}"
     if event.kind == "meet":
-        what = f"{event.what} of ranks {list(event.ranks)}"
+        group = f" (group {event.group})" if event.what != "barrier" else ""
+        what = f"{event.what} of ranks {list(event.ranks)}{group}"
     return f"the {what} of {event.file}:{event.line}"

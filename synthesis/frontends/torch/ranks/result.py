@@ -18,6 +18,9 @@ from verifier.kernel.layout import Layout
 from verifier.kernel.program.jsondata import Cursor
 from verifier.kernel.program.types import TensorType
 
+NEW_GROUP = "new_group"
+BUFFERS = "the buffer"
+
 
 @dataclass(frozen=True)
 class Draw:
@@ -41,16 +44,21 @@ class Event:
     """What a rank does in time: it starts an exchange with others, or waits for one."""
 
     kind: str
-    """`send`, `recv`, `meet` (a collective) or `wait`."""
+    """`send`, `recv`, `meet` (a collective), `wait`, or `alike`: only that something is alike."""
     ranks: tuple[int, ...]
     """Of a message the other rank, of a collective all of them."""
     what: str
-    """Of a message its type, tag and group; of a `meet` `barrier` or `collective`."""
+    """Of a message its type, tag and group; of a `meet` `barrier`, `new_group` or `collective`."""
     of: int
     """Of a wait: the number of the event that it waits for."""
     file: str
     line: int
     text: str
+    group: str = ""
+    """Of a meet the name of its process group."""
+    alike: str = ""
+    """What is to be the same on all ranks: how the tensors of a collective lie in memory where they
+    are not contiguous; what a buffer holds."""
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ import numpy as np
 import torch
 import torch._dynamo  # tracing asks for it: once, before processes are forked
 from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
 
 from synthesis.frontends.rank_programs.form import header
 from synthesis.frontends.rank_programs.rings import with_rings
@@ -43,9 +44,8 @@ from synthesis.frontends.torch.masked_gather import read_windows
 from synthesis.frontends.torch.materialize import fake_inputs, take_buffers, tied_groups
 from synthesis.frontends.torch.provenance import Provenance
 from synthesis.frontends.torch.range_fold import in_declared_range
-from synthesis.frontends.torch.ranks import build as building, modes
+from synthesis.frontends.torch.ranks import averaging, build as building, modes
 from synthesis.frontends.torch.ranks.arguments import argument_names, by_position, takes_any
-from synthesis.frontends.torch.ranks.averaging import DistributedDataParallel
 from synthesis.frontends.torch.ranks.collectives import Seen, Watch
 from synthesis.frontends.torch.ranks.device_free import answer_by_cpu
 from synthesis.frontends.torch.ranks.draws import Draws, drawn_inputs
@@ -409,6 +409,7 @@ def _rank(
     )
     mine = persistent(model)
     twice, buffers = _followed(side, mode, others)
+    shared = averaging.meets(model, buffers, Path(request.target.rpartition(":")[0]).name)
     _all_met(said, twice.order.watch.seen)
     followed = twice.followed
     ties = _ties(model)
@@ -443,7 +444,7 @@ def _rank(
             for name, p in placed.items()
             if isinstance(p, DTensor)
         },
-        events=tuple(twice.order.watch.seen.events),
+        events=(*twice.order.watch.seen.events, *shared),
         pieces=pieces_of,
         renamed={k: v for k, v in renamed.items() if k != v},
         renamed_arguments={k: v for k, v in arguments.items() if k != v},
@@ -513,12 +514,13 @@ def _twice(side: _Module, mode: str, others: Sequence[str]) -> modes.Twice:
         inputs = fake_inputs(torch_types(side.specs))
 
         def make(mode: str) -> Order:
+            seen = Seen(events=list(side.built.groups))
             return Order(
                 model.train(mode == TRAIN),
                 call,
                 inputs,
                 side.built.target.result_names,
-                Watch(side.rank, side.mesh, side.places, Seen(), Draws(taken), side.meanings),
+                Watch(side.rank, side.mesh, side.places, seen, Draws(taken), side.meanings),
                 request.gradients and mode != INFERENCE,
                 tuple(inputs) if isinstance(model, Pipeline) else request.no_grad,
                 side.after,

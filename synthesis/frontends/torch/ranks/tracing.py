@@ -28,9 +28,10 @@ from synthesis.frontends.torch.decompose import decompositions
 from synthesis.frontends.torch.digest import Digest
 from synthesis.frontends.torch.errors import CaptureError
 from synthesis.frontends.torch.provenance import Provenance
-from synthesis.frontends.torch.ranks import dtensors
+from synthesis.frontends.torch.ranks import averaging, dtensors
 from synthesis.frontends.torch.ranks.collectives import Seen, Watch, storage
 from synthesis.frontends.torch.ranks.draws import Draws
+from synthesis.frontends.torch.ranks.new_groups import noted
 from synthesis.frontends.torch.ranks.pairing import GRAD_OF_INPUT
 from synthesis.frontends.torch.ranks.pipelines import Pipeline
 from synthesis.frontends.torch.ranks.places import Places
@@ -177,6 +178,7 @@ def run(
         if order.digest is not None:
             stack.enter_context(order.digest)
         stack.enter_context(watch)
+        stack.enter_context(noted(watch.seen.events, watch.places))
         if not order.recorded:
             stack.enter_context(torch.no_grad())
         for name, value in inputs.items():
@@ -210,6 +212,7 @@ def run(
             order.digest.log.forward_talks = len(order.digest.log.talks)
         if order.gradients:
             out += _gradients(order, params, leaves, named, loss, found, roles)
+        averaging.refuse_unfinished(model)
         watch.landed()
         reshard(model)
         if order.digest is not None:
