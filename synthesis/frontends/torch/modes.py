@@ -7,7 +7,7 @@ One of them is traced. That stands for the others where they run the same ops, d
 # (PyTorch has no types for what is used here.)
 
 import itertools
-import random
+import linecache
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -20,6 +20,7 @@ from torch import nn
 from torch._subclasses import FakeTensor
 
 from synthesis.frontends.torch.apart import apart
+from synthesis.frontends.torch.api_calls import ApiCalls, parting
 from synthesis.frontends.torch.asserts import Asserted, leave_out, left_out
 from synthesis.frontends.torch.chosen import called, read_whole, reads_whole
 from synthesis.frontends.torch.digest import (
@@ -31,16 +32,15 @@ from synthesis.frontends.torch.digest import (
     plain_state,
     unsteady,
 )
-from synthesis.frontends.torch.errors import CaptureError
+from synthesis.frontends.torch.errors import CaptureError, shown
 from synthesis.frontends.torch.provenance import Provenance
 from synthesis.frontends.torch.ranks.places import Places
 from synthesis.frontends.torch.results import flatten_result
+from synthesis.frontends.torch.single_draws import LEAST, Singles, given, torch_number
 from synthesis.frontends.torch.torch_api import no_gradient_hooks
 from synthesis.frontends.torch.trace import changes
 from synthesis.frontends.torch.worker import explain
 
-LEAST = 2.0**-40
-"""By how much numbers that are drawn in one call are above those of the call before."""
 _DROPOUTS = ("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout")
 
 
@@ -83,6 +83,9 @@ class Modes:
             listed = ", ".join(self.bounded[:4])
             more = f" and {len(self.bounded) - 4} more" if len(self.bounded) > 4 else ""
             yield f"Parameters that train mode clamps are taken to lie in bounds: {listed}{more}."
+        yield (
+            "Later calls compute what the first two compute; torch.inference_mode is not looked at."
+        )
         yield from self._changes()
 
     def _stateful(self) -> Iterator[str]:
@@ -141,11 +144,17 @@ def _compared(
     drawn = itertools.count()
     numbers: list[str] = []
 
-    def call(train: bool) -> Log:
+    def call(train: bool, levels: tuple[float, ...] = (), seen: list[Singles] | None = None) -> Log:
         model.train(train)
         _named(digest, model, kwargs)
-        nothing = nothing_drawn(dropped, places, next(drawn) * LEAST, numbers)
-        return _call(model, kwargs, digest, nothing)
+        singles = Singles(levels or (next(drawn) * LEAST,), lambda: _line(places))
+        nothing = nothing_drawn(dropped, places, singles)
+        try:
+            return _call(model, kwargs, digest, nothing)
+        finally:
+            numbers.extend(singles.lines)
+            if seen is not None:
+                seen.append(singles)
 
     try:
         first = call(gradients)
@@ -173,7 +182,12 @@ def _compared(
             f"a call changes {moved[0]}, and rows that the values of a tensor choose are not all "
             "run: how often it does depends on values"
         )
+    _draws_decide_nothing(name, call, gradients, first, root)
     other = call(False) if gradients else first
+    if gradients:
+        _draws_decide_nothing(name, call, False, other, root)
+    if gradients and not (state and not other.alike(first)):
+        _same_without_gradients(model, kwargs, root)
     asserts, whole = left_out(), reads_whole()
     clamped = tuple(
         f"{n} ({at.file}:{at.line})"
@@ -195,6 +209,78 @@ def _compared(
                 "let both modes compute the same but for dropout: one program is proved, for both",
             )
     return replace(found, state=state)
+
+
+def _draws_decide_nothing(name: str, call: Any, train: bool, first: Log, root: str) -> None:
+    """Raises CaptureError where calls that draw other numbers do something else."""
+    seen: list[Singles] = []
+    call(train, (), seen)
+    tried: set[tuple[float, ...]] = set()
+    while seen[0].lines:
+        levels = next((way for way in seen[0].ways() if way not in tried), None)
+        if levels is None:
+            return
+        tried.add(levels)
+        other = call(train, levels, seen)
+        seen[0].ends |= seen[-1].ends
+        if len(seen[-1].lines) > len(seen[0].lines):
+            seen[0].lines = seen[-1].lines
+        if not other.alike(first):
+            raise parted(
+                f"a number that {name} draws, at {seen[0].lines[0]}, decides what it computes",
+                difference(first, other, root),
+                "",
+                "let draws decide nothing but dropout: set what drops layers to 0, or pass what is "
+                "drawn as an argument",
+            )
+
+
+def _same_without_gradients(model: nn.Module, kwargs: dict[str, Any], root: str) -> None:
+    """Raises CaptureError where eval mode calls something else under `torch.no_grad()`."""
+    with_them = _api_calls(model, kwargs, True)
+    without = _api_calls(model, kwargs, False)
+    at = parting(with_them, without)
+    if at is None and with_them.returned == without.returned:
+        return
+    file, line = (at.file, at.line) if at is not None else ("", 0)
+    raise CaptureError(
+        f"{type(model).__name__} computes something else without gradients than with them"
+        + (f": {at.name}" if at is not None else ""),
+        file=shown(file, root),
+        line=line,
+        text=linecache.getline(file, line).strip(),
+        hint="let it compute the same under torch.no_grad(): one program is proved, for both",
+    )
+
+
+def _api_calls(model: nn.Module, kwargs: dict[str, Any], gradients: bool) -> ApiCalls:
+    """What a call in eval mode calls."""
+    leaves = {
+        id(t): n for n, t in (*model.named_parameters(), *model.named_buffers(), *kwargs.items())
+    }
+    made = ApiCalls(leaves)
+    model.eval()
+    mode = next(
+        t.fake_mode for t in (*model.parameters(), *kwargs.values()) if isinstance(t, FakeTensor)
+    )
+    with ExitStack() as stack:
+        stack.enter_context(no_gradient_hooks())
+        stack.enter_context(_nothing(Places("")))
+        stack.enter_context(mode)
+        stack.enter_context(torch.set_grad_enabled(gradients))
+        stack.enter_context(made)
+        result = called(lambda: model(**kwargs))
+    made.returned = [made.name(t) for _, t in flatten_result(result)]
+    return made
+
+
+def _line(places: Places) -> str:
+    """The user's line that runs."""
+    frame = places.frame(sys._getframe(1))
+    if frame is None:
+        return "a line that is not known"
+    file = Provenance(places.root).shown(frame.f_code.co_filename)
+    return f"{file}:{frame.f_lineno}"
 
 
 def _no_parameter(model: nn.Module, state: tuple[str, ...]) -> None:
@@ -223,7 +309,7 @@ def _runs(model: nn.Module, kwargs: dict[str, Any]) -> bool:
     """Whether a first call in eval mode comes to its end."""
     model.eval()
     try:
-        _call(model, kwargs, Digest(tracked=True), nothing_drawn({}, Places(""), LEAST, []))
+        _call(model, kwargs, Digest(tracked=True), _nothing(Places("")))
     except Exception:  # noqa: BLE001  (the user's code)
         return False
     return True
@@ -250,7 +336,7 @@ def mode_of(model: nn.Module, train: bool, root: str = "") -> Iterator[None]:
     model.train(train)
     with ExitStack() as stack:
         if train:
-            stack.enter_context(nothing_drawn({}, Places(root), LEAST, []))
+            stack.enter_context(_nothing(Places(root)))
         yield
 
 
@@ -258,27 +344,18 @@ def _held(model: nn.Module, digest: Digest) -> dict[str, str]:
     return {n: digest.name(t) for n, t in (*model.named_parameters(), *model.named_buffers())}
 
 
-@contextmanager
-def nothing_drawn(
-    dropped: dict[str, None], places: Places, least: float, numbers: list[str]
-) -> Iterator[None]:
-    """Dropout gives what it is given, and its line is noted. A single number between 0 and 1 that
-    is drawn, which a branch may depend on, is about the least that can be; its line is added to
-    `numbers`."""
+def _nothing(places: Places) -> Any:
+    """Nothing is dropped; draws are near 0."""
+    return nothing_drawn({}, places, Singles((LEAST,), lambda: ""))
 
-    def line() -> str:
-        frame = places.frame(sys._getframe(2))
-        if frame is None:
-            return "a line that is not known"
-        shown = Provenance(places.root).shown(frame.f_code.co_filename)
-        return f"{shown}:{frame.f_lineno}"
+
+@contextmanager
+def nothing_drawn(dropped: dict[str, None], places: Places, singles: Singles) -> Iterator[None]:
+    """Dropout gives what it is given, and its line is noted. Single numbers that are drawn, which
+    a branch may depend on, are those of `singles`."""
 
     def note() -> None:
-        dropped[line()] = None
-
-    def number() -> float:
-        numbers.append(line())
-        return least
+        dropped[_line(places)] = None
 
     def left_out(original: Any) -> Any:
         def run(x: torch.Tensor, p: float, train: bool) -> torch.Tensor:
@@ -303,7 +380,7 @@ def nothing_drawn(
     def rand(*size: Any, **kwargs: Any) -> torch.Tensor:
         given = size[0] if len(size) == 1 else kwargs.get("size")
         if isinstance(given, (list, tuple)) and not given:
-            return torch.tensor(number())
+            return torch_number(singles)
         return plain_rand(*size, **kwargs)
 
     plain_attention, plain_rand = nn.functional.scaled_dot_product_attention, torch.rand
@@ -314,6 +391,5 @@ def nothing_drawn(
                 stack.enter_context(patch.object(holder, name, wrapped, create=True))
         stack.enter_context(patch.object(nn.functional, "scaled_dot_product_attention", attention))
         stack.enter_context(patch.object(torch, "rand", rand))
-        stack.enter_context(patch.object(random, "random", number))
-        stack.enter_context(patch.object(random, "uniform", lambda a, b: a + number() * (b - a)))
+        stack.enter_context(given(singles))
         yield
