@@ -365,6 +365,17 @@ def unsteady(name: str, first: Log, second: Log, moved: Sequence[str], root: str
     )
 
 
+def drawn_apart(name: str, line: str, at: Place) -> CaptureError:
+    """The error for a module that a drawn number decides."""
+    return parted(
+        f"a number that {name} draws, at {line}, decides what it computes",
+        at,
+        "",
+        "let draws decide nothing but dropout: set what drops layers to 0, or pass what is drawn "
+        "as an argument",
+    )
+
+
 _PLAIN = (bool, int, float, str, type(None))
 
 

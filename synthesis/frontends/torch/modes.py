@@ -28,12 +28,12 @@ from synthesis.frontends.torch.digest import (
     Log,
     changed,
     difference,
+    drawn_apart,
     parted,
     plain_state,
     unsteady,
 )
 from synthesis.frontends.torch.errors import CaptureError, shown
-from synthesis.frontends.torch.provenance import Provenance
 from synthesis.frontends.torch.ranks.places import Places
 from synthesis.frontends.torch.results import flatten_result
 from synthesis.frontends.torch.single_draws import LEAST, Singles, given, torch_number
@@ -147,7 +147,7 @@ def _compared(
     def call(train: bool, levels: tuple[float, ...] = (), seen: list[Singles] | None = None) -> Log:
         model.train(train)
         _named(digest, model, kwargs)
-        singles = Singles(levels or (next(drawn) * LEAST,), lambda: _line(places))
+        singles = Singles(levels or (next(drawn) * LEAST,), lambda: places.line(sys._getframe(1)))
         nothing = nothing_drawn(dropped, places, singles)
         try:
             return _call(model, kwargs, digest, nothing)
@@ -226,13 +226,7 @@ def _draws_decide_nothing(name: str, call: Any, train: bool, first: Log, root: s
         if len(seen[-1].lines) > len(seen[0].lines):
             seen[0].lines = seen[-1].lines
         if not other.alike(first):
-            raise parted(
-                f"a number that {name} draws, at {seen[0].lines[0]}, decides what it computes",
-                difference(first, other, root),
-                "",
-                "let draws decide nothing but dropout: set what drops layers to 0, or pass what is "
-                "drawn as an argument",
-            )
+            raise drawn_apart(name, seen[0].lines[0], difference(first, other, root))
 
 
 def _same_without_gradients(model: nn.Module, kwargs: dict[str, Any], root: str) -> None:
@@ -272,15 +266,6 @@ def _api_calls(model: nn.Module, kwargs: dict[str, Any], gradients: bool) -> Api
         result = called(lambda: model(**kwargs))
     made.returned = [made.name(t) for _, t in flatten_result(result)]
     return made
-
-
-def _line(places: Places) -> str:
-    """The user's line that runs."""
-    frame = places.frame(sys._getframe(1))
-    if frame is None:
-        return "a line that is not known"
-    file = Provenance(places.root).shown(frame.f_code.co_filename)
-    return f"{file}:{frame.f_lineno}"
 
 
 def _no_parameter(model: nn.Module, state: tuple[str, ...]) -> None:
@@ -355,7 +340,7 @@ def nothing_drawn(dropped: dict[str, None], places: Places, singles: Singles) ->
     a branch may depend on, are those of `singles`."""
 
     def note() -> None:
-        dropped[_line(places)] = None
+        dropped[places.line(sys._getframe(1))] = None
 
     def left_out(original: Any) -> Any:
         def run(x: torch.Tensor, p: float, train: bool) -> torch.Tensor:

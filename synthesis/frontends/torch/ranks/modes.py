@@ -8,6 +8,7 @@ and exchange the same are judged once.
 # pyright: basic
 # (PyTorch has no types for what is used here.)
 
+import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,11 +17,20 @@ from typing import Any
 from torch.fx.traceback import preserve_node_meta
 
 from synthesis.frontends.torch.apart import apart
-from synthesis.frontends.torch.digest import Digest, Log, changed, plain_state, unsteady
+from synthesis.frontends.torch.digest import (
+    Digest,
+    Log,
+    changed,
+    difference,
+    drawn_apart,
+    plain_state,
+    unsteady,
+)
 from synthesis.frontends.torch.errors import CaptureError
 from synthesis.frontends.torch.ranks.dtensors import local
 from synthesis.frontends.torch.ranks.request import EVAL, INFERENCE, SAID, TRAIN
 from synthesis.frontends.torch.ranks.tracing import Followed, Order, follow, run
+from synthesis.frontends.torch.single_draws import LEAST, Singles, given
 from synthesis.frontends.torch.trace import Traced
 
 Make = Callable[[str], Order]
@@ -118,7 +128,38 @@ def follow_twice(make: Make, mode: str, others: Sequence[str], module: Any) -> T
             alike.append(other)
     name = type(order.model).__name__
     notes = [f"{name}: {m} changes from call to call; two calls run the same." for m in moved]
+    _draws_decide_nothing(name, order, lambda: _again(make, mode, digest, held), first, root)
     return Twice(followed, order, alike, notes)
+
+
+def _again(make: Make, mode: str, digest: Digest, held: Mapping[str, Any]) -> Log:
+    again = make(mode)
+    again.digest = digest
+    _named_again(again, held)
+    return _call(again)
+
+
+def _draws_decide_nothing(
+    name: str, order: Order, call: Callable[[], Log], first: Log, root: str
+) -> None:
+    """Raises CaptureError where a call that draws other numbers does something else."""
+    places = order.watch.places
+    seen = Singles((LEAST,), lambda: places.line(sys._getframe(1)))
+    with given(seen):
+        call()
+    tried: set[tuple[float, ...]] = set()
+    while seen.lines:
+        levels = next((way for way in seen.ways() if way not in tried), None)
+        if levels is None:
+            return
+        tried.add(levels)
+        singles = Singles(levels, seen.line)
+        with given(singles):
+            other = call()
+        seen.ends |= singles.ends
+        seen.lines = max(seen.lines, singles.lines, key=len)
+        if not other.alike(first):
+            raise drawn_apart(name, seen.lines[0], difference(first, other, root))
 
 
 def _quick(make: Make, mode: str) -> tuple[Log, Log, int]:
