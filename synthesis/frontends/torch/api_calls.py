@@ -19,6 +19,9 @@ _OURS = str(Path(__file__).resolve().parent)
 _SILENT = ("requires_grad", "detach", "is_leaf", "grad_fn", "set_grad")
 """Parts of the names of calls that gradients alone ask for."""
 
+_PLAIN = (bool, int, float, complex, str, type(None), type(...), slice, range, torch.dtype,
+          torch.device, torch.layout, torch.memory_format, torch.Size)  # fmt: skip
+
 
 @dataclass(frozen=True)
 class ApiCall:
@@ -69,8 +72,7 @@ class ApiCalls(TorchFunctionMode):
         """A tensor by the call that made it, anything else by what it is."""
         if isinstance(value, torch.Tensor):
             return self._names.get(id(value), f"other {tuple(value.shape)}")
-        plain = (bool, int, float, str, type(None))
-        return repr(value) if isinstance(value, plain) else type(value).__name__
+        return repr(value) if isinstance(value, _PLAIN) else type(value).__name__
 
 
 def _user_line() -> tuple[str, int]:

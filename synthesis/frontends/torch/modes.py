@@ -36,11 +36,23 @@ from synthesis.frontends.torch.digest import (
 from synthesis.frontends.torch.errors import CaptureError, shown
 from synthesis.frontends.torch.ranks.places import Places
 from synthesis.frontends.torch.results import flatten_result
-from synthesis.frontends.torch.single_draws import LEAST, Singles, given, torch_number
+from synthesis.frontends.torch.single_draws import (
+    LEAST,
+    Singles,
+    deciding,
+    given,
+    told,
+    torch_number,
+)
+from synthesis.frontends.torch.surroundings import Surroundings
 from synthesis.frontends.torch.torch_api import no_gradient_hooks
 from synthesis.frontends.torch.trace import changes
 from synthesis.frontends.torch.worker import explain
 
+NOT_LOOKED_AT = (
+    "Later calls compute what the first two compute; only these are compared.",
+    "torch.inference_mode() is not looked at.",
+)
 _DROPOUTS = ("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout")
 
 
@@ -66,6 +78,10 @@ class Modes:
     """Parameters that train mode clamps, with the line."""
     whole: bool = False
     """Whether chosen rows were read as all rows to run them."""
+    read: tuple[str, ...] = ()
+    """What the owner's code reads of the environment and the clock, in sentences."""
+    drawn: tuple[str, ...] = ()
+    """What it draws that decides nothing, in a sentence."""
 
     def told(self) -> Iterator[str]:
         if not self.trained:
@@ -83,10 +99,9 @@ class Modes:
             listed = ", ".join(self.bounded[:4])
             more = f" and {len(self.bounded) - 4} more" if len(self.bounded) > 4 else ""
             yield f"Parameters that train mode clamps are taken to lie in bounds: {listed}{more}."
-        yield (
-            "Later calls compute what the first two compute; torch.inference_mode is not looked at."
-        )
         yield from self._changes()
+        yield from self.drawn
+        yield from NOT_LOOKED_AT
 
     def _stateful(self) -> Iterator[str]:
         left = f", with dropout left out at {', '.join(self.dropped)}" if self.dropped else ""
@@ -141,23 +156,22 @@ def _compared(
     before = plain_state(model.train(gradients), module)
     dropped: dict[str, None] = {}
 
-    drawn = itertools.count()
+    drawn = itertools.count(1)
     numbers: list[str] = []
 
-    def call(train: bool, levels: tuple[float, ...] = (), seen: list[Singles] | None = None) -> Log:
+    def call(train: bool, singles: Singles | None = None) -> Log:
         model.train(train)
         _named(digest, model, kwargs)
-        singles = Singles(levels or (next(drawn) * LEAST,), lambda: places.line(sys._getframe(1)))
-        nothing = nothing_drawn(dropped, places, singles)
+        singles = singles or Singles((next(drawn) * LEAST,), places)
         try:
-            return _call(model, kwargs, digest, nothing)
+            return _call(model, kwargs, digest, nothing_drawn(dropped, places, singles))
         finally:
             numbers.extend(singles.lines)
-            if seen is not None:
-                seen.append(singles)
 
+    read = Surroundings(places)
     try:
-        first = call(gradients)
+        with read.watched():
+            first = call(gradients)
     except Exception as problem:  # noqa: BLE001  (the user's code)
         if leave_out(problem) or read_whole(problem):
             return _compared(model, kwargs, gradients, module, root)
@@ -182,12 +196,16 @@ def _compared(
             f"a call changes {moved[0]}, and rows that the values of a tensor choose are not all "
             "run: how often it does depends on values"
         )
-    _draws_decide_nothing(name, call, gradients, first, root)
-    other = call(False) if gradients else first
-    if gradients:
-        _draws_decide_nothing(name, call, False, other, root)
-    if gradients and not (state and not other.alike(first)):
-        _same_without_gradients(model, kwargs, root)
+    with read.watched():
+        other = call(False) if gradients else first
+    lines: list[str] = []
+    for train, log in ((gradients, first), *([(False, other)] if gradients else [])):
+        where, apart = deciding(lambda s, train=train: call(train, s), log, model, places)
+        if apart is not None:
+            raise drawn_apart(name, where[0], difference(log, apart, root))
+        lines += where
+    with read.watched():
+        _same_without_gradients(model.train(bool(state)), kwargs, root)
     asserts, whole = left_out(), reads_whole()
     clamped = tuple(
         f"{n} ({at.file}:{at.line})"
@@ -195,7 +213,14 @@ def _compared(
         if n not in other.bounded or not gradients
     )
     found = Modes(
-        tuple(dropped), tuple(moved), gradients, asserts=asserts, bounded=clamped, whole=whole
+        tuple(dropped),
+        tuple(moved),
+        gradients,
+        asserts=asserts,
+        bounded=clamped,
+        whole=whole,
+        read=tuple(read.read),
+        drawn=tuple(told(list(dict.fromkeys(lines)))),
     )
     if gradients:
         if not other.alike(first) and state:
@@ -211,26 +236,9 @@ def _compared(
     return replace(found, state=state)
 
 
-def _draws_decide_nothing(name: str, call: Any, train: bool, first: Log, root: str) -> None:
-    """Raises CaptureError where calls that draw other numbers do something else."""
-    seen: list[Singles] = []
-    call(train, (), seen)
-    tried: set[tuple[float, ...]] = set()
-    while seen[0].lines:
-        levels = next((way for way in seen[0].ways() if way not in tried), None)
-        if levels is None:
-            return
-        tried.add(levels)
-        other = call(train, levels, seen)
-        seen[0].ends |= seen[-1].ends
-        if len(seen[-1].lines) > len(seen[0].lines):
-            seen[0].lines = seen[-1].lines
-        if not other.alike(first):
-            raise drawn_apart(name, seen[0].lines[0], difference(first, other, root))
-
-
 def _same_without_gradients(model: nn.Module, kwargs: dict[str, Any], root: str) -> None:
-    """Raises CaptureError where eval mode calls something else under `torch.no_grad()`."""
+    """Raises CaptureError where the model, in its mode, calls something else under
+    `torch.no_grad()`."""
     with_them = _api_calls(model, kwargs, True)
     without = _api_calls(model, kwargs, False)
     at = parting(with_them, without)
@@ -248,12 +256,11 @@ def _same_without_gradients(model: nn.Module, kwargs: dict[str, Any], root: str)
 
 
 def _api_calls(model: nn.Module, kwargs: dict[str, Any], gradients: bool) -> ApiCalls:
-    """What a call in eval mode calls."""
+    """What a call calls."""
     leaves = {
         id(t): n for n, t in (*model.named_parameters(), *model.named_buffers(), *kwargs.items())
     }
     made = ApiCalls(leaves)
-    model.eval()
     mode = next(
         t.fake_mode for t in (*model.parameters(), *kwargs.values()) if isinstance(t, FakeTensor)
     )
@@ -331,7 +338,7 @@ def _held(model: nn.Module, digest: Digest) -> dict[str, str]:
 
 def _nothing(places: Places) -> Any:
     """Nothing is dropped; draws are near 0."""
-    return nothing_drawn({}, places, Singles((LEAST,), lambda: ""))
+    return nothing_drawn({}, places, Singles((LEAST,), places))
 
 
 @contextmanager

@@ -32,9 +32,11 @@ from synthesis.frontends.torch.materialize import (
 from synthesis.frontends.torch.modes import Modes, compare_modes, mode_of
 from synthesis.frontends.torch.provenance import Provenance
 from synthesis.frontends.torch.prune import prune
+from synthesis.frontends.torch.ranks.places import Places
 from synthesis.frontends.torch.request import CaptureRequest, Progress
 from synthesis.frontends.torch.rolling.recompute import compute_once, recompute_views
 from synthesis.frontends.torch.rolling.roll import NotRolledError, Rolled, roll
+from synthesis.frontends.torch.surroundings import Surroundings, root_of
 from synthesis.frontends.torch.target import EXPERTS, TORCH_DTYPES, Target, find
 from synthesis.frontends.torch.torch_api import no_gradient_hooks, plain_kernels
 from synthesis.frontends.torch.trace import Traced, trace
@@ -68,15 +70,17 @@ def capture_here(request: CaptureRequest, progress: Progress) -> Captured:
     """
     plain_kernels()
     clock = Clock(progress)
-    with clock.phase("import"):
+    read = Surroundings(Places(root_of(request.target)))
+    with clock.phase("import"), read.watched():
         target = find(request)
     places = Provenance(target.root)
-    with clock.phase("build"):
+    with clock.phase("build"), read.watched():
         whole, options = _depths(request, target)
     captured: Captured | None = None
     for depth in options:
         try:
-            captured = decided(Session(request, target, places, clock, depth, whole).run)
+            session = Session(request, target, places, clock, depth, whole, read)
+            captured = decided(session.run)
             break
         except NotRolledError as problem:
             progress(f"{problem}; tracing more layers")
@@ -122,6 +126,8 @@ class Session:
     clock: Clock
     depth: depths.Depth | None = None
     whole: nn.Module | None = None
+    read: Surroundings = field(default_factory=lambda: Surroundings(Places("")))
+    """What was read before, and what is read now."""
 
     def run(self) -> Captured:
         """Raises what `capture_here` raises, and NotRolledError: more layers are to be traced."""
@@ -155,7 +161,7 @@ class Session:
         request, target, depth, clock = self.request, self.target, self.depth, self.clock
         with clock.phase("build"):
             override = depths.shorter_config(target.hf_config, depth) if depth else {}
-            with parameters_on_meta(), no_gradient_hooks():
+            with parameters_on_meta(), no_gradient_hooks(), self.read.watched():
                 model = target.build(**override)
             dtype = TORCH_DTYPES[request.dtype]
             model = prepare(model, dtype, request.gradients)
@@ -205,6 +211,7 @@ class Session:
     def _assumptions(self, facts: ModelFacts, lowered: Lowered, modes: Modes) -> Iterator[str]:
         target, request = self.target, self.request
         yield from modes.told()
+        yield from dict.fromkeys((*self.read.read, *modes.read))
         if target.dropout:
             yield f"Dropout of the config is set to 0: {', '.join(target.dropout)}."
         shown = ", ".join(f"{i.name}={i.dtype}{list(i.shape)}" for i in facts.inputs)

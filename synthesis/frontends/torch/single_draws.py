@@ -7,28 +7,49 @@ What a draw is compared with is noted: on which side it lies is then tried both 
 # pyright: basic
 # (numpy and random have no types for what is replaced here.)
 
+import math
 import os
 import random
 import statistics
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from unittest.mock import patch
 
 import torch
+from torch import nn
+
+from synthesis.frontends.torch.digest import Log
+from synthesis.frontends.torch.generators import Held
+from synthesis.frontends.torch.ranks.places import Places
 
 LEAST = 2.0**-40
 """By how much a draw is above that of the call before."""
 _STEP = 2.0**-20
 LEVELS = (_STEP, 0.25, 0.5, 0.75, 1 - _STEP)
 """Where draws are taken to lie, in turn."""
-_MOST = 48
+HELD = "a line that is not known"
+_MOST = 96
 """How many ways to draw are compared."""
 _NORMAL = statistics.NormalDist()
-_PYTHON = ("gauss", "normalvariate", "lognormvariate", "expovariate", "gammavariate",
-           "betavariate", "vonmisesvariate", "paretovariate", "weibullvariate")  # fmt: skip
+_MOST_OF = 32
+"""Whole numbers below at most this are each drawn."""
+
+
+def _far(p: float) -> float:
+    return -math.log1p(-p)
+
+
+_PYTHON = {
+    **dict.fromkeys(("gauss", "normalvariate"), _NORMAL.inv_cdf),
+    **dict.fromkeys(("expovariate", "gammavariate", "weibullvariate", "lognormvariate"), _far),
+    "paretovariate": lambda p: 1 + _far(p),
+    "betavariate": float,
+    "vonmisesvariate": lambda p: 2 * math.pi * p,
+}
+"""What is drawn of these, by how much of it lies below."""
 
 
 @dataclass
@@ -36,7 +57,11 @@ class Singles:
     """The numbers that one call draws: the n-th is `levels[n]`, later ones the last of these."""
 
     levels: tuple[float, ...]
-    line: Callable[[], str]
+    places: Places
+    held: Held | None = None
+    """Generators that give numbers near the first level."""
+    is_other: bool = False
+    """Whether one of these gave a number by a function that is not replaced."""
     lines: list[str] = field(default_factory=list[str])
     """Where they were drawn."""
     ends: set[float] = field(default_factory=set[float])
@@ -44,10 +69,12 @@ class Singles:
 
     def number(self) -> float:
         level = self.levels[min(len(self.lines), len(self.levels) - 1)]
-        self.lines.append(self.line())
+        self.lines.append(self.places.line(sys._getframe(1)))
         return _Drawn.of(level, self.ends)
 
     def below(self, n: int) -> int:
+        if n <= _MOST_OF:
+            self.ends |= {k / n for k in range(1, n)}
         return min(n - 1, int(float(self.number()) * n))
 
     def ways(self) -> Iterator[tuple[float, ...]]:
@@ -56,6 +83,7 @@ class Singles:
         near = [end + side for end in sorted(self.ends) for side in (-_STEP, _STEP)]
         levels = [*LEVELS, *(v for v in near if 0 < v < 1)]
         out = [(level,) for level in levels]
+        out += [((k + 0.5) / _MOST_OF,) for k in range(_MOST_OF)] if self.is_other else []
         for at in range(min(len(self.lines), 8)) if len(self.lines) > 1 else ():
             for low, high in ((LEVELS[0], LEVELS[-1]), (LEVELS[-1], LEVELS[0])):
                 out.append((*[low] * at, high, low))
@@ -102,8 +130,10 @@ class _Drawn(float):
 
 @contextmanager
 def given(singles: Singles) -> Iterator[None]:
-    """Single numbers are those of `singles`."""
+    """Single numbers are those of `singles`; also where the user's files hold the functions that
+    draw under names of their own."""
     number, below = singles.number, singles.below
+    replaced: list[tuple[Any, Any]] = []
 
     def sample(_: Any, population: Any, k: int, **__: Any) -> list[Any]:
         held = list(population)
@@ -112,16 +142,19 @@ def given(singles: Singles) -> Iterator[None]:
         start = below(max(len(held), 1))
         return [held[(start + i) % len(held)] for i in range(k)]
 
-    def spread(self: Any, *args: Any, **kwargs: Any) -> float:
-        del self, args, kwargs
-        return _NORMAL.inv_cdf(float(number()))
+    def spread(way: Callable[[float], float]) -> Callable[..., float]:
+        return lambda *_, **__: way(float(number()))
 
     def raw(n: int) -> bytes:
         return bytes([below(256)]) * n
 
+    if singles.held is not None:
+        singles.held.set(singles.levels[0])
     with ExitStack() as stack:
 
         def put(holder: Any, name: str, value: Any) -> None:
+            if not isinstance(holder, type):
+                replaced.append((getattr(holder, name), value))
             stack.enter_context(patch.object(holder, name, value))
 
         for kind in (random.Random, random.SystemRandom):
@@ -130,9 +163,9 @@ def given(singles: Singles) -> Iterator[None]:
             put(kind, "_randbelow", lambda self, n: below(n))
         put(random.Random, "uniform", lambda self, a, b: a + number() * (b - a))
         put(random.Random, "sample", sample)
-        for name in _PYTHON:
-            put(random.Random, name, spread)
-            put(random, name, lambda *a, **k: spread(None))
+        for name, way in _PYTHON.items():
+            put(random.Random, name, spread(way))
+            put(random, name, spread(way))
         put(random, "random", number)
         put(random, "uniform", lambda a, b: a + number() * (b - a))
         put(random, "getrandbits", lambda k: below(1 << k))
@@ -140,7 +173,60 @@ def given(singles: Singles) -> Iterator[None]:
         put(random, "_urandom", raw)
         put(os, "urandom", raw)
         _numpy(put, singles)
+        for module, name, new in _aliases(singles.places, replaced):
+            stack.enter_context(patch.object(module, name, new))
         yield
+        if singles.held is not None and singles.held.moved():
+            singles.is_other = True
+            singles.lines.append(HELD)
+
+
+def _aliases(
+    places: Places, replaced: Sequence[tuple[Any, Any]]
+) -> Iterator[tuple[Any, str, Any]]:
+    """Names under which the user's modules hold what is replaced."""
+    new = {id(old): value for old, value in replaced}
+    for module in list(sys.modules.values()):
+        if places.own(getattr(module, "__file__", None) or ""):
+            for name, value in list(vars(module).items()):
+                if id(value) in new:
+                    yield module, name, new[id(value)]
+
+
+def deciding(
+    call: Callable[[Singles], Log], first: Log, model: nn.Module, places: Places
+) -> tuple[list[str], Log | None]:
+    """The lines that draw; and what another call did, where that is something else than `first`."""
+    held = Held(model, places)
+    seen = Singles((LEAST,), places, held)
+    called = call(seen)
+    if HELD in seen.lines:
+        seen.lines = held.lines(places, lambda: call(seen)) or seen.lines
+    if seen.lines and not called.alike(first):
+        return seen.lines, called
+    tried: set[tuple[float, ...]] = set()
+    while seen.lines:
+        levels = next((way for way in seen.ways() if way not in tried), None)
+        if levels is None:
+            break
+        tried.add(levels)
+        singles = Singles(levels, places, held)
+        other = call(singles)
+        seen.ends |= singles.ends
+        if HELD not in singles.lines:
+            seen.lines = max(seen.lines, singles.lines, key=len)
+        if not other.alike(first):
+            return seen.lines, other
+    return list(dict.fromkeys(seen.lines)), None
+
+
+def told(lines: Sequence[str]) -> Iterator[str]:
+    """The assumption where draws decide nothing."""
+    if lines:
+        yield (
+            f"What is drawn at {', '.join(lines[:4])} decides nothing: draws near 0, 1/4, 1/2, 3/4 "
+            "and 1, and on both sides of what a draw is compared with, were tried, and no others."
+        )
 
 
 def _numpy(put: Callable[[Any, str, Any], None], singles: Singles) -> None:
@@ -153,8 +239,6 @@ def _numpy(put: Callable[[Any, str, Any], None], singles: Singles) -> None:
                  "normal", "standard_normal", "binomial", "choice", "permutation",
                  "shuffle"):  # fmt: skip
         put(numpy.random, name, getattr(drawn, name))
-    for name in ("default_rng", "RandomState"):
-        put(numpy.random, name, lambda *a, **k: drawn)
 
 
 class _Numpy:

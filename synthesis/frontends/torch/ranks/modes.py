@@ -8,7 +8,6 @@ and exchange the same are judged once.
 # pyright: basic
 # (PyTorch has no types for what is used here.)
 
-import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,9 +27,11 @@ from synthesis.frontends.torch.digest import (
 )
 from synthesis.frontends.torch.errors import CaptureError
 from synthesis.frontends.torch.ranks.dtensors import local
+from synthesis.frontends.torch.ranks.places import Places
 from synthesis.frontends.torch.ranks.request import EVAL, INFERENCE, SAID, TRAIN
 from synthesis.frontends.torch.ranks.tracing import Followed, Order, follow, run
-from synthesis.frontends.torch.single_draws import LEAST, Singles, given
+from synthesis.frontends.torch.single_draws import Singles, deciding, given, told
+from synthesis.frontends.torch.surroundings import LAUNCHED, Surroundings
 from synthesis.frontends.torch.trace import Traced
 
 Make = Callable[[str], Order]
@@ -107,29 +108,35 @@ def follow_twice(make: Make, mode: str, others: Sequence[str], module: Any) -> T
     before = plain_state(order.model, module)
     digest = _digest(order)
     held = dict(order.model.named_buffers())
-    followed = follow(order)
+    read = surroundings(order.watch.places)
+    with read.watched():
+        followed = follow(order)
     first = digest.log
-    again = make(mode)
-    again.digest = digest
-    _named_again(again, held)
-    second = _call(again)
+    second = _again(make, mode, digest, held)
     moved = changed(before, plain_state(order.model, module))
     root = order.watch.places.root
     if not second.alike(first):
         raise unsteady(type(order.model).__name__, first, second, moved, root)
     alike: list[str] = []
+    told_of: list[str] = []
     for other, found in quick.items():
         if found is None or isinstance(found, CaptureError):
             continue
-        once, twice, drawn = found
+        once, twice, drawn, said = found
         forward = other == INFERENCE and order.recorded
         steady = twice.alike(once) and drawn == len(order.watch.draws.made)
         if steady and once.alike(first, forward=forward):
             alike.append(other)
+            told_of += said
     name = type(order.model).__name__
     notes = [f"{name}: {m} changes from call to call; two calls run the same." for m in moved]
-    _draws_decide_nothing(name, order, lambda: _again(make, mode, digest, held), first, root)
-    return Twice(followed, order, alike, notes)
+    notes += _draws_decide_nothing(order, lambda: _again(make, mode, digest, held), first)
+    return Twice(followed, order, alike, list(dict.fromkeys((*notes, *read.read, *told_of))))
+
+
+def surroundings(places: Places) -> Surroundings:
+    """What the code of a rank reads of the environment, what says which rank it is aside."""
+    return Surroundings(places, LAUNCHED)
 
 
 def _again(make: Make, mode: str, digest: Digest, held: Mapping[str, Any]) -> Log:
@@ -140,38 +147,35 @@ def _again(make: Make, mode: str, digest: Digest, held: Mapping[str, Any]) -> Lo
 
 
 def _draws_decide_nothing(
-    name: str, order: Order, call: Callable[[], Log], first: Log, root: str
-) -> None:
-    """Raises CaptureError where a call that draws other numbers does something else."""
+    order: Order, call: Callable[[], Log], first: Log
+) -> list[str]:
+    """What is said of draws. Raises CaptureError where a call that draws other numbers does
+    something else."""
     places = order.watch.places
-    seen = Singles((LEAST,), lambda: places.line(sys._getframe(1)))
-    with given(seen):
-        call()
-    tried: set[tuple[float, ...]] = set()
-    while seen.lines:
-        levels = next((way for way in seen.ways() if way not in tried), None)
-        if levels is None:
-            return
-        tried.add(levels)
-        singles = Singles(levels, seen.line)
+
+    def drawing(singles: Singles) -> Log:
         with given(singles):
-            other = call()
-        seen.ends |= singles.ends
-        seen.lines = max(seen.lines, singles.lines, key=len)
-        if not other.alike(first):
-            raise drawn_apart(name, seen.lines[0], difference(first, other, root))
+            return call()
+
+    lines, other = deciding(drawing, first, order.model, places)
+    if other is not None:
+        at = difference(first, other, places.root)
+        raise drawn_apart(type(order.model).__name__, lines[0], at)
+    return list(told(lines))
 
 
-def _quick(make: Make, mode: str) -> tuple[Log, Log, int]:
-    """What two calls do, and how much the first draws."""
+def _quick(make: Make, mode: str) -> tuple[Log, Log, int, list[str]]:
+    """What two calls do, how much the first draws, and what is said of both."""
     order = make(mode)
     digest = _digest(order)
     held = dict(order.model.named_buffers())
-    first = _call(order)
-    again = make(mode)
-    again.digest = digest
-    _named_again(again, held)
-    return first, _call(again), len(order.watch.draws.made)
+    read = surroundings(order.watch.places)
+    with read.watched():
+        first = _call(order)
+    drawn = len(order.watch.draws.made)
+    second = _again(make, mode, digest, held)
+    said = _draws_decide_nothing(order, lambda: _again(make, mode, digest, held), first)
+    return first, second, drawn, [*said, *read.read]
 
 
 def _digest(order: Order) -> Digest:
