@@ -16,7 +16,7 @@ DECIDE = {
     "a small part": "0.6 < random.random() < 0.62",
     "in training": "self.training and np.random.rand() > 0.9",
     "an integer": "random.randint(0, 9) == 9",
-    "a generator": "np.random.default_rng(0).random() > 0.7",
+    "a generator": "np.random.default_rng().random() > 0.7",
     "a secret": "secrets.randbelow(8) > 3",
     "torch": "torch.rand(()).item() > 0.5",
     "two draws": "random.random() < 0.5 and random.random() > 0.5",
