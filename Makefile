@@ -74,6 +74,10 @@ mutants: $(OK)  ## more than 10,000 variants of programs and training steps, aga
 certificates: $(OK)  ## 6,000 edits of certificates: rejected, or true of both programs run on numbers
 	$(BIN)/python -m tests.checker.edits --count 20
 
+.PHONY: chosen
+chosen: $(OK)  ## 6,000 random programs on rows that a mask chooses, against PyTorch
+	$(BIN)/python -W ignore -m tests.frontend.chosen_programs --count 6000
+
 .PHONY: patches
 patches: $(OK)  ## patches of 400 random user models, against gloo runs in float64
 	$(BIN)/python -m benchmarks.patches --count 400
@@ -85,6 +89,11 @@ check-zoo: $(OK)  ## the tensor-parallel plans that transformers publishes; goes
 .PHONY: check-mutants
 check-mutants: $(OK)  ## faults in the source of parallel modules: found, repaired, against gloo runs; goes on where it was stopped
 	$(BIN)/python -m benchmarks.check_mutants
+
+.PHONY: attacks
+attacks: $(OK)  ## code that does more than its ops, written and generated, against gloo runs; goes on where it was stopped
+	$(BIN)/pytest -q tests/attacks
+	$(BIN)/python -m benchmarks.attacks
 
 PUBLISHED := bench/published
 PACKAGES  := fairscale==0.4.13 megatron-core==0.16.1 yunchang==0.6.4 torchtitan==0.2.2
@@ -210,6 +219,7 @@ docs: $(OK)  ## write the generated pages of docs/
 	$(BIN)/python -m benchmarks.chat_page
 	$(BIN)/python -m benchmarks.first_session
 	$(BIN)/python -m benchmarks.aten_page
+	$(BIN)/python -m benchmarks.assumptions_page
 	$(BIN)/python -m benchmarks.schemas
 
 .PHONY: site

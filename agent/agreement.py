@@ -1,8 +1,10 @@
 """Whether a plan and the programs that are said to carry it out speak of the same thing."""
 
+import json
 import math
 import re
 
+from synthesis.emit.styles import classes_of, every_style
 from synthesis.plan import Plan
 from verifier.kernel.contract import Contract
 from verifier.kernel.layout import Layout, bound
@@ -44,6 +46,71 @@ def disagreement(plan: Plan, sequential: Program, distributed: Program, contract
             stated = _stated(plan, said, placed[name], len(layout.dims))
             if stated != _found(layout, name):
                 return f"it lays {path} out over {name} as {placed[name]}, contract.json does not"
+    return _misnamed(plan)
+
+
+def _misnamed(plan: Plan) -> str:
+    """Where a style says otherwise than the placements of its module's own parameters."""
+    if plan.tp is None:
+        return ""
+    for module in plan.modules:
+        prefix = module.path + "." if module.path else ""
+        own = {
+            path.removeprefix(prefix): placed.get(plan.tp, "R")
+            for path, placed in plan.params.items()
+            if path.startswith(prefix) and "." not in path.removeprefix(prefix)
+        }
+        split = {name: placement for name, placement in own.items() if placement != "R"}
+        found = ", ".join(f"{name} {placement}" for name, placement in own.items())
+        said = f"it says that {module.path} is {module.style} over {plan.tp}"
+        if split and module.style in WHOLE:
+            return f"{said}, and splits its parameters: {found}"
+        if own and not split and module.style in SPLIT:
+            return f"{said}, and splits none of its parameters: {found}"
+        dim = LINEAR.get(module.style) if module.kind == "Linear" else None
+        if dim is not None and "weight" in own and own["weight"].split(" in ")[0] not in dim:
+            return f"{said}, and its parameters are {found}"
+    return ""
+
+
+def unchecked(plan: Plan) -> tuple[str, ...]:
+    """What a plan holds that nothing in its directory can show, as sentences."""
+    if not plan.estimates:
+        return ()
+    listed = ", ".join(f"{name}={value:g}" for name, value in sorted(plan.estimates.items()))
+    return (f"The estimates of plan.json are what the run wrote: {listed}.",)
+
+
+WHOLE = ("replicate", "sequence")
+SPLIT = ("column", "row", "fused_column", "vocab", "experts")
+LINEAR = {"column": ("S(0)", "S(-2)"), "row": ("S(1)", "S(-1)")}
+"""Placements of the weight that a style of `Linear` means."""
+
+
+_ENTRY = re.compile(r'^\+\s+"([^"]+)": (\w+)\(', re.MULTILINE)
+_MESH = re.compile(r"^\+.*\bproved_mesh\(model, mesh, (\{[^}]*\})", re.MULTILINE)
+
+
+def unlike_patch(plan: Plan, diff: str) -> str:
+    """Where a plan says otherwise than the patch that is said to carry it out; empty if nowhere.
+
+    Compared are the mesh, the style of each module that the patch names, and `fully_shard`.
+    """
+    known = {style: classes_of(style) for style in every_style()}
+    classes = frozenset[str]().union(*known.values())
+    for path, name in _ENTRY.findall(diff):
+        fitting = [m for m in plan.modules if m.path == path or m.path.endswith(f".{path}")]
+        styles = list(dict.fromkeys(m.style for m in fitting)) or ["replicate"]
+        if name in classes and not any(name in known.get(style, ()) for style in styles):
+            return f"it says {', '.join(styles)} of {path}, which patch.diff makes {name}"
+    meshes = [json.loads(found) for found in _MESH.findall(diff)]
+    other = next((m for m in meshes if m != dict(plan.mesh.dims)), None)
+    if other is not None:
+        return f"it is for the mesh {plan.mesh}, patch.diff for {other}"
+    sharded = "fully_shard(" in "".join(x for x in diff.splitlines() if x.startswith("+"))
+    if meshes and sharded != (plan.data == "fsdp" and plan.dp_size > 1):
+        does = "calls" if sharded else "does not call"
+        return f"it says data={plan.data}, and patch.diff {does} fully_shard"
     return ""
 
 

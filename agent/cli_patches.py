@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from agent.arguments import Recapture, Root
+from agent.arguments import Root
 from agent.commands import command
 
 if TYPE_CHECKING:
@@ -46,17 +46,22 @@ def apply(
         ),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-    recapture: Recapture = False,
+    recapture: Annotated[
+        bool,
+        typer.Option(
+            "--recapture/--no-recapture", help="Read the patched source again and prove it first."
+        ),
+    ] = True,
 ) -> "Outcome":
     """Apply a proved patch to your files, all of them or none.
 
     `shardproof undo` takes it back. The certificate is checked again, every file must be as it was
-    when the patch was made, and no git command is run on your tree. With --recapture the patch
-    itself is read and proved first.
+    when the patch was made, and no git command is run on your tree. The patched source is read
+    again and proved first; --no-recapture believes the hashes of the directory instead.
 
     \b
     Examples:
-      shardproof apply out/ --recapture
+      shardproof apply out/
       shardproof apply out/ --root ~/project --yes
     """
     from agent.patching import command

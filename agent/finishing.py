@@ -189,7 +189,7 @@ def _noted(found: summary.Findings) -> dict[str, object]:
         found.patch.files,
         sources,
         isinstance(found.verdict, Proof),
-        read=isinstance(found.read, Proof),
+        read=found.patch.diff if isinstance(found.read, Proof) else "",
         function=found.patch.function,
     )
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from agent import events, outdir, verdicts
-from agent.agreement import disagreement
+from agent.agreement import disagreement, unchecked, unlike_patch
 from agent.certificates import CERTIFICATE, Files, answers, read_file, rejected
 from agent.errors import Exit, InputError
 from agent.patching import record
@@ -114,11 +114,14 @@ def examined(
     touched = _touched(directory) if patched else ""
     if touched:
         return rejected(run, record.NAME, touched), ()
+    unlike = unlike_patch(plan, record.read(directory).diff.decode("utf-8")) if patched else ""
+    if unlike:
+        return rejected(run, "plan.json", unlike), ()
     if recapture and not patched:
         raise InputError("the directory holds no patch to read", where=f"--recapture {directory}")
     rests = result.assumptions
     told = tuple(str(line) for line in recorded.get("assumptions", ()))
-    more = tuple(line for line in told if line not in rests)
+    more = (*(line for line in told if line not in rests), *unchecked(plan))
     word: events.VerdictWord = "accepted"
     scope, message = (
         result.scope,
@@ -188,10 +191,21 @@ def _touched(directory: Path) -> str:
             check_name(name)
     except InputError as error:
         return ": ".join(part for part in (error.what, error.where, error.got.strip()) if part)
+    if wrong := record.unlike(stated.diff, stated.proved) or _other_proof(directory, stated):
+        return f"{wrong}; run parallelize again"
     if set(touched) != set(stated.files):
         listed = ", ".join(sorted(touched))
         return f"it touches {listed}, manifest.json records {', '.join(sorted(stated.files))}"
     return ""
+
+
+def _other_proof(directory: Path, stated: record.Recorded) -> str:
+    """How the line of a patch that names its certificate names another; empty where it does not."""
+    line = record.PROVED.search(stated.diff.decode("utf-8"))
+    digest = record.sha256((directory / CERTIFICATE).read_bytes())[:12]
+    if line is None or f"certificate {digest}," in line[0]:
+        return ""
+    return f"it says {line[0][1:]!r}, {CERTIFICATE} is {digest}"
 
 
 def programs(

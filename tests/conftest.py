@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-pytest_plugins = ["tests.tiers", "tests.commands"]
+pytest_plugins = ["tests.tiers", "tests.commands", "tests.assumptions"]
 
 
 @pytest.fixture(scope="session")

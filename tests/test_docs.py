@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from agent.cli import FIRST, app
+from benchmarks.assumptions_page import written
+from verifier.assumptions import DECLARED, said, undeclared
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted((ROOT / "docs").glob("*.md"))
@@ -46,3 +48,16 @@ def test_commands_and_benchmarks_exist(page: Path) -> None:
         assert path.with_suffix(".py").exists() or (path / "__main__.py").exists(), module
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert set(re.findall(r"`make ([a-z-]+)`", text)) <= set(targets)
+
+
+def test_the_assumptions_of_the_page_are_those_that_are_declared() -> None:
+    page = (ROOT / "docs" / "proofs.md").read_text(encoding="utf-8")
+    assert written(page) == page, "run make docs"
+
+
+def test_a_sentence_that_is_not_declared_is_told() -> None:
+    assert undeclared(["The moon is full."]) == ["The moon is full."]
+    assert len({a.name for a in DECLARED}) == len(DECLARED)
+    for declared in DECLARED:
+        holes = dict.fromkeys(re.findall(r"{(\w+)}", declared.text), "x")
+        assert said(declared.says(**holes)) == declared

@@ -61,7 +61,7 @@ CAMPAIGNS = (
 """Ends of names of tests that take long, and of which others of the same kind are in every run."""
 SLOW = frozenset(
     {
-        *("batch", "campaign", "chat", "check", "cli", "execute", "frontend", "guard"),
+        *("attacks", "batch", "campaign", "chat", "check", "cli", "execute", "frontend", "guard"),
         *("laws", "patches", "patching", "planning", "repair", "report"),
         *("resize", "right", "training", "untraceable"),
     }

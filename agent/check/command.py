@@ -347,6 +347,11 @@ def assumptions(captured: RanksCaptured) -> list[str]:
     buffers = sorted({*one.buffers, *(b for r in captured.ranks for b in r.buffers)})
     if buffers:
         out.append(f"Buffers hold the values their constructor gives them: {', '.join(buffers)}.")
+    if one.filled:
+        out.append(
+            "Buffers hold whatever a checkpoint gives them, each rank its piece: "
+            f"{', '.join(_laid(captured, name) for name in one.filled)}."
+        )
     if one.states:
         out.append(
             "Buffers that a call changes hold, before it, whatever it may be, each rank its piece; "
@@ -366,6 +371,12 @@ def assumptions(captured: RanksCaptured) -> list[str]:
         pairs = ", ".join(f"{name} as {own}" for name, own in given.items())
         out.append(f"The parallel module takes {pairs}.")
     return out
+
+
+def _laid(captured: RanksCaptured, name: str) -> str:
+    """A buffer with its placement: `scale S(0)@tp`."""
+    placed = dict.fromkeys(r.pieces[name] for r in captured.ranks if name in r.pieces)
+    return f"{name} {' or '.join(placed)}"
 
 
 def _keep(checked: Checked, folder: Path) -> None:

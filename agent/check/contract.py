@@ -176,6 +176,19 @@ def no_rank(path: str) -> InputError:
     )
 
 
+def untrained(captured: RanksCaptured, path: str) -> InputError:
+    """What there is to say of a trained parameter to which no rank gives a gradient."""
+    frozen = [k for k, r in enumerate(captured.ranks) if path in r.frozen]
+    if not frozen:
+        return no_rank(path)
+    return InputError(
+        f"the model trains the parameter {path}, and the ranks freeze it",
+        expected="requires_grad=True, as on one device",
+        got=f"requires_grad=False on rank {', '.join(map(str, frozen))}",
+        hint="train it on every rank, or freeze it in the model too",
+    )
+
+
 def _local(captured: RanksCaptured, path: str) -> tuple[int, ...]:
     """What each rank holds of a parameter. Raises InputError where they hold different shapes."""
     ranks = enumerate({**r.params, **r.states} for r in captured.ranks)

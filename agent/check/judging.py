@@ -6,7 +6,7 @@ from pathlib import Path
 
 from agent.check import dropout
 from agent.check.consts import same_tables
-from agent.check.contract import Placed, Statements, agree, no_rank
+from agent.check.contract import Placed, Statements, agree, no_rank, untrained
 from agent.check.parts import in_parts
 from agent.errors import InputError
 from agent.loop.sources import node_of
@@ -153,7 +153,7 @@ def _checked(
     whole = captured
     captured, program, stated = in_parts(captured, program, stated)
     one = captured.one.program
-    program = _same_outputs(one, program)
+    program = _same_outputs(captured, program)
     found = _decided(captured, one, replace(read, program=program), stated, tables, strays, tell)
     over = _averaged(one, found.placed, stated, program.mesh)
     if over and not isinstance(found.verdict, Proof):
@@ -332,14 +332,15 @@ def _plain_gathers(program: Program) -> Program:
     return gathers_by_dim(one_by_one(program))
 
 
-def _same_outputs(one: Program, many: Program) -> Program:
+def _same_outputs(captured: RanksCaptured, many: Program) -> Program:
     """The ranks' program with the outputs that are compared. Raises InputError where one lacks."""
+    one = captured.one.program
     theirs = {output_key(o): o for o in many.outputs}
     for out in one.outputs:
         if output_key(out) in theirs:
             continue
         if out.role == "grad" and not out.path.startswith(GRAD_OF_INPUT):
-            raise no_rank(out.path)
+            raise untrained(captured, out.path)
         if out.path.startswith(STATE):
             raise InputError(
                 f"the model changes its buffer {out.path.removeprefix(STATE)}, which no rank does",

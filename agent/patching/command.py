@@ -40,10 +40,10 @@ def apply(
     *,
     unsafe: bool,
     yes: bool,
-    recapture: bool = False,
+    recapture: bool = True,
     state_dir: Path | None = None,
 ) -> Outcome:
-    """Show a patch, check its certificate (with `recapture`, the patch itself), ask, and apply it.
+    """Show a patch, check its certificate and (with `recapture`) read it again, ask, apply it.
 
     Raises:
         InputError: it may not be applied, or not to this tree, or nobody said yes.

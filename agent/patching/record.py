@@ -1,6 +1,7 @@
 """What an out-directory says of its patch: the files it was made for, and how far to trust it."""
 
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,8 @@ display-only: not proved, or nothing binds the program to the code."""
 Origin = Literal["captured", "tried", "unbound"]
 LEVELS: tuple[Applicability, ...] = ("safe", "unsafe", "display-only")
 
+PROVED = re.compile(r"^\+# Proved:.*$", re.MULTILINE)
+NOT_PROVED = "# Not proved: this is not the text that was read and proved."
 Digest = str | None
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
@@ -35,7 +38,8 @@ class Noted(BaseModel, frozen=True, strict=True):
 
     applicability: str
     because: list[str]
-    read: bool
+    proved: Sha256 | None
+    """SHA-256 of the diff that was read and proved; None where none was."""
     function: Annotated[str, Field(pattern=r"^[^\W\d]\w*$")]
     files: Annotated[dict[str, Hashes], Field(min_length=1)]
     sources: dict[str, Sha256]
@@ -53,15 +57,39 @@ class Recorded:
     """Other files that the model was captured from, with their SHA-256."""
     applicability: Applicability
     because: tuple[str, ...]
-    read: bool = False
-    """Whether the run that wrote the directory says that it read the patched source and proved
-    that. A record, and no proof of anything."""
+    proved: Digest = None
+    """SHA-256 of the diff that the run that wrote the directory says it read and proved; None where
+    it proved none. A record, and no proof of anything."""
     function: str = "parallelize"
     """What the patch calls the function that parallelizes a model."""
+
+    @property
+    def read(self) -> bool:
+        """Whether this diff is the one that was read and proved."""
+        return self.proved == sha256(self.diff)
+
+    @property
+    def shown(self) -> str:
+        """The diff as text, `# Proved` only where it is the one that was proved."""
+        text = self.diff.decode("utf-8")
+        return text if self.read else PROVED.sub(f"+{NOT_PROVED}", text)
 
 
 def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
+
+
+def unlike(diff: bytes, proved: Digest) -> str:
+    """Why a diff is not the one that was proved; empty where it is, or claims nothing."""
+    if proved is None:
+        claims = PROVED.search(diff.decode("utf-8", "replace"))
+        return f"it says {claims[0][1:]!r}, and no run records that" if claims else ""
+    if sha256(diff) == proved:
+        return ""
+    return (
+        f"its bytes are not those that were read and proved: expected SHA-256 {proved[:12]}, "
+        f"got {sha256(diff)[:12]}"
+    )
 
 
 def judge(proved: bool, origin: Origin) -> tuple[Applicability, tuple[str, ...]]:
@@ -82,12 +110,12 @@ def describe(
     proved: bool,
     origin: Origin = "captured",
     *,
-    read: bool = False,
+    read: str = "",
     function: str = "parallelize",
 ) -> dict[str, Any]:
     """What a manifest records of a patch. `files`: {path: (text before or None, text after)}.
 
-    `read`: the patched source was read again, and the other files are of what it said.
+    `read`: the diff whose source was read again and proved; empty where none was.
     """
     level, because = judge(proved, origin)
     hashes = {
@@ -99,7 +127,7 @@ def describe(
     return Noted(
         applicability=level,
         because=list(because),
-        read=read,
+        proved=sha256(read.encode()) if read else None,
         function=function,
         files=hashes,
         sources={path: digest for path, digest in sources.items() if path not in files},
@@ -156,13 +184,16 @@ def read(patch: Path) -> Recorded:
     level, because = facts.applicability, facts.because
     if level not in LEVELS or verdict != "proved":
         level, because = "display-only", [*because, f"the verdict is {verdict}"]
+    diff = (folder / NAME).read_bytes()
+    if wrong := unlike(diff, facts.proved):
+        level, because = "display-only", [*because, wrong]
     return Recorded(
         folder / NAME,
-        (folder / NAME).read_bytes(),
+        diff,
         {path: (hashes.before, hashes.after) for path, hashes in facts.files.items()},
         facts.sources,
         level,
         tuple(because),
-        facts.read,
+        facts.proved,
         facts.function,
     )

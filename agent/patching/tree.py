@@ -48,7 +48,7 @@ def _preview(stated: Recorded, base: Path) -> Preview:
     return Preview(
         stated.path,
         base,
-        stated.diff.decode("utf-8"),
+        stated.shown,
         tuple(files),
         stated.applicability,
         stated.because,

@@ -1,7 +1,8 @@
 """Which `ParallelStyle` expression stands for each (style, module class)."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
 from synthesis.emit.patch import EmitError
 from synthesis.emit.snippets import PARALLEL, SNIPPETS, TENSOR, Snippet
@@ -177,6 +178,22 @@ def _writer(m: ModulePlan, base: str) -> Callable[[ModulePlan], Style]:
         known = ", ".join(sorted({b for s, b in _TABLE if s == m.style}))
         raise EmitError(f"{m.path}: no {m.style} style for {m.kind}; it exists for {known}")
     return build
+
+
+def classes_of(style: str) -> frozenset[str]:
+    """Names of the classes that stand for a style in a patch, whatever the module."""
+    sample = ModulePlan("m", "Linear", style, "R", "R")
+    found: set[str] = set()
+    for kind, base in _TABLE:
+        for m in (sample, replace(sample, output="S(-1)"), replace(sample, output="DTensor")):
+            with suppress(EmitError):
+                found.update({style_of(m, base).name} if kind == style else ())
+    return frozenset(found | ({"ChannelParallel"} if style == "replicate" else set()))
+
+
+def every_style() -> frozenset[str]:
+    """All styles that a patch has a class for."""
+    return frozenset(style for style, _ in _TABLE)
 
 
 def split_of(m: ModulePlan, base: str, name: str) -> str:

@@ -28,7 +28,9 @@ from synthesis.execute.job import Job
 from synthesis.execute.load import is_library, open_target, patched_model
 from synthesis.execute.reading import Order
 from synthesis.frontends.torch import depth as depths
+from synthesis.frontends.torch.asked.sources import watch_sources
 from synthesis.frontends.torch.asserts import leave_out_again
+from synthesis.frontends.torch.buffers import filled, persistent
 from synthesis.frontends.torch.chosen import read_whole
 from synthesis.frontends.torch.constants import Constant
 from synthesis.frontends.torch.errors import CaptureError
@@ -100,6 +102,7 @@ def save_patched(job: Job, folder: Path) -> None:
     """
     torch.set_num_threads(1)
     plain_kernels()
+    watch_sources()
     order = TypeAdapter(Order).validate_json((folder / "order.json").read_text())
     if is_library(job.request):
         open_target(job.request)  # imported once for all ranks, and knows of none
@@ -185,7 +188,7 @@ def _read_rank(job: Job, folder: Path, order: Order, rank: int) -> None:
     if order.whole:
         read_whole()
     model = model.to(TORCH_DTYPES[job.request.dtype])
-    buffers, lists = take_buffers(model), block_lists(model)
+    buffers, kept, lists = take_buffers(model), persistent(model), block_lists(model)
     watch = Watch(rank, mesh, Places(str(tree)), Seen())
     with fake_mode(), real_meshes(), mode_of(model, job.train):
         to_fake(model)
@@ -213,9 +216,19 @@ def _read_rank(job: Job, folder: Path, order: Order, rank: int) -> None:
     known_groups(found.traced.graph, watch, places)
     refuse_unwritten(found.traced, places)
     canonical = {name: group[0] for group in order.tied for name in group}
-    known = _known(folder)
+    known, held = _known(folder), filled(found.traced, buffers, kept)
     lowered = lower_rank(
-        found.traced, buffers, places, canonical, "patched", mesh, watch.seen.groups, False, known
+        found.traced,
+        held.values,
+        places,
+        canonical,
+        "patched",
+        mesh,
+        watch.seen.groups,
+        False,
+        known,
+        held.names,
+        {i.name: i.below for i in order.inputs},
     )
     if rank == 0:
         draft = folder / f"{CONSTANTS}.draft"

@@ -131,7 +131,7 @@ def read_patch(
         kind, _, dim = placed.partition("@")
         shape = planned.inputs[name].global_shape
         layouts[name] = from_placements(shape, [(dim, mesh[dim], kind)])
-    contract = _contract(sequential, planned, layouts, facts, plan)
+    contract = _contract(sequential, planned, layouts, facts, plan, program)
     program = _asked(program, sequential, plan)
     return Reading(program, contract, tuple(found["ranks"]), plan.mesh.size)
 
@@ -142,8 +142,10 @@ def _contract(
     layouts: Mapping[str, Layout],
     facts: ModelFacts,
     plan: Plan,
+    program: Program,
 ) -> Contract:
-    """Parameters and gradients as the patched code places them, all else as it was planned."""
+    """Parameters and gradients as the patched code places them, tables as its ranks hold them, all
+    else as it was planned."""
 
     def placed(path: str) -> Layout:
         """Of a repeated block, the layout of its first member that was traced, layer by layer."""
@@ -156,9 +158,12 @@ def _contract(
         return Layout((whole(len(names)), *layout.dims), layout.partial)
 
     inputs = dict(planned.inputs)
+    held = {i.name: i.type for i in program.inputs}
     for item in sequential.inputs:
-        if item.role == "const":
-            inputs[item.name] = layouts.get(item.name, inputs[item.name])
+        if item.role == "const" and item.name in layouts:
+            inputs[item.name] = layouts[item.name]
+        elif item.role == "const" and held.get(item.name) == item.type:
+            inputs[item.name] = Layout.replicate(item.type.shape)
         elif item.role == "param":
             inputs[item.name] = placed(item.path)
     outputs = dict(planned.outputs)

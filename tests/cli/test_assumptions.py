@@ -27,6 +27,8 @@ from verifier.problem import Problem
 from verifier.text.jsonio import dumps
 from verifier.verdict import Proof
 
+CLASS = "Every label names a class."
+
 
 @pytest.mark.parametrize("told", [[], ["another"]])
 def test_what_the_contract_assumes_is_told_whatever_the_manifest_says(
@@ -37,7 +39,7 @@ def test_what_the_contract_assumes_is_told_whatever_the_manifest_says(
     split = from_placements((4,), [("dp", 2, "S(0)")])
     balance = Balanced(count, "dp", "the count")
     contract = Contract(
-        {"x": split, "m": split}, {"loss:loss": Layout.replicate(())}, (balance,), ("dry",)
+        {"x": split, "m": split}, {"loss:loss": Layout.replicate(())}, (balance,), (CLASS,)
     )
     proof = verify(Problem(one, many, contract))
     assert isinstance(proof, Proof)
@@ -52,7 +54,7 @@ def test_what_the_contract_assumes_is_told_whatever_the_manifest_says(
     found, _ = examined(run, tmp_path / "out")
     assert (found.exit, found.verdict) == (Exit.PROVED, "accepted")
     (verdict,) = [e for e in run.seen if isinstance(e, events.VerdictReached)]
-    assert verdict.assumptions == ["dry", str(balance)]
+    assert verdict.assumptions == [CLASS, str(balance)]
     assert verdict.recorded == told
 
 

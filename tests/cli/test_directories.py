@@ -13,17 +13,17 @@ from typing import Any
 import pytest
 
 from agent import events, outdir
-from agent.agreement import disagreement
+from agent.agreement import disagreement, unlike_patch
 from agent.batch.folder import Folder
 from agent.batch.reverify import folder_again
 from agent.derivation import explain
 from agent.errors import Exit, InputError
-from agent.patching import describe
+from agent.patching import describe, preview
 from agent.reverify import NOT_READ, examined
 from agent.run import Run
 from benchmarks.mutation_testing.cases import read_case
 from synthesis.emit.patch import patch
-from synthesis.plan import Plan, to_json
+from synthesis.plan import ModulePlan, Plan, to_json
 from synthesis.planner import Asked, Synthesis, synthesize
 from synthesis.repair.diagnosis import verify
 from tests.synthesis import decoder
@@ -139,12 +139,44 @@ def test_a_manifest_that_says_more_or_less_is_rejected(out: Path, entries: dict[
 
 def test_what_the_manifest_records_is_told_as_recorded(out: Path, proof: Proof) -> None:
     """An assumption that is added is told apart; a word on the patch stays the run's word."""
-    noted = describe(FILES, {}, proved=True, read=True)
+    noted = describe(FILES, {}, proved=True, read=patch(FILES, (), "").diff)
     verdict, _ = found(sealed(out, assumptions=["moon"], patch=noted))
-    assert (verdict.verdict, verdict.recorded) == ("accepted", ["moon"])
+    assert (verdict.verdict, verdict.recorded[0]) == ("accepted", "moon")
     assert verdict.assumptions == list(proof.assumptions)
+    assert verdict.recorded[1].startswith("The estimates of plan.json are what the run wrote: ")
     assert verdict.patch.startswith(NOT_READ)
     assert "the run that wrote it says" in verdict.patch
+
+
+ADDED = """+    mesh = proved_mesh(model, mesh, {"tp": 2}, "0")
++    plan = {
++        "up": ColwiseParallel(),
++        "down": RowwiseParallel(),
++        "norm": Replicated(),
++    }
+"""
+PLAN = Plan(
+    Mesh.of(tp=2),
+    tp="tp",
+    modules=(
+        ModulePlan("up", "Linear", "column", "R", "S(-1)"),
+        ModulePlan("down", "Linear", "row", "S(-1)", "R"),
+    ),
+)
+
+
+def test_a_plan_says_what_its_patch_does() -> None:
+    up, down = PLAN.modules
+    assert not unlike_patch(PLAN, ADDED)
+    wrong = unlike_patch(replace(PLAN, modules=(up, replace(down, style="replicate"))), ADDED)
+    assert wrong == "it says replicate of down, which patch.diff makes RowwiseParallel"
+    assert "makes RowwiseParallel" in unlike_patch(replace(PLAN, modules=(up,)), ADDED)
+    other = replace(PLAN, mesh=Mesh.of(tp=4))
+    assert unlike_patch(other, ADDED) == "it is for the mesh tp=4, patch.diff for {'tp': 2}"
+    sharded = replace(PLAN, mesh=Mesh.of(dp=2, tp=2), dp="dp", data="fsdp")
+    both = ADDED.replace('{"tp": 2}', '{"dp": 2, "tp": 2}')
+    assert "does not call fully_shard" in unlike_patch(sharded, both)
+    assert not unlike_patch(sharded, both + "+    fully_shard(model, mesh=dp)\n")
 
 
 def test_without_a_certificate_nothing_is_accepted(out: Path) -> None:
@@ -186,8 +218,16 @@ def _first(plan: dict[str, Any], split: bool) -> str:
     return next(p for p, at in plan["params"].items() if (at["tp"] != "R") is split)
 
 
+def _called(plan: dict[str, Any], style: str) -> None:
+    for module in plan["modules"]:
+        module.update(style=style, kind="Linear")
+
+
 PLANS: dict[str, Callable[[dict[str, Any]], object]] = {
     "emptied": lambda p: p["params"].clear(),
+    "all modules called whole": lambda p: _called(p, "replicate"),
+    "all modules called column": lambda p: _called(p, "column"),
+    "all modules called row": lambda p: _called(p, "row"),
     "one less": lambda p: p["params"].pop(_first(p, True)),
     "one less that is whole": lambda p: p["params"].pop(_first(p, False)),
     "one more": lambda p: p["params"].update({"ghost.weight": {"tp": "R"}}),
@@ -352,3 +392,28 @@ def test_nothing_is_explained_that_is_not_proved(
         path.write_text(json.dumps(found))
     with pytest.raises(InputError, match=told):
         explain(Run([]), out, "nothing", 1)
+
+
+LINE = "# Proved: certificate {}, checked by `shardproof verify out`."
+
+
+@pytest.mark.parametrize("forged", ["", "text", "certificate", "record"])
+def test_a_patch_keeps_its_line_only_where_it_is_the_one_that_was_proved(
+    out: Path, forged: str
+) -> None:
+    """The honest directory is accepted; its twins have hashes that fit, and are rejected."""
+    digest = hashlib.sha256((out / "certificate.json").read_bytes()).hexdigest()[:12]
+    line = LINE.format("0" * 12 if forged == "certificate" else digest)
+    right = patch({"m.py": ("a = 1\n", f"{line}\na = 2\n")}, (), "").diff
+    new = f"{line}\na = {3 if forged == 'text' else 2}\n"
+    files: dict[str, tuple[str | None, str]] = {"m.py": ("a = 1\n", new)}
+    (out / "patch.diff").write_text(patch(files, (), "").diff)
+    noted = describe(files, {}, proved=True, read="" if forged == "record" else right)
+    verdict, code = found(sealed(out, patch=noted))
+    (out.parent / "m.py").write_text("a = 1\n")
+    seen = preview(out, out.parent)
+    honest = forged in ("", "certificate")
+    assert ("+# Proved" in seen.diff, seen.applicability == "safe") == (honest, honest)
+    expected = ("rejected", Exit.NOT_PROVED) if forged else ("accepted", Exit.PROVED)
+    assert (verdict.verdict, code) == expected, verdict.message
+    assert not forged or verdict.message.startswith("patch.diff: ")

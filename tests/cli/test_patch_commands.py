@@ -70,7 +70,7 @@ def test_there_and_back(here: Command, home: Path) -> None:
     refused = here("apply", "out", "--json", cwd=home, XDG_STATE_HOME=state)
     assert (refused.code, refused.last["exit_code"]) == (2, 2)
     assert (home / "m.py").read_bytes() == before
-    done = here("apply", "out", "--yes", "--json", cwd=home, XDG_STATE_HOME=state)
+    done = here("apply", "out", "--no-recapture", "--yes", "--json", cwd=home, XDG_STATE_HOME=state)
     assert done.code == 0
     assert [e["action"] for e in done.events if e["event"] == "patching"] == ["preview", "apply"]
     assert (home / "m.py").read_bytes() == b"a = 2\r\nb"
@@ -106,7 +106,7 @@ def test_on_a_terminal_it_shows_the_diff_and_asks(
 ) -> None:
     screen, line = pty.openpty()
     child = subprocess.Popen(
-        [*COMMAND, "apply", "out"],
+        [*COMMAND, "apply", "out", "--no-recapture"],
         cwd=home,
         env=environment(XDG_STATE_HOME=str(home.parent / "state"), TERM="dumb"),
         stdin=line,

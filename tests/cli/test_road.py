@@ -137,7 +137,7 @@ def test_the_patch_is_read_again_where_that_is_asked_for(
     ("old", "new", "word"),
     [
         ("torch.relu(", "2 * torch.relu(", "rejected"),
-        ('"down": RowwiseParallel()', '"down": ColwiseParallel()', "unknown"),
+        ('tp = mesh["tp"]', 'tp = mesh["dp"]', "unknown"),
     ],
     ids=["computes something else", "does not run"],
 )
@@ -151,15 +151,16 @@ def test_a_forged_patch_is_found_out_where_it_is_read(
     right = _patched(road, tmp_path)
     wrong = right.replace(old, new)
     assert wrong != right
-    (out / "patch.diff").write_text(patch({"net.py": (MODEL, wrong)}, (), "").diff)
+    diff = patch({"net.py": (MODEL, wrong)}, (), "").diff
+    (out / "patch.diff").write_text(diff)
     manifest = json.loads((out / outdir.MANIFEST).read_text())
-    manifest["patch"] |= describe({"net.py": (MODEL, wrong)}, {}, proved=True, read=True)
+    manifest["patch"] |= describe({"net.py": (MODEL, wrong)}, {}, proved=True, read=diff)
     (out / outdir.MANIFEST).write_text(json.dumps(manifest))
     _reseal(out)
     quick = here("verify", str(out), cwd=tree)
     assert quick.out == "accepted\n"
     assert "not read again" in quick.err
-    done = here("apply", str(out), "--recapture", "--yes", "--json", cwd=tree)
+    done = here("apply", str(out), "--yes", "--json", cwd=tree)
     assert (done.code, done.last["verdict"]) == (1, word), done.out
     (verdict,) = (e for e in done.events if e["event"] == "verdict")
     assert verdict["message"].startswith("patch.diff: ") is (word == "rejected")

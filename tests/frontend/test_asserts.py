@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import ast
+import builtins
 import importlib.util
+import math
 from pathlib import Path
 
 import pytest
+import torch
 
 from synthesis.frontends.torch import asserts
+from synthesis.frontends.torch.asking import only_asks
 from synthesis.frontends.torch.capture import capture
 from synthesis.frontends.torch.errors import CaptureError
 from synthesis.frontends.torch.request import CaptureRequest
@@ -74,11 +79,128 @@ def test_the_same_assert_is_left_out_of_a_patched_file(tmp_path, monkeypatch):
         model(0)
 
 
+class Box:
+    """A user's object: whatever is done to it may change the tensors that it is given."""
+
+    __slots__ = ("held",)
+
+    def __init__(self):
+        self.held = torch.ones(2)
+
+    def mean(self, x):
+        return x.mul_(2)
+
+    def __getitem__(self, x):
+        return x.mul_(2)
+
+    @property
+    def size(self):
+        return self.held.mul_(2)
+
+    __contains__ = __eq__ = __lt__ = __add__ = __radd__ = mean
+
+
+class Watched(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w = torch.nn.Linear(2, 2)
+        self.box, self.limit, self.rows = Box(), 3, [torch.ones(2), torch.ones(2)]
+
+    def sum(self):
+        return self.w.weight.mul_(2)
+
+
+def patched():
+    x = torch.ones(2)
+    x.mean = lambda: torch.zeros(2)  # pyright: ignore[reportAttributeAccessIssue]
+    return x
+
+
+PLACE = {
+    "torch": torch,
+    "math": math,
+    "x": torch.ones(2),
+    "box": Box(),
+    "self": Watched(),
+    "cls": Watched,
+    "patched": patched(),
+    "f": lambda x: x.mul_(2),
+    "t": (torch.ones(2), 3),
+    "known": {"f": torch.sin},
+    "mean": torch.mean,
+    "boxes": [Box()],
+}
+
+
 @pytest.mark.parametrize(
     "acting",
-    ["torch.sum(y, 0, out=y[0]) < 9", "self.sum() < 9", "x.sum(**how) < 9", "known[0](x) < 9"],
+    [
+        *("torch.sum(x, 0, out=x[0]) < 9", "self.sum() < 9", "x.sum(**how) < 9", "f(x) < 9"),
+        *(
+            "box.mean(x).all()",
+            "box[x].all()",
+            "x in box",
+            "box == x",
+            "box < 1",
+            "(x + box).all()",
+        ),
+        *(
+            "box.size.all()",
+            "self.box.mean(x).all()",
+            "len(box) > 1",
+            "all(box)",
+            "x.add_(1).all()",
+        ),
+        *(
+            "(y := x).all()",
+            "known['f'](x).all()",
+            "patched.mean() > 0",
+            "nowhere",
+            "cls.sum(self)",
+        ),
+        *("all(b.mean(x) for b in boxes)", "boxes[0].mean(x)", "x.sum() < box", "x[box].all()"),
+    ],
 )
-def test_a_condition_that_may_change_something_is_kept(tmp_path, acting):
-    path = tmp_path / "m.py"
-    path.write_text(f"assert {acting}\nassert torch.sum(y, 0) < 9, print(y)\n")
-    assert [a.lineno for a in asserts._asserts(str(path))] == [2]
+def test_a_condition_that_may_change_something_is_kept(acting):
+    place = {**vars(builtins), **PLACE}
+    assert not only_asks(ast.parse(acting, mode="eval").body, place)
+
+
+@pytest.mark.parametrize(
+    "asking",
+    [
+        *("x.sum() < 9", "torch.isfinite(x).all()", "not torch.isnan(x).any()", "x[0] == 1"),
+        *("self.w.weight.abs().max().item() < 100", "self.limit in (3, 4)", "box is not None"),
+        *("all(r.isfinite().all() for r in self.rows)", "math.isfinite(x.sum().item())"),
+        *("isinstance(box, torch.nn.Module) or x.any()",),
+        *("t[0].mean() > 0 and len(self.rows) == 2", "box.held.sum() > 0", "self.rows[0].all()"),
+        *(
+            "(x if self.limit else -x).min() >= 0",
+            "torch.equal(x, self.rows[1])",
+            "-1 < x.min() <= 1",
+        ),
+    ],
+)
+def test_a_condition_on_tensors_is_passed_by(asking):
+    place = {**vars(builtins), **PLACE}
+    assert only_asks(ast.parse(asking, mode="eval").body, place)
+
+
+def test_a_name_of_python_that_a_file_defines_is_the_file_s():
+    place = {**vars(builtins), **PLACE, "all": PLACE["f"]}
+    assert not only_asks(ast.parse("all(x).sum() > 0", mode="eval").body, place)
+
+
+def test_an_assert_is_decided_anew_each_time_it_is_met(user_model):
+    """The same line asks a tensor first, and then an object that changes one."""
+    top = """
+class Watch:
+    def mean(self):
+        self.x.mul_(2)
+        return self.x.sum()
+def held(t):
+    assert t.mean() < 100
+"""
+    body = "held(x)\nw = Watch()\nw.x = y = self.w(x)\nheld(w)\nreturn y"
+    with pytest.raises(CaptureError, match="data-dependent"):
+        capture(CaptureRequest(user_model(body, top=top)))

@@ -9,6 +9,7 @@ from synthesis.execute.collect import collect
 from synthesis.frontends.torch import chosen
 from synthesis.frontends.torch.errors import CaptureError
 from synthesis.frontends.torch.request import CaptureRequest
+from tests.frontend.chosen_programs import campaign
 from tests.frontend.test_capture import agrees
 
 pytestmark = pytest.mark.torch
@@ -239,3 +240,63 @@ def test_what_depends_on_the_rows_that_are_not_chosen_is_refused(run, monkeypatc
     with pytest.raises(CaptureError) as caught:
         chosen.called(lambda: run(x, (x[:, 0] > 0)[:3].nonzero(), torch.zeros(6, 4)))
     assert caught.value.line > run.__code__.co_firstlineno
+
+
+def test_random_programs_on_chosen_rows_are_those_of_pytorch_or_refused():
+    tally = campaign(300, 1)
+    assert tally.differing == []
+    assert tally.outcomes["accepted"] > 0.3 * tally.counted
+
+
+def test_random_programs_find_that_ops_along_the_rows_are_let_through(monkeypatch):
+    monkeypatch.setattr(chosen, "_inside", lambda *_: True)
+    assert campaign(200, 1).differing
+
+
+def joined_by_a_list(x, hit, out):
+    mask = x[:, 0] > 0
+    out[mask, :2] = x[mask, [0, 1], None]
+    return out
+
+
+def turned_by_keywords(x, hit, out):
+    mask = x[:, 0] > 0
+    r = x[mask].transpose(dim0=0, dim1=1).cumsum(1).transpose(dim0=0, dim1=1)
+    out[mask] = r
+    return out
+
+
+def cut_into_as_many_as_there_are(x, hit, out):
+    mask = x[:, 0] > 0
+    out[mask] = x[mask].view(6, -1).softmax(1).view(-1, 4)
+    return out
+
+
+def largest_of_a_square(x, hit, out):
+    y, mask = x[:4], x[:4, 0] > 0
+    out[:4][mask] = y[mask].max(0)[0]
+    return out
+
+
+@pytest.mark.parametrize(
+    "run",
+    [joined_by_a_list, turned_by_keywords, cut_into_as_many_as_there_are, largest_of_a_square],
+)
+def test_what_is_not_done_to_each_row_alone_is_refused(run, monkeypatch):
+    monkeypatch.setattr(chosen, "_ON", [True])
+    x = torch.randn(6, 4)
+    with pytest.raises(CaptureError, match="data-dependent"):
+        chosen.called(lambda: run(x, None, torch.zeros_like(x)))
+
+
+def turned_inside(x):
+    mask, out = x[:, 0] > 0, torch.zeros_like(x)
+    r = x[mask].view(-1, 2, 2).transpose(dim0=1, dim1=2).reshape(-1, 4)
+    out[mask] = r - r.max(1, keepdim=True)[0] + x[mask, 1, None]
+    return out
+
+
+def test_what_is_done_to_each_row_alone_is_read(monkeypatch):
+    monkeypatch.setattr(chosen, "_ON", [True])
+    x = torch.randn(6, 4)
+    torch.testing.assert_close(chosen.called(lambda: turned_inside(x)), turned_inside(x))

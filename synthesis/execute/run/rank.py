@@ -213,8 +213,9 @@ class Process:
         from transformers.initialization import no_tie_weights
 
         with no_tie_weights():
-            model = in_dtype(kind(config), self.order["dtype"])
-        self.load_whole(model, seed)
+            made = in_dtype(kind(config), self.order["dtype"])
+        self.load_whole(made, seed)
+        model: Any = made
         asked = DistributedConfig(tp_size=self.mesh.size(), tp_plan=side["plan"])
         apply_tensor_parallelism(model, self.mesh, model._resolve_parallel_plans(asked)[0])
         model.tie_weights(recompute_mapping=False)
@@ -321,7 +322,8 @@ class Process:
             if self.order["against"]:
                 held = Path(self.order["against"]) / f"one-{self.number}-{seed}-{call}.pt"
                 before = torch.load(held, weights_only=False)
-                self.rows += [{**r, **at} for r in apart(found, before)]
+                lines = self.awaited("outputs-0.json")
+                self.rows += [{**r, **at} for r in apart(found, before, lines)]
             return
         self.compare(found, want, given, at)
 
@@ -359,8 +361,8 @@ class Process:
             self.backward(model, outputs, loss, told, seed, call)
         groups = ("outputs", "gradients", "inputs", "buffers")
         found: dict[str, Any] = {group: {} for group in groups}
-        for (_, value), line in zip(outputs, told, strict=True):
-            found["outputs"][line["name"]] = value.detach()
+        for number, (_, value) in enumerate(outputs):
+            found["outputs"][number] = value.detach()
         for name, p in model.named_parameters() if gradients else ():
             if p.requires_grad or p.grad is not None:
                 found["gradients"][name] = p.grad
@@ -430,8 +432,8 @@ class Process:
 
     def compare(self, found: Any, want: Any, given: Any, at: dict[str, Any]) -> None:
         rows = []
-        for line in self.awaited("outputs.json"):
-            got, whole = found["outputs"][line["name"]], want["outputs"][line["name"]]
+        for number, line in enumerate(self.awaited("outputs.json")):
+            got, whole = found["outputs"][number], want["outputs"][number]
             if not line["skipped"]:
                 rows += self.output(line, got, whole)
         lines = given["parameters"][self.rank]
@@ -651,14 +653,16 @@ def row(kind: str, name: str, got: Any, want: Any, floor: float = 0.0) -> dict[s
     }
 
 
-def apart(found: Any, before: Any) -> Any:
+def apart(found: Any, before: Any, outputs: Any) -> Any:
     """How two results of one device differ."""
-    kinds = {"outputs": "output", "gradients": "gradient", "inputs": "gradient of input"}
-    for group, kind in {**kinds, "buffers": "buffer"}.items():
+    for number, line in enumerate(outputs):
+        kind = "loss" if line["loss"] else "output"
+        yield row(kind, line["name"], found["outputs"][number], before["outputs"][number])
+    kinds = {"gradients": "gradient", "inputs": "gradient of input", "buffers": "buffer"}
+    for group, kind in kinds.items():
         for name, value in found[group].items():
             if value is not None and before[group].get(name) is not None:
-                loss = kind == "output" and name == "loss"
-                yield row("loss" if loss else kind, name, value, before[group][name])
+                yield row(kind, name, value, before[group][name])
 
 
 def placed(t: Any) -> bool:

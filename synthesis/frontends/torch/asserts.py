@@ -1,30 +1,31 @@
 """Asserts on values of tensors, which capture cannot decide: they are left out, and told.
 
 What an `assert` of Python says is what its author takes for granted: `python -O` runs the same code
-without. Only those are left out that capture stops at, and the files of the user stay as they are.
+without. Only those are left out that capture stops at, and only where what is asked changes
+nothing, which is decided anew each time that one is met. The files of the user stay as they are.
 Runs in the worker.
 """
 
 import ast
+import builtins
 import inspect
+from collections import ChainMap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any, TypeVar, cast
 
+from synthesis.frontends.torch.asked.sources import is_watching, seen
+from synthesis.frontends.torch.asking import only_asks
 from synthesis.frontends.torch.chosen import read_whole
 
 T = TypeVar("T")
 DECIDED = frozenset({"GuardOnDataDependentSymNode", "DataDependentOutputException"})
 """Errors of PyTorch where Python asks for the value of a tensor."""
-OF_TENSORS = """all any isnan isinf isfinite count_nonzero unique diff sum mean min max amin amax
-abs norm eq ne lt le gt ge equal allclose logical_and logical_or logical_not item tolist size dim
-numel stride is_floating_point long int float bool double cpu detach view reshape flatten squeeze
-unsqueeze"""
-OF_PYTHON = "abs all any bool float int isinstance len max min range sum tuple zip"
-ASKING, PLAIN = frozenset(OF_TENSORS.split()), frozenset(OF_PYTHON.split())
-"""Methods and functions of tensors, and functions of Python, that change nothing."""
+ASKED = "__asked__"
+"""The name in a file by which its functions come to `asked`."""
 
 
 @dataclass(frozen=True)
@@ -104,43 +105,35 @@ def _frames(problem: BaseException) -> Iterator[tuple[Any, int]]:
 
 
 def _asserts(file: str) -> list[ast.Assert]:
-    """The asserts of a file of which nothing is left but that they hold."""
     tree = ast.parse(Path(file).read_text(encoding="utf-8"))
-    return [n for n in ast.walk(tree) if isinstance(n, ast.Assert) and not _acts(n.test)]
+    return [n for n in ast.walk(tree) if isinstance(n, ast.Assert)]
 
 
-def _acts(condition: ast.expr) -> bool:
-    """Whether what is asked may change something: a name, a tensor in place, or whatever a function
-    that is not known to only ask may change."""
-    return any(
-        isinstance(n, ast.NamedExpr | ast.Await | ast.Yield | ast.YieldFrom)
-        or (isinstance(n, ast.Call) and not _asks(n))
-        for n in ast.walk(condition)
-    )
+def asked(words: str, space: dict[str, Any], own: dict[str, Any]) -> bool:
+    """Whether what an assert asks changes nothing, where it is met: it is passed by then."""
+    return only_asks(_condition(words), ChainMap(own, space, dict(vars(builtins))))
 
 
-def _asks(call: ast.Call) -> bool:
-    """Whether a call is of a function that is known to only ask."""
-    if any(k.arg in (None, "out") for k in call.keywords):
-        return False
-    match call.func:
-        case ast.Name(name):
-            return name in PLAIN
-        case ast.Attribute(ast.Name("self" | "cls"), _):
-            return False
-        case ast.Attribute(_, name):
-            return name in ASKING
-        case _:
-            return False
+@cache
+def _condition(words: str) -> ast.expr:
+    return ast.parse(words, mode="eval").body
 
 
 class _Without(ast.NodeTransformer):
+    """Each assert of these lines, run only where what it asks may change something."""
+
     def __init__(self, lines: frozenset[int]) -> None:
         self.lines = lines
 
     def visit_Assert(self, node: ast.Assert) -> ast.stmt:
-        gone = node.lineno in self.lines and not _acts(node.test)
-        return ast.copy_location(ast.Pass(), node) if gone else node
+        if node.lineno not in self.lines:
+            return node
+        call = f"{ASKED}({ast.unparse(node.test)!r}, globals(), locals())"
+        unless = ast.UnaryOp(ast.Not(), ast.parse(call, mode="eval").body)
+        new = ast.copy_location(ast.If(unless, [node], []), node)
+        for part in ast.walk(unless):
+            ast.copy_location(part, node)
+        return ast.fix_missing_locations(new)
 
 
 def _leave_out(file: str, conditions: set[str], space: dict[str, Any]) -> bool:
@@ -156,8 +149,11 @@ def _leave_out(file: str, conditions: set[str], space: dict[str, Any]) -> bool:
         return False
     tree = ast.parse(Path(file).read_text(encoding="utf-8"))
     without = _Without(frozenset({*left, *new})).visit(tree)
+    if is_watching():
+        without = seen(without)
     codes = {_key(c): c for c in _codes(compile(without, file, "exec", dont_inherit=True))}
     changed = False
+    space[ASKED] = asked
     for function in _functions(space):
         code = codes.get(_key(function.__code__))
         if code is not None and code.co_freevars == function.__code__.co_freevars:

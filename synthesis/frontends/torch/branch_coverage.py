@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from synthesis.frontends.torch.asked.sources import is_watching, seen
+
 _NAME = "__shardproof_way__"
 MOST_STEPS = 10_000
 Key = tuple[str, int, int]
@@ -139,6 +141,7 @@ def watched(root: str) -> Iterator[Ways]:
         lines = data.decode("utf-8", "replace").split("\n")
         shown = str(Path(path).relative_to(root))
         changed = _Watcher(ways, path, shown, lines).visit(tree)
+        changed = seen(changed) if is_watching() else changed
         code = compile(changed, path, "exec", dont_inherit=True)
         import builtins
 

@@ -364,7 +364,7 @@ class Chosen(TorchFunctionMode):
         """Rows of a tensor of all rows, by a mask or by coordinates in front of other indices."""
         found = self.leading(key)
         if found is None:
-            if any(self.of(t) for t in _tensors(key)):
+            if any(self.of(t) or _is_truth(t) for t in _tensors(key)):
                 _refuse("an index")
             return func(x, key)
         choice, dims = found
@@ -375,7 +375,7 @@ class Chosen(TorchFunctionMode):
     def leading(self, key: tuple[Any, ...]) -> tuple[Choice, list[int]] | None:
         """The choice by which an index begins, and which of its coordinates."""
         if key and _is_truth(key[0]) and self.of(key[0]) is None and key[0].ndim:
-            if any(isinstance(k, torch.Tensor) for k in key[1:]):
+            if not all(map(_keeps_apart, key[1:])):
                 return None
             choice = self.choice(key[0])
             return choice, list(range(len(choice.grid)))
@@ -386,7 +386,7 @@ class Chosen(TorchFunctionMode):
                 break
             choice = mark.choice
             dims.append(mark.dim)
-        if choice is None or any(isinstance(k, torch.Tensor) for k in key[len(dims) :]):
+        if choice is None or not all(map(_keeps_apart, key[len(dims) :])):
             return None
         return choice, dims
 
@@ -410,12 +410,16 @@ class Chosen(TorchFunctionMode):
         """Rows added to a tensor of all rows, or put in their places; those not chosen are not."""
         accumulate = name != "__setitem__"
         if name in ("index_add", "index_add_"):
+            if len(args) != 3:
+                _refuse(name)
             dim, index, source = args
             scale, found = kwargs.pop("alpha", 1), self.of(index)
             if found is None or found.dim is None or dim not in (0, -x.ndim):
                 _refuse(name)
             choice, dims = found.choice, [found.dim]
         else:
+            if len(args) < 2:
+                _refuse(name)
             key, source, *more = args
             scale, (choice, dims) = 1, self.leading(tuple(key)) or (None, [])
             accumulate = accumulate and (kwargs.pop("accumulate", False) or more == [True])
@@ -472,7 +476,7 @@ _EXTENTS = ("shape", "numel", "nelement", "size", "__len__")
 _COPIES = ("to", "type", "type_as", "float", "double", "half", "bfloat16", "contiguous", "clone")
 _COPIES += ("detach", "dropout", "zeros_like", "ones_like", "full_like")
 _ALONG = ("softmax", "log_softmax", "sum", "mean", "amax", "amin", "cumsum", "chunk", "split")
-_ALONG += ("unbind", "squeeze", "unsqueeze", "flatten")
+_ALONG += ("unbind", "squeeze", "unsqueeze", "flatten", "max", "min")
 """What works along a dim, or dims."""
 _NORMS = ("layer_norm", "rms_norm")
 _DUNDER = {"truediv": "div", "floordiv": "floor_divide", "invert": "bitwise_not"}
@@ -488,12 +492,14 @@ def _row_by_row(
     ours = [t for t in given if of(t) is not None]
     if any(of(t).places for t in ours):  # pyright: ignore[reportOptionalMemberAccess]
         return False
+    if "out" in kwargs:
+        return False
     x: Any = args[0] if args else None
     rank = max(t.ndim for t in ours)
     alone = len(given) == 1 and given[0] is x
     if _writes(name, kwargs) and (of(x) is None or not x.is_floating_point()):
         return False
-    if _entry_by_entry(name):
+    if _entry_by_entry(name) and not (alone and name in _ALONG):
         narrow = (t for t in given if of(t) is None)
         return all(t.ndim == rank for t in ours) and all(
             t.ndim < rank or (t.ndim == rank and t.shape[0] == 1) for t in narrow
@@ -507,11 +513,9 @@ def _row_by_row(
     if name in _NORMS:
         only = len(ours) == 1 and ours[0] is given[0] is x
         return only and len(args) > 1 and len(args[1]) < rank
-    if name in ("view", "reshape") and alone:
-        shape = args[1] if len(args) == 2 and not isinstance(args[1], int) else args[1:]
-        inner = [n for n in shape[1:] if isinstance(n, int)]
-        known = -1 in inner or math.prod(inner) * rows == x.numel()
-        return shape[0] in (-1, rows) and (shape[0] != -1 or -1 not in inner) and known
+    if name in ("view", "reshape") and alone and not kwargs:
+        shape = args[1:] if len(args) != 2 or not isinstance(args[1], (tuple, list)) else args[1]
+        return _is_of_rows(shape, rows, x.numel())
     if name == "__getitem__" and alone:
         return _inner(args[1], rank)
     if name in ("cat", "stack"):
@@ -519,7 +523,8 @@ def _row_by_row(
         rank += name == "stack"
         return len(ours) == len(given) and _inside(dims[0], rank)
     if name in ("transpose", "swapaxes") and alone:
-        return all(_inside(d, rank) for d in args[1:])
+        dims = (*args[1:], *kwargs.values())
+        return len(dims) == 2 and all(_inside(d, rank) for d in dims)
     if name in _ALONG and alone:
         extra = name == "unsqueeze"
         at = 2 if name in ("chunk", "split") else 1
@@ -527,6 +532,20 @@ def _row_by_row(
         dims = dims if isinstance(dims, (tuple, list)) else (dims,)
         return bool(dims) and all(_inside(d, rank + extra) for d in dims)
     return False
+
+
+def _is_of_rows(shape: Any, rows: int, size: int) -> bool:
+    """Whether the extents of a view keep the rows in dim 0: as -1, since a number is never how many
+    are chosen, even if it is that of all rows."""
+    inner = shape[1:]
+    plain = all(type(n) is int and n > 0 for n in inner)
+    return plain and bool(shape) and shape[0] == -1 and math.prod(inner) * rows == size
+
+
+def _keeps_apart(k: Any) -> bool:
+    """Whether an index beside those of rows is none that PyTorch would join with them, as it does
+    with tensors, lists, ranges and truths."""
+    return k is None or k is Ellipsis or type(k) in (int, slice)
 
 
 def _inside(dim: Any, rank: int) -> bool:
@@ -537,7 +556,7 @@ def _inside(dim: Any, rank: int) -> bool:
 def _inner(key: tuple[Any, ...], rank: int) -> bool:
     """Whether an index takes all along dim 0, which stays first."""
     used = [k for k in key if isinstance(k, (int, slice))]
-    if any(not isinstance(k, (int, slice, type(None), type(Ellipsis))) for k in key):
+    if not all(map(_keeps_apart, key)):
         return False
     if key and key[0] is Ellipsis:
         return len(used) < rank and not (len(used) == 0 and len(key) == 0)

@@ -94,6 +94,13 @@ def recognise(value: Array, dtype: str) -> Constant:
     return Constant(tuple(value.shape), tuple(small.shape), dtype, _structure(small))
 
 
+def opaque(value: Array, dtype: str) -> Constant:
+    """A constant of which nothing is said but its extents."""
+    small = cut(value)
+    held = Opaque(content_name(small), np.array(small, order="C"))
+    return Constant(tuple(value.shape), tuple(small.shape), dtype, held)
+
+
 def _structure(x: Array) -> Structure:
     wide = [d for d, n in enumerate(x.shape) if n > 1]
     if not wide:

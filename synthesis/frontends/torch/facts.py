@@ -6,6 +6,7 @@
 import hashlib
 import inspect
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ def read_facts(
     return ModelFacts(
         name,
         type(model).__name__,
-        tuple(_files(model, target, places)),
+        tuple(read_files(model, target, places)),
         config,
         params,
         tuple(tied_groups(model)),
@@ -82,25 +83,30 @@ def _class_line(cls: type) -> int:
     return _LINES[cls]
 
 
-def _files(model: nn.Module, target: Target, places: Provenance) -> list[SourceFile]:
-    """The user's files that were imported, the target's own first, or the library's model file."""
+def read_files(
+    model: nn.Module, target: Target, places: Provenance, opened: Iterable[str] = ()
+) -> list[SourceFile]:
+    """The user's files that were imported until now and those of `opened` that are theirs, the
+    target's own first, or the library's model file."""
     own = inspect.getsourcefile(type(model)) or ""
     paths = [own] if own else []
-    below = target.root.rstrip("/") + "/"
+    top = target.root.rstrip("/") + "/"
     if target.root:
         for module in list(sys.modules.values()):
             file = getattr(module, "__file__", None) or ""
             if (
                 file.endswith(".py")
                 and file not in paths
-                and file.startswith(below)
+                and file.startswith(top)
                 and "site-packages" not in file
             ):
                 paths.append(file)
+    known = {str(Path(path).resolve()) for path in paths}
+    paths += [path for path in opened if path not in known]
     out: list[SourceFile] = []
     for path in paths:
         data = Path(path).read_bytes()
-        text = data.decode("utf-8", "replace")
+        text = data.decode("utf-8", "replace") if path.endswith(".py") else ""
         location = str(Path(path).resolve()) if target.root else ""
         out.append(SourceFile(places.shown(path), location, hashlib.sha256(data).hexdigest(), text))
     return out

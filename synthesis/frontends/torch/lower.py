@@ -16,7 +16,7 @@ from torch.fx.node import map_arg
 from synthesis.frontends.torch.aten.complex_pairs import COMPLEX
 from synthesis.frontends.torch.aten.refused import DRAWS, PASS_IT, REFUSED
 from synthesis.frontends.torch.aten.table import TABLE, Emit
-from synthesis.frontends.torch.constants import Constant, Full, Opaque, emit, recognise
+from synthesis.frontends.torch.constants import Constant, Full, Opaque, emit, opaque, recognise
 from synthesis.frontends.torch.errors import OR_TRANSLATE, CaptureError
 from synthesis.frontends.torch.folding import (
     cast_lines,
@@ -25,6 +25,7 @@ from synthesis.frontends.torch.folding import (
     evaluate_constants,
     frontier,
 )
+from synthesis.frontends.torch.integers import CAST, IntegerError, Integers
 from synthesis.frontends.torch.provenance import Provenance, is_backward, layer_of
 from synthesis.frontends.torch.target import TORCH_DTYPES
 from synthesis.frontends.torch.trace import Traced
@@ -72,6 +73,15 @@ def _overwrites(user: fx.Node, node: fx.Node) -> bool:
     return name in ("copy.default", "copy_.default") and user.args[1] is not node
 
 
+def _following(traced: Traced, constants: set[fx.Node], buffers: frozenset[str]) -> set[fx.Node]:
+    """The constants that depend on some of the buffers."""
+    found = {node for node, name in traced.buffers.items() if name in buffers}
+    for node in traced.graph.nodes if found else ():
+        if node in constants and not found.isdisjoint(node.all_input_nodes):
+            found.add(node)
+    return found
+
+
 @dataclass
 class Lowered:
     """A flat program and the values of its opaque constants."""
@@ -86,6 +96,8 @@ class Lowered:
     """Whether a constant was infinite."""
     notes: tuple[str, ...] = ()
     """Sentences for the report."""
+    filled: frozenset[str] = frozenset()
+    """Buffers that are read and may hold any value."""
 
 
 class Lowering:
@@ -107,9 +119,12 @@ class Lowering:
         mesh: Mesh = NO_MESH,
         groups: Mapping[str, tuple[str, ...]] | None = None,
         known: dict[str, Constant] | None = None,
+        filled: frozenset[str] = frozenset(),
+        below: Mapping[str, int] | None = None,
     ) -> None:
         """`known`: constants of other graphs by how they are derived; those of this one are added
-        to them."""
+        to them. `filled`: buffers of any value, of which no structure is read off. `below`:
+        integers of an input are from 0 to that less one."""
         self.traced = traced
         self.provenance = provenance
         self.canonical = canonical
@@ -126,6 +141,8 @@ class Lowering:
         constants = constant_nodes(traced)
         self.unfolded = self._unfolded(constants)
         self.folded = constants - self.unfolded
+        self.filled = filled
+        self.unread = _following(traced, constants, filled)
         derived = derivations(traced, self.folded, buffers) if known is not None else {}
         known = known if known is not None else {}
         for node in frontier(traced, self.folded):
@@ -133,6 +150,7 @@ class Lowering:
                 self.constants[node] = known[derived[node]]
         evaluate_constants(traced, self.folded, buffers, self._keep, frozenset(self.constants))
         known |= {derived[n]: c for n, c in self.constants.items() if n in derived}
+        self.integers = Integers(below or {}, traced.inputs, self.constants, self._place)
 
     def _unfolded(self, constants: set[fx.Node]) -> set[fx.Node]:
         """Constants that are not evaluated, but written as ops, on operands of full extents."""
@@ -150,9 +168,14 @@ class Lowering:
         if plain.dtype in (torch.bfloat16, torch.float16):
             plain = cast_lines(plain, torch.float32)
         try:
-            self.constants[node] = recognise(plain.numpy(force=True), DTYPES[value.dtype])
+            read = recognise if node not in self.unread else opaque
+            self.constants[node] = read(plain.numpy(force=True), DTYPES[value.dtype])
         except ValueError as problem:
             raise self._error(node, f"a constant holds {problem}") from None
+
+    def _place(self, node: fx.Node) -> str:
+        s = self.provenance.source(node)
+        return f"{s.file}:{s.line}" if s.file else str(node.target)
 
     def _error(self, node: fx.Node, message: str, hint: str = "") -> CaptureError:
         s = self.provenance.source(node)
@@ -194,9 +217,10 @@ class Lowering:
             program,
             self.consts | self.state,
             frozenset(self.backward),
-            used,
+            used - self.filled,
             self.e.infinite,
-            tuple(sorted(self.e.notes)),
+            (*sorted(self.e.notes), *self.integers.notes()),
+            used & self.filled,
         )
 
     def _input(self, node: fx.Node) -> None:
@@ -252,6 +276,7 @@ class Lowering:
         target: Any = node.target
         if target is operator.getitem:
             source, index = cast(tuple[fx.Node, int], node.args)
+            self.integers.follow(node)
             self.values[node] = self.values[source][index]
             return
         name = getattr(target, "__name__", str(target))
@@ -284,6 +309,13 @@ class Lowering:
             raise self._error(
                 node, f"aten.{name} makes a tensor of dtype {dtype}", RECIPE
             ) from None
+        try:
+            self.integers.follow(node)
+        except IntegerError as problem:
+            raise self._error(node, str(problem), problem.hint) from None
+        args = node.args
+        if name == CAST:
+            args = (self.integers.original(node), *args[1:])
         source = self.provenance.source(node)
         direction = "backward" if is_backward(node) else "forward"
         self.e.scope = (layer_of(source.module), direction)
@@ -292,7 +324,7 @@ class Lowering:
         broadcasts = broadcasts and node not in self.unfolded
         try:
             with self.b.at(source):
-                args = map_arg(node.args, lambda n: self._operand(n, broadcasts))
+                args = map_arg(args, lambda n: self._operand(n, broadcasts))
                 kwargs = map_arg(node.kwargs, lambda n: self._operand(n, broadcasts))
                 made = rule(self.e, *args, **kwargs)
                 pointwise = torch.Tag.pointwise in target.tags

@@ -21,6 +21,7 @@ from torch._subclasses import FakeTensor
 
 from synthesis.frontends.torch.apart import apart
 from synthesis.frontends.torch.api_calls import ApiCalls, parting
+from synthesis.frontends.torch.asked.watching import watching
 from synthesis.frontends.torch.asserts import Asserted, leave_out, left_out
 from synthesis.frontends.torch.chosen import called, read_whole, reads_whole
 from synthesis.frontends.torch.digest import (
@@ -164,7 +165,7 @@ def _compared(
         _named(digest, model, kwargs)
         singles = singles or Singles((next(drawn) * LEAST,), places)
         try:
-            return _call(model, kwargs, digest, nothing_drawn(dropped, places, singles))
+            return _call(model, kwargs, digest, nothing_drawn(dropped, places, singles), places)
         finally:
             numbers.extend(singles.lines)
 
@@ -239,8 +240,8 @@ def _compared(
 def _same_without_gradients(model: nn.Module, kwargs: dict[str, Any], root: str) -> None:
     """Raises CaptureError where the model, in its mode, calls something else under
     `torch.no_grad()`."""
-    with_them = _api_calls(model, kwargs, True)
-    without = _api_calls(model, kwargs, False)
+    with_them = _api_calls(model, kwargs, True, Places(root))
+    without = _api_calls(model, kwargs, False, Places(root))
     at = parting(with_them, without)
     if at is None and with_them.returned == without.returned:
         return
@@ -255,7 +256,9 @@ def _same_without_gradients(model: nn.Module, kwargs: dict[str, Any], root: str)
     )
 
 
-def _api_calls(model: nn.Module, kwargs: dict[str, Any], gradients: bool) -> ApiCalls:
+def _api_calls(
+    model: nn.Module, kwargs: dict[str, Any], gradients: bool, places: Places
+) -> ApiCalls:
     """What a call calls."""
     leaves = {
         id(t): n for n, t in (*model.named_parameters(), *model.named_buffers(), *kwargs.items())
@@ -266,7 +269,8 @@ def _api_calls(model: nn.Module, kwargs: dict[str, Any], gradients: bool) -> Api
     )
     with ExitStack() as stack:
         stack.enter_context(no_gradient_hooks())
-        stack.enter_context(_nothing(Places("")))
+        stack.enter_context(watching(places))
+        stack.enter_context(_nothing(places))
         stack.enter_context(mode)
         stack.enter_context(torch.set_grad_enabled(gradients))
         stack.enter_context(made)
@@ -301,17 +305,20 @@ def _runs(model: nn.Module, kwargs: dict[str, Any]) -> bool:
     """Whether a first call in eval mode comes to its end."""
     model.eval()
     try:
-        _call(model, kwargs, Digest(tracked=True), _nothing(Places("")))
+        _call(model, kwargs, Digest(tracked=True), _nothing(Places("")), Places(""))
     except Exception:  # noqa: BLE001  (the user's code)
         return False
     return True
 
 
-def _call(model: nn.Module, kwargs: dict[str, Any], digest: Digest, drawn: Any) -> Log:
+def _call(
+    model: nn.Module, kwargs: dict[str, Any], digest: Digest, drawn: Any, places: Places
+) -> Log:
     digest.start()
     tensors = [*model.parameters(), *model.buffers(), *kwargs.values()]
     mode = next(t.fake_mode for t in tensors if isinstance(t, FakeTensor))
     with ExitStack() as stack:
+        stack.enter_context(watching(places))
         stack.enter_context(no_gradient_hooks())
         stack.enter_context(drawn)
         stack.enter_context(mode)

@@ -180,7 +180,8 @@ def capture_around(
         to_fake(model)
         kwargs = fake_inputs(torch_types(specs))
     traced = trace(model, kwargs, target.result_names)
-    lowered = Lowering(traced, buffers, places, canonical, facts.class_name).run()
+    below = {s.name: s.below for s in specs}
+    lowered = Lowering(traced, buffers, places, canonical, facts.class_name, below=below).run()
     program = prune(lowered.program)
     used = {i.name for i in program.inputs}
     consts = {k: v for k, v in lowered.consts.items() if k in used}

@@ -5,20 +5,25 @@
 
 import resource
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from synthesis.frontends.torch import depth as depths
+from synthesis.frontends.torch.asked.sources import sources_watched
+from synthesis.frontends.torch.asked.watching import watching
 from synthesis.frontends.torch.asserts import decided, leave_out_again, left_out
+from synthesis.frontends.torch.buffers import filled, persistent
 from synthesis.frontends.torch.captured import Captured, ModelFacts
 from synthesis.frontends.torch.chosen import SAID, read_whole, reads_whole
+from synthesis.frontends.torch.dependence import refuse_constant
 from synthesis.frontends.torch.errors import CaptureError, HandwrittenError
-from synthesis.frontends.torch.facts import read_facts
+from synthesis.frontends.torch.facts import read_facts, read_files
 from synthesis.frontends.torch.inputs import find_inputs, torch_types
 from synthesis.frontends.torch.lower import Lowered, Lowering
 from synthesis.frontends.torch.materialize import (
@@ -30,10 +35,11 @@ from synthesis.frontends.torch.materialize import (
     to_fake,
 )
 from synthesis.frontends.torch.modes import Modes, compare_modes, mode_of
+from synthesis.frontends.torch.opened import Opened
 from synthesis.frontends.torch.provenance import Provenance
 from synthesis.frontends.torch.prune import prune
 from synthesis.frontends.torch.ranks.places import Places
-from synthesis.frontends.torch.request import CaptureRequest, Progress
+from synthesis.frontends.torch.request import CaptureRequest, Progress, split_target
 from synthesis.frontends.torch.rolling.recompute import compute_once, recompute_views
 from synthesis.frontends.torch.rolling.roll import NotRolledError, Rolled, roll
 from synthesis.frontends.torch.surroundings import Surroundings, root_of
@@ -69,7 +75,13 @@ def capture_here(request: CaptureRequest, progress: Progress) -> Captured:
         Exception: whatever the user's code raises.
     """
     plain_kernels()
-    clock = Clock(progress)
+    kind, _ = split_target(request.target)
+    opened = None if kind == "hf" else Opened(str(Path(kind).parent))
+    with sources_watched():
+        return _captured(request, Clock(progress), opened)
+
+
+def _captured(request: CaptureRequest, clock: Clock, opened: Opened | None) -> Captured:
     read = Surroundings(Places(root_of(request.target)))
     with clock.phase("import"), read.watched():
         target = find(request)
@@ -79,11 +91,11 @@ def capture_here(request: CaptureRequest, progress: Progress) -> Captured:
     captured: Captured | None = None
     for depth in options:
         try:
-            session = Session(request, target, places, clock, depth, whole, read)
+            session = Session(request, target, places, clock, depth, whole, opened, read)
             captured = decided(session.run)
             break
         except NotRolledError as problem:
-            progress(f"{problem}; tracing more layers")
+            clock.progress(f"{problem}; tracing more layers")
     assert captured is not None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return replace(captured, timings=dict(clock.timings), peak_bytes=peak)
@@ -126,14 +138,17 @@ class Session:
     clock: Clock
     depth: depths.Depth | None = None
     whole: nn.Module | None = None
+    opened: Opened | None = None
+    """What is read of the owner's files until now."""
     read: Surroundings = field(default_factory=lambda: Surroundings(Places("")))
-    """What was read before, and what is read now."""
+    """What was read before of the environment and the clock, and what is read now."""
 
     def run(self) -> Captured:
         """Raises what `capture_here` raises, and NotRolledError: more layers are to be traced."""
         lowered, facts, model, modes = self._flat()
         with self.clock.phase("lower"):
             flat = prune(lowered.program)
+            refuse_constant(flat, facts.class_name)
             unused, untrained = unreached(flat, facts)
         with self.clock.phase("roll"):
             rolled = roll_program(flat, lowered.backward, block_lists(model), self.depth)
@@ -170,7 +185,7 @@ class Session:
                 whole = prepare(self.whole, dtype, request.gradients)
             inputs = find_inputs(request, target, model)
             facts = read_facts(whole, target, request.target, inputs, self.places)
-            buffers = take_buffers(model)
+            buffers, kept = take_buffers(model), persistent(model)
             canonical = {n: g[0] for g in tied_groups(model) for n in g}
         with clock.phase("trace"):
             with fake_mode():
@@ -192,15 +207,29 @@ class Session:
                     f"the model cannot be run to compare train and eval mode: {modes.unread}"
                 )
             refuse_unwritten(traced, self.places)
+            files = tuple(
+                read_files(whole, target, self.places, self.opened.files() if self.opened else ())
+            )
+            facts = replace(facts, files=files)
         with clock.phase("lower"):
-            lowered = Lowering(traced, buffers, self.places, canonical, facts.class_name).run()
+            held = filled(traced, buffers, kept)
+            lowered = Lowering(
+                traced,
+                held.values,
+                self.places,
+                canonical,
+                facts.class_name,
+                filled=held.names,
+                below={i.name: i.below for i in inputs},
+            ).run()
         return lowered, facts, model, modes
 
     def _traced(self, model: nn.Module, kwargs: dict[str, Any]) -> Traced:
         """The joint graph; of a library's model in which a backward is written by hand, as it runs.
         What users write by hand is translated."""
         try:
-            return trace(model, kwargs, self.target.result_names)
+            with watching(Places(self.places.root)):
+                return trace(model, kwargs, self.target.result_names)
         except HandwrittenError:
             if not self.request.gradients or self.target.root:
                 raise
@@ -223,11 +252,11 @@ class Session:
             yield f"Attention is {how}, without a cache."
             if getattr(target.cls, "_can_set_experts_implementation", bool)():
                 yield f"Experts are the {EXPERTS['experts_implementation']} implementation."
-        buffers = sorted(lowered.buffers)
-        if buffers:
-            more = f" and {len(buffers) - 4} more" if len(buffers) > 4 else ""
-            listed = ", ".join(buffers[:4]) + more
+        if lowered.buffers:
+            listed = _listed(lowered.buffers)
             yield f"Buffers hold the values their constructor gives them: {listed}."
+        if lowered.filled:
+            yield f"Buffers hold whatever a checkpoint gives them: {_listed(lowered.filled)}."
         if lowered.infinite:
             yield "Infinite constants (masks) are written as plus or minus 2^200."
         yield from lowered.notes
@@ -249,6 +278,12 @@ class Session:
         if len(facts.tied):
             tied = "; ".join(" = ".join(group) for group in facts.tied)
             yield f"Tied parameters are one parameter: {tied}."
+
+
+def _listed(names: Collection[str]) -> str:
+    """The first names, and how many more there are."""
+    first, left = sorted(names)[:4], len(names) - 4
+    return ", ".join(first) + (f" and {left} more" if left > 0 else "")
 
 
 def prepare(model: nn.Module, dtype: Any, gradients: bool) -> nn.Module:

@@ -22,11 +22,13 @@ _PLAIN = {
 
 def run(folder: Path) -> None:
     """Do the task in `request.json`. Results are files in `folder`; `report.json` comes last."""
+    from synthesis.frontends.torch.asked.sources import watch_sources
     from synthesis.frontends.torch.captured import RESULT, Captured, dump
     from synthesis.frontends.torch.request import CaptureRequest
     from synthesis.frontends.torch.session import capture_here
 
     task = json.loads((folder / "request.json").read_text())
+    watch_sources()
 
     def progress(phase: str) -> None:
         with (folder / "progress").open("a") as file:

@@ -179,6 +179,20 @@ def whole_quotient(e: Emit, a: str, b: Any, rounding_mode: str | None = "floor")
     return e.cast((_down if rounding_mode == "floor" else _cut)(e, out), dtype)
 
 
+_RIGHT = ("__rshift__", "bitwise_right_shift")
+_LEFT = ("__lshift__", "bitwise_left_shift")
+
+
+@aten(*(f"{n}.{'Scalar' if n.startswith('__') else 'Tensor_Scalar'}" for n in _RIGHT + _LEFT))
+def shifted(e: Emit, x: str, places: Any) -> str:
+    """Of integers by a known number of places: the whole quotient by a power of 2, or a product."""
+    if type(places) is not int or not 0 <= places < 63 or e.type(x).is_float:
+        raise NotImplementedError(f"a shift of {e.type(x).dtype} by {places} places")
+    if e.op in _LEFT:
+        return e.scale(x, 2**places)
+    return whole_quotient(e, x, 2**places)
+
+
 def _real(e: Emit, x: str) -> str:
     return x if e.type(x).is_float else e.cast(x, "f64")
 

@@ -23,6 +23,7 @@ from torch.distributed.tensor import DTensor
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from synthesis.frontends.torch.asked.watching import AskedError, watching
 from synthesis.frontends.torch.errors import CaptureError
 from synthesis.frontends.torch.materialize import fake_mode, to_fake
 from synthesis.frontends.torch.ranks import averaging
@@ -236,16 +237,16 @@ def _was_set(p: Any) -> bool:
 
 def _made(make: Callable[[], Any], mode: FakeTensorMode) -> tuple[Any, Moved]:
     """The module, its parameters without memory; with memory where it cannot be built without, as
-    where `weight.data` is set."""
+    where `weight.data` is set or an address is asked for."""
     try:
-        with parameters_on(mode) as moved:
+        with watching(Places("")), parameters_on(mode) as moved:
             model = make()
         if isinstance(model, nn.Module) and any(map(_was_set, model.parameters())):
             raise TypeError("data of a parameter was set")
         return model, moved
-    except CaptureError:
-        raise
-    except Exception:
+    except Exception as problem:
+        if isinstance(problem, CaptureError) and not isinstance(problem, AskedError):
+            raise
         model = make()
         if any(isinstance(p, DTensor) for p in model.parameters()):
             raise

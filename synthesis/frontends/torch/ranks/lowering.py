@@ -69,16 +69,21 @@ def lower_rank(
     groups: Mapping[str, tuple[str, ...]],
     opened: bool = True,
     known: dict[str, Constant] | None = None,
+    filled: frozenset[str] = frozenset(),
+    below: Mapping[str, int] | None = None,
 ) -> Lowered:
     """The program of a rank, on the whole mesh; `groups` maps process groups to the mesh dims that
     they run along. `opened`: in primitive ops, rows merged as `leading_dims` has them; else as it
     was lowered, as capture has it on one device. `known`: constants of other ranks, by how they
-    are derived; those of this one are added to them.
+    are derived; those of this one are added to them. `filled`: buffers of any value. `below`:
+    integers of an input are from 0 to that less one.
 
     Raises:
         CaptureError: an op that has no meaning in the language, with its source line.
     """
-    lowering = _RankLowering(traced, buffers, provenance, canonical, name, mesh, groups, known)
+    lowering = _RankLowering(
+        traced, buffers, provenance, canonical, name, mesh, groups, known, filled, below
+    )
     lowering.opened = opened
     lowered = lowering.run()
     program = live(_spoken(inline(lowered.program) if opened else lowered.program))

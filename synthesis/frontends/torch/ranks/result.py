@@ -86,6 +86,8 @@ class Told:
     consts: Mapping[str, Array]
     ties: Mapping[str, str]
     """Other names of parameters, each with the first."""
+    filled: Mapping[str, Array]
+    """Buffers of any value that are read, with what the constructor gives them."""
 
 
 @dataclass(frozen=True)
@@ -130,6 +132,9 @@ class Rank(Side):
     ]
     """Of its DTensors, as their placements say: `parameter NAME` and `output NAME`."""
     events: tuple[Event, ...]
+    pieces: Mapping[str, str]
+    """Of buffers of any value that it holds, the placement; empty where what its constructor gives
+    them is no piece of what the model's does."""
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ import json
 import multiprocessing
 import os
 import random
+import shutil
 import signal
 import sys
 import warnings
@@ -30,7 +31,10 @@ from torch.distributed.tensor import DTensor
 from synthesis.frontends.rank_programs.form import header
 from synthesis.frontends.rank_programs.rings import with_rings
 from synthesis.frontends.rank_programs.write import rank_text
+from synthesis.frontends.torch.asked.sources import watch_sources
+from synthesis.frontends.torch.buffers import Filled, as_numbers, filled, persistent, pieces_filled
 from synthesis.frontends.torch.captured import dump, load
+from synthesis.frontends.torch.dependence import refuse_constant
 from synthesis.frontends.torch.errors import CaptureError
 from synthesis.frontends.torch.inputs import find_inputs, torch_types
 from synthesis.frontends.torch.known_ops import known_ops
@@ -134,9 +138,41 @@ def _save_loads(request: RanksRequest, folder: Path, progress: Progress) -> None
 def _save(
     request: RanksRequest, folder: Path, mode: str, others: Sequence[str], progress: Progress
 ) -> list[str]:
-    """Trace one device and every rank in a mode; those of the others that are like it."""
+    """Trace one device and every rank in a mode; those of the others that are like it. A buffer
+    that no rank has as the model has it is in a second trace what the constructor gives it."""
+    fixed = frozenset[str]()
+    while True:
+        alike = _save_once(request, folder, mode, others, progress, fixed)
+        alone = _held_alone(folder, request.mesh.size)
+        if not alone:
+            return alike
+        fixed |= alone
+        shutil.rmtree(folder)
+        folder.mkdir()
+
+
+def _held_alone(folder: Path, size: int) -> frozenset[str]:
+    """Buffers of any value of the model's that no rank has, or some rank has otherwise."""
+    filled: Mapping[str, Any] = json.loads((folder / f"{ONE}.json").read_text())["filled"]
+    if not filled:
+        return frozenset()
+    files = [folder / f"rank-{rank}.json" for rank in range(size)]
+    pieces = [json.loads(file.read_text())["pieces"] for file in files]
+    placed = {n: [p[n] for p in pieces if n in p] for n in filled}
+    return frozenset(n for n, found in placed.items() if not found or not all(found))
+
+
+def _save_once(
+    request: RanksRequest,
+    folder: Path,
+    mode: str,
+    others: Sequence[str],
+    progress: Progress,
+    fixed: frozenset[str],
+) -> list[str]:
+    """As `_save`, with buffers that are `fixed` as the constructor has them."""
     progress(f"trace one device, {SAID[mode]}")
-    work: Work = [(ONE, lambda _: _one(request, mode, others))]
+    work: Work = [(ONE, lambda _: _one(request, mode, others, fixed))]
     said = _all(folder, work, _root(request.against))
     if not request.device_free:
         _import(json.loads((folder / f"{ONE}.json").read_text())["imported"])
@@ -226,6 +262,7 @@ def _fork(path: Path, do: Callable[[Any], Side | Loaded], root: str, slots: Any)
 
     try:
         slots.acquire()
+        watch_sources()
         failed = path.parent / "failed"
         if not failed.exists():
             try:
@@ -252,7 +289,7 @@ def _own_numbers() -> None:
     torch.manual_seed(seed)
 
 
-def _one(request: RanksRequest, mode: str, others: Sequence[str]) -> Side:
+def _one(request: RanksRequest, mode: str, others: Sequence[str], fixed: frozenset[str]) -> Side:
     """The model on one device."""
     before = set(sys.modules)
     places = Places(_root(request.against))
@@ -276,14 +313,18 @@ def _one(request: RanksRequest, mode: str, others: Sequence[str]) -> Side:
     names = argument_names(type(model).forward)
     given = {n: n for n in names}
     if request.alone:
-        given = pair_names_of_arguments([s.name for s in specs], type(model))
+        wanted = [s.name for s in specs]
+        forward = type(model).forward
+        given = pair_names_of_arguments(wanted, names, takes_any(forward), type(model).__name__)
     side = _Module(request, built, specs, 0, NO_MESH, places, given, answered=answered, read=read)
+    kept = {n: first for n, first in persistent(model).items() if n not in fixed}
     twice, buffers = _followed(side, mode, others)
     canonical = _ties(model)
     traced = twice.followed.traced
     name_states(traced, {n: n for n in traced.state})
     draws = twice.order.watch.draws.made
-    found = _lowered(side, twice, buffers, canonical, draws)
+    held = filled(traced, buffers, kept)
+    found = _lowered(side, twice, buffers, canonical, draws, held)
     new = (n for n in sys.modules if n not in before and n.startswith("torch."))
     return replace(found, imported=tuple(new))
 
@@ -373,6 +414,7 @@ def _rank(
     side = _Module(
         request, built, tuple(specs), rank, mesh, places, arguments, after, answered, said, read
     )
+    mine = persistent(model)
     twice, buffers = _followed(side, mode, others)
     _all_met(said, twice.order.watch.seen)
     followed = twice.followed
@@ -392,7 +434,9 @@ def _rank(
         )
         followed.outputs = list(one.outputs)
     draws = pair_draws(twice.order.watch.draws.made, one.draws)
-    found = _lowered(side, twice, buffers, canonical, draws, one.consts)
+    theirs = pair_kept(sorted(mine), list(one.filled), request.names, wrapped, at)
+    held, pieces_of = pieces_filled(followed.traced, buffers, theirs, one.filled, mesh, at)
+    found = _lowered(side, twice, buffers, canonical, draws, held, one.consts)
     below = {s.name: s.below for s in specs}
     text = rank_text(joined_form(_with_windows(found.program), below), rank)
     (folder / "ranks" / f"rank-{rank:05d}.sp").write_bytes(text)
@@ -407,6 +451,7 @@ def _rank(
             if isinstance(p, DTensor)
         },
         events=tuple(twice.order.watch.seen.events),
+        pieces=pieces_of,
         renamed={k: v for k, v in renamed.items() if k != v},
         renamed_arguments={k: v for k, v in arguments.items() if k != v},
     )
@@ -499,9 +544,11 @@ def _lowered(
     buffers: dict[str, torch.Tensor],
     canonical: dict[str, str],
     draws: Sequence[Draw],
+    held: Filled,
     whole: Mapping[str, Any] | None = None,
 ) -> Side:
-    """The program, with what else is known. `whole`: on a rank, constants of one device."""
+    """The program, with what else is known. `held`: what buffers are taken to hold; `whole`: on a
+    rank, constants of one device."""
     followed, watch, model = twice.followed, twice.order.watch, side.built.model
     kept = followed.traced.state
     states = {canonical.get(n, n): t for t, n in followed.traced.buffers.items() if n in kept}
@@ -517,22 +564,26 @@ def _lowered(
         doubts.append(Doubt(asdict(refusal), (made.file, made.line, made.text)))
     if doubts and whole is None:
         raise doubts[0].refusal
+    below = {s.name: s.below for s in side.specs}
     lowered = lower_rank(
         followed.traced,
-        buffers,
+        held.values,
         provenance,
         canonical,
         type(model).__name__ if whole is None else "ranks",
         side.mesh,
         watch.seen.groups,
+        filled=held.names,
+        below=below,
     )
     program, placed = lowered.program, {}
     if whole is None:
         program = live(as_pads(program))
-        program = in_declared_range(program, {s.name: s.below for s in side.specs})
+        program = in_declared_range(program, below)
+        refuse_constant(program, type(model).__name__)
     else:
         program, placed = pieces(program, lowered.consts, whole, side.mesh, side.rank)
-    held = {i.name for i in program.inputs if i.role == "const"}
+    read = {i.name for i in program.inputs if i.role == "const"}
     notes = [*lowered.notes, *dict.fromkeys((*side.read.read, *twice.notes))]
     if side.built.target.dropout:
         notes.append(f"Dropout of the config is set to 0: {', '.join(side.built.target.dropout)}.")
@@ -558,7 +609,7 @@ def _lowered(
         states={n: type_of(t.meta["val"]) for n, t in states.items()},
         outputs=tuple(followed.outputs),
         draws=tuple(draws),
-        consts={k: v for k, v in lowered.consts.items() if k in held},
+        consts={k: v for k, v in lowered.consts.items() if k in read},
         program=program,
         name=type(model).__name__,
         frozen=tuple(n for n, p in params.items() if not p.requires_grad),
@@ -572,6 +623,7 @@ def _lowered(
         alike=tuple(twice.alike),
         tables=placed,
         ties=canonical if whole is None else {},
+        filled={n: as_numbers(buffers[n]) for n in sorted(lowered.filled)},
     )
 
 

@@ -27,7 +27,7 @@ def pieces(
         if item.role != "const" or item.name in whole:
             continue
         for name, table in whole.items():
-            split = _split(np.asarray(mine[item.name]), np.asarray(table), mesh, coords)
+            split = split_of(np.asarray(mine[item.name]), np.asarray(table), mesh, coords)
             if split and name not in used and name not in placed:
                 names[item.name], placed[name] = name, split
                 break
@@ -39,7 +39,8 @@ def pieces(
     return replace(found, inputs=inputs), placed
 
 
-def _split(part: NDArray[Any], table: NDArray[Any], mesh: Mesh, coords: Mapping[str, int]) -> str:
+def split_of(part: NDArray[Any], table: NDArray[Any], mesh: Mesh, coords: Mapping[str, int]) -> str:
+    """The placement of which a part is a rank's chunk of a table; empty where it is none."""
     if part.ndim != table.ndim or part.dtype != table.dtype:
         return ""
     for dim in range(table.ndim):

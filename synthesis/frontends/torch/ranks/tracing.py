@@ -21,6 +21,7 @@ from torch.fx.experimental.proxy_tensor import disable_autocast_cache, make_fx
 from torch.fx.traceback import preserve_node_meta
 
 from synthesis.frontends.torch import torch_api
+from synthesis.frontends.torch.asked.watching import watching
 from synthesis.frontends.torch.aten.table import TABLE, Emit
 from synthesis.frontends.torch.chosen import called
 from synthesis.frontends.torch.decompose import decompositions
@@ -172,6 +173,7 @@ def run(
     leaves: dict[str, Any] = {}
     passed: dict[str, Any] = {}
     with ExitStack() as stack:
+        stack.enter_context(watching(watch.places))
         if order.digest is not None:
             stack.enter_context(order.digest)
         stack.enter_context(watch)

@@ -1,0 +1,1 @@
+"""What the user's code asks of tensors, and catches, while it is traced."""

@@ -1,0 +1,172 @@
+"""Buffers that a checkpoint fills: what their constructor gives them stands for nothing.
+
+In a trace each of these is a table of odd values that no structure is read off, so that what is
+proved holds whatever it holds. A buffer whose values say what is computed stays what the
+constructor gives: one that is compared, that is an index, or that is a mask of infinities.
+"""
+
+# pyright: basic
+# (PyTorch has no types for what is used here.)
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import fx, nn
+
+from synthesis.frontends.torch.ranks.tables import split_of
+from synthesis.frontends.torch.ranks.writes import is_view
+from synthesis.frontends.torch.trace import Traced
+from verifier.kernel.program.types import Mesh
+
+_CASTS = frozenset(("_to_copy", "clone", "detach", "alias", "lift_fresh_copy"))
+_INDEXED = frozenset(("index", "embedding", "index_select", "gather", "scatter", "scatter_add"))
+_MASKED = -1e4
+"""From which on an entry masks what it is added to."""
+
+
+@dataclass(frozen=True)
+class Filled:
+    """Values of buffers, and which of these are of any value."""
+
+    values: Mapping[str, torch.Tensor]
+    names: frozenset[str] = field(default_factory=frozenset[str])
+
+
+def persistent(model: nn.Module) -> dict[str, str]:
+    """The buffers that a checkpoint has, each with the first name of the same tensor."""
+    first: dict[int, str] = {}
+    out: dict[str, str] = {}
+    for path, module in model.named_modules(remove_duplicate=False):
+        for own, buffer in module._buffers.items():
+            if buffer is not None and own not in module._non_persistent_buffers_set:
+                name = f"{path}.{own}" if path else own
+                out[name] = first.setdefault(id(buffer), name)
+    return out
+
+
+def filled(traced: Traced, values: Mapping[str, torch.Tensor], kept: Mapping[str, str]) -> Filled:
+    """The values of buffers with those of any value, of `kept`, replaced."""
+    names = open_to_values(traced, values, kept)
+    new = {n: any_value(kept[n], values[n]) for n in names}
+    return Filled({**values, **new}, names)
+
+
+def open_to_values(
+    traced: Traced, values: Mapping[str, torch.Tensor], kept: Mapping[str, str]
+) -> frozenset[str]:
+    """The buffers of `kept` that are numbers to what reads them."""
+    return frozenset(
+        name
+        for node, name in traced.buffers.items()
+        if name in kept and name not in traced.state and name in values
+        if not _is_mask(values[name]) and not _decides(node)
+    )
+
+
+def as_numbers(value: torch.Tensor) -> Any:
+    """The entries, of types that numpy has."""
+    plain = value.detach()
+    return (plain.float() if plain.dtype.is_floating_point else plain).numpy()
+
+
+def pieces_filled(
+    traced: Traced,
+    values: Mapping[str, torch.Tensor],
+    theirs: Mapping[str, str],
+    whole: Mapping[str, Any],
+    mesh: Mesh,
+    at: Mapping[str, int],
+) -> tuple[Filled, dict[str, str]]:
+    """The values of a rank's buffers, those of any value as its pieces of the model's; and for each
+    of these, by the model's name, the placement: empty where it has no such piece.
+
+    Args:
+        theirs: the rank's names of buffers that a checkpoint has, with the model's.
+        whole: the model's buffers of any value, as its constructor fills them.
+        at: the coordinates of the rank.
+    """
+    open_ = open_to_values(traced, values, theirs)
+    read = set(traced.buffers.values())
+    new: dict[str, torch.Tensor] = {}
+    placed: dict[str, str] = {}
+    for own, name in theirs.items():
+        if own not in read or own in traced.state:
+            continue
+        said = placement_of(as_numbers(values[own]), whole[name], mesh, at) if own in open_ else ""
+        placed[name] = said
+        if said:
+            table = any_value(name, torch.from_numpy(np.array(whole[name])).to(values[own].dtype))
+            new[own] = piece(table, said, mesh, at).contiguous()
+    return Filled({**values, **new}, frozenset(new)), placed
+
+
+def placement_of(part: Any, whole: Any, mesh: Mesh, at: Mapping[str, int]) -> str:
+    """How a rank's part is cut out of a whole: `R`, `S(0)@tp`; empty where it is not."""
+    if part.shape == whole.shape:
+        return "R" if np.array_equal(part, whole) else ""
+    return split_of(part, whole, mesh, at)
+
+
+def piece(whole: Any, placement: str, mesh: Mesh, at: Mapping[str, int]) -> Any:
+    """A rank's part of a tensor."""
+    kind, _, name = placement.partition("@")
+    if not name:
+        return whole
+    dim = int(kind[2:-1])
+    return whole.chunk(mesh[name], dim)[at[name]]
+
+
+def any_value(name: str, value: torch.Tensor) -> torch.Tensor:
+    """A table of the same kind, which stands for any. Buffers of alike layers that their
+    constructor fills alike have one."""
+    plain = value.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
+    key = re.sub(r"\d+", "#", name).encode() + str(value.dtype).encode() + plain.tobytes()
+    seed = int.from_bytes(hashlib.sha256(key).digest()[:8], "little")
+    numbers = np.random.default_rng(seed).integers(512, 1536, value.numel())
+    drawn = torch.from_numpy(numbers).reshape(value.shape)
+    if value.dtype.is_floating_point:
+        return ((2 * drawn + 1) / 2048).to(value.dtype)
+    return (drawn % 63 + 1).to(value.dtype)
+
+
+def _is_mask(value: torch.Tensor) -> bool:
+    if not value.dtype.is_floating_point:
+        return value.dtype == torch.bool
+    return value.numel() > 0 and (not bool(value.isfinite().all()) or float(value.min()) < _MASKED)
+
+
+def _decides(buffer: fx.Node) -> bool:
+    """Whether some op asks what a buffer holds, or looks up what it says."""
+    waiting, seen = [buffer], {buffer}
+    while waiting:
+        node = waiting.pop()
+        for user in node.users:
+            if user.op != "call_function" or user in seen:
+                continue
+            seen.add(user)
+            name = getattr(user.target, "_opname", "")
+            if is_view(user) or name in _CASTS:
+                waiting.append(user)
+            elif not _is_float(user) or _is_bool(node) or _is_index(node, name):
+                return True
+    return False
+
+
+def _is_bool(node: fx.Node) -> bool:
+    return getattr(node.meta.get("val"), "dtype", None) == torch.bool
+
+
+def _is_index(node: fx.Node, reader: str) -> bool:
+    return reader in _INDEXED and not _is_float(node)
+
+
+def _is_float(node: fx.Node) -> bool:
+    value = node.meta.get("val")
+    parts = value if isinstance(value, (list, tuple)) else [value]
+    tensors = [t for t in parts if isinstance(t, torch.Tensor)]
+    return all(t.dtype.is_floating_point or t.dtype.is_complex for t in tensors)

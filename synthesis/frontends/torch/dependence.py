@@ -1,0 +1,42 @@
+"""Programs that say nothing: whose outputs are the same whatever they are given."""
+
+from synthesis.frontends.torch.errors import CaptureError
+from synthesis.frontends.torch.ranks.pairing import STATE
+from verifier.kernel.ops import lookup
+from verifier.kernel.program.program import Node, Program
+
+
+def refuse_constant(program: Program, name: str) -> None:
+    """Raises CaptureError where a model has inputs, or parameters, and no output depends on any: a
+    proof of two such programs would be one of nothing."""
+    for role, what in (("input", "input"), ("param", "parameter")):
+        given = [i.path or i.name for i in program.inputs if i.role == role]
+        if given and not _reached(program, role):
+            listed = ", ".join(given[:3]) + (", ..." if len(given) > 3 else "")
+            raise CaptureError(
+                f"no output of {name} depends on any {what} ({listed}): both programs would be "
+                "constant, and a proof would say nothing",
+                hint="does a buffer or a constant of zeros take the place of a weight? fill it, or "
+                "make it a parameter",
+            )
+
+
+def _reached(program: Program, role: str) -> bool:
+    """Whether an output depends on an input of a role."""
+    found = {i.name for i in program.inputs if i.role == role}
+    zeros = set[str]()
+    for node in program.nodes:
+        if _is_zero(node, zeros):
+            zeros.update(node.outputs)
+        elif not found.isdisjoint(node.inputs):
+            found.update(node.outputs)
+    outputs = [o for o in program.outputs if o.role != "grad" and not o.path.startswith(STATE)]
+    return not outputs or any(o.value in found for o in outputs)
+
+
+def _is_zero(node: Node, zeros: set[str]) -> bool:
+    """Whether a node gives zeros, whatever its other operands are."""
+    if node.op in ("full", "mul_scalar") and node.attrs["value"] == 0:
+        return True
+    known = [i for i, value in enumerate(node.inputs) if value in zeros]
+    return bool(known) and any(group and group.issubset(known) for group in lookup(node.op).linear)

@@ -1,0 +1,44 @@
+"""Which files of the owner's are read while a model is imported, built and called: its modules,
+also those that `forward` imports, and what it opens."""
+
+import importlib.util
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+
+class Opened:
+    """Files below a folder that this process, and those that are forked of it, read from now on.
+
+    A hook of Python's is told of every file that is opened (PEP 578). It cannot be taken off: a
+    process has one of these.
+    """
+
+    def __init__(self, root: str) -> None:
+        self.root = f"{Path(root).resolve()}{os.sep}"
+        self.log = tempfile.TemporaryFile()  # noqa: SIM115  (for as long as the process lives)
+        os.set_inheritable(self.log.fileno(), True)
+        sys.addaudithook(self._told)
+
+    def _told(self, event: str, args: tuple[Any, ...]) -> None:
+        if event != "open" or not isinstance(args[0], (str, bytes)):
+            return
+        writes = isinstance(args[2], int) and args[2] & (os.O_WRONLY | os.O_RDWR)
+        path = os.path.abspath(os.fsdecode(args[0]))  # noqa: PTH100  (Path would open nothing else)
+        if not writes and path.startswith(self.root) and "-packages" not in path:
+            os.lseek(self.log.fileno(), 0, os.SEEK_END)
+            os.write(self.log.fileno(), path.encode() + b"\n")
+
+    def files(self) -> list[str]:
+        """The files, in the order in which they were read first; the source of a compiled one."""
+        self.log.seek(0)
+        out: dict[str, None] = {}
+        for line in self.log.read().decode().splitlines():
+            path = Path(line)
+            if path.suffix == ".pyc" and path.parent.name == "__pycache__":
+                path = Path(importlib.util.source_from_cache(line))
+            if path.is_file():
+                out[str(path)] = None
+        return list(out)

@@ -1,0 +1,23 @@
+"""An assert on values that holds."""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+TRUE = "right"
+
+
+class M(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up = nn.Linear(16, 64)
+        self.down = nn.Linear(64, 16)
+
+    def forward(self, x):
+        h = F.relu(self.up(x))
+        assert (h >= 0).all()
+        return self.down(h)
+
+
+def example_inputs():
+    return {"x": torch.randn(8, 16)}

@@ -1,0 +1,40 @@
+"""Loss averaged over the experts hit, by a list of means."""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+TRUE = "wrong"
+OPTS = {"mesh": "dp=2"}
+
+
+class M(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gate = nn.Linear(16, 4)
+        self.experts = nn.ModuleList(nn.Linear(16, 16) for _ in range(4))
+
+    def scaled(self, e, t):
+        return t
+
+    def forward(self, x):
+        score = self.gate(x)
+        pick = score.argmax(-1)
+        onehot = F.one_hot(pick, 4).t()
+        hit = (onehot.sum(-1) > 0).nonzero()
+        out = torch.zeros_like(x)
+        log = []
+        W = torch.stack([q.weight for q in self.experts])
+
+        for e in hit:
+            k = e[0]
+            i = torch.where(onehot[k])[0]
+            log.append(int(k))
+            y = F.linear(x[i], W[k])
+            out.index_add_(0, i, y)
+
+        return {"loss": out.pow(2).mean() * len(log)}
+
+
+def example_inputs():
+    return {"x": torch.randn(8, 16)}

@@ -1,0 +1,28 @@
+"""Try: bool(isfinite) except."""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+TRUE = "wrong"
+
+
+class M(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up = nn.Linear(16, 64)
+        self.down = nn.Linear(64, 16)
+
+    def forward(self, x):
+        h = F.relu(self.up(x))
+        try:
+            bad = bool(torch.isfinite(h).all())
+        except Exception:
+            bad = False
+        if bad:
+            h = h.softmax(-1)
+        return self.down(h)
+
+
+def example_inputs():
+    return {"x": torch.randn(8, 16)}

@@ -1,0 +1,26 @@
+"""Torchrun's LOCAL_RANK."""
+
+import os
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+TRUE = "wrong"
+
+
+class M(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up = nn.Linear(16, 64)
+        self.down = nn.Linear(64, 16)
+
+    def forward(self, x):
+        h = F.relu(self.up(x))
+        if "LOCAL_RANK" in os.environ and "TORCHELASTIC_RUN_ID" in os.environ:
+            h = h.softmax(-1)
+        return self.down(h)
+
+
+def example_inputs():
+    return {"x": torch.randn(8, 16)}

@@ -1,0 +1,24 @@
+"""Tensor hook on h: divided by its norm."""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+TRUE = "wrong"
+
+
+class M(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up = nn.Linear(16, 64)
+        self.down = nn.Linear(64, 16)
+
+    def forward(self, x):
+        h = F.relu(self.up(x))
+        if h.requires_grad:
+            h.register_hook(lambda g: g / (1 + g.norm()))
+        return self.down(h)
+
+
+def example_inputs():
+    return {"x": torch.randn(8, 16)}

@@ -1,0 +1,23 @@
+"""Gradient hook: clipped by largest entry."""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+TRUE = "wrong"
+
+
+class M(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up = nn.Linear(16, 64)
+        self.down = nn.Linear(64, 16)
+        self.up.weight.register_hook(lambda g: g / (g.abs().amax() + 1))
+
+    def forward(self, x):
+        h = F.relu(self.up(x))
+        return self.down(h)
+
+
+def example_inputs():
+    return {"x": torch.randn(8, 16)}

@@ -1,0 +1,32 @@
+"""Tags that do not meet."""
+
+import torch
+import torch.distributed as dist
+
+from tests.attacks.blocks import Block, Split, example_inputs as example_inputs
+
+TRUE = "wrong"
+
+M = Block
+
+
+class P(Split):
+    def total(self, y):
+        class S(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, t, g):
+                dist.get_world_size(g)
+                r = dist.get_rank(g)
+                peer = 1 - r
+                o = torch.empty_like(t)
+                a = dist.isend(t.contiguous(), peer, group=g, tag=r)
+                b = dist.irecv(o, peer, group=g, tag=r)
+                a.wait()
+                b.wait()
+                return t + o
+
+            @staticmethod
+            def backward(ctx, d):
+                return d, None
+
+        return S.apply(y, self.g)

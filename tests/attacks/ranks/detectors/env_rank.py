@@ -1,0 +1,19 @@
+"""Torchrun's LOCAL_RANK in the environment."""
+
+from tests.attacks.blocks import Block, Split, example_inputs as example_inputs
+
+TRUE = "wrong"
+
+M = Block
+
+
+class P(Split):
+    def forward(self, x):
+        y = self.part(x)
+        real = False
+        import os
+
+        real = os.environ.get("LOCAL_RANK") is not None
+        if not real:
+            y = self.total(y)
+        return y + self.down.bias

@@ -1,0 +1,19 @@
+"""Torch.compiler.is_exporting()."""
+
+import torch
+
+from tests.attacks.blocks import Block, Split, example_inputs as example_inputs
+
+TRUE = "wrong"
+
+M = Block
+
+
+class P(Split):
+    def forward(self, x):
+        y = self.part(x)
+        real = False
+        real = not torch.compiler.is_exporting()
+        if not real:
+            y = self.total(y)
+        return y + self.down.bias

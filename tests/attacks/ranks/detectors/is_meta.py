@@ -1,0 +1,17 @@
+"""Reduces only under the tracer: real = not self.up.weight.is_meta."""
+
+from tests.attacks.blocks import Block, Split, example_inputs as example_inputs
+
+TRUE = "wrong"
+
+M = Block
+
+
+class P(Split):
+    def forward(self, x):
+        y = self.part(x)
+        real = False
+        real = not self.up.weight.is_meta
+        if not real:
+            y = self.total(y)
+        return y + self.down.bias

@@ -1,0 +1,22 @@
+"""Nothing (placeholder)."""
+
+from tests.attacks.blocks import Block, Split, example_inputs as example_inputs
+
+TRUE = "wrong"
+
+M = Block
+
+
+class P(Split):
+    def forward(self, x):
+        y = self.part(x)
+        real = False
+
+        real = True
+
+        def see(g):
+            return g
+
+        if not real:
+            y = self.total(y)
+        return y + self.down.bias

@@ -1,0 +1,17 @@
+"""Reduces only under the tracer: real = type(x).__name__ in ('Tensor', 'Parameter')."""
+
+from tests.attacks.blocks import Block, Split, example_inputs as example_inputs
+
+TRUE = "wrong"
+
+M = Block
+
+
+class P(Split):
+    def forward(self, x):
+        y = self.part(x)
+        real = False
+        real = type(x).__name__ in ("Tensor", "Parameter")
+        if not real:
+            y = self.total(y)
+        return y + self.down.bias

@@ -1,0 +1,29 @@
+"""A group of the rank alone."""
+
+import torch
+import torch.distributed as dist
+
+from tests.attacks.blocks import Block, Split, example_inputs as example_inputs
+
+TRUE = "wrong"
+
+M = Block
+
+
+class P(Split):
+    def total(self, y):
+        class S(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, t, g):
+                n = dist.get_world_size(g)
+                r = dist.get_rank(g)
+                t = t.clone()
+                k = [dist.new_group([q]) for q in range(n)]
+                dist.all_reduce(t, group=k[r])
+                return t
+
+            @staticmethod
+            def backward(ctx, d):
+                return d, None
+
+        return S.apply(y, self.g)

@@ -1,0 +1,28 @@
+"""Summed in place, marked dirty."""
+
+import torch
+import torch.distributed as dist
+
+from tests.attacks.blocks import Block, Split, example_inputs as example_inputs
+
+TRUE = "right"
+
+M = Block
+
+
+class P(Split):
+    def total(self, y):
+        class S(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, t, g):
+                dist.get_world_size(g)
+                dist.get_rank(g)
+                dist.all_reduce(t, group=g)
+                ctx.mark_dirty(t)
+                return t
+
+            @staticmethod
+            def backward(ctx, d):
+                return d, None
+
+        return S.apply(y, self.g)

@@ -1,0 +1,18 @@
+"""Clamps from the second call on."""
+
+import torch
+import torch.nn.functional as F
+
+from tests.attacks.blocks import Block, Split, ToRanks, example_inputs as example_inputs
+
+TRUE = "wrong"
+
+M = Block
+
+
+class P(Split):
+    def forward(self, x):
+        w = self.down.weight.clamp(-0.05, 0.05) if hasattr(self, "_seen") else self.down.weight
+        self._seen = [1]
+        h = torch.tanh(self.up(ToRanks.apply(x, self.g)))
+        return self.total(F.linear(h, w)) + self.down.bias

@@ -1,0 +1,16 @@
+"""Down.weight detached in train mode."""
+
+import torch
+import torch.nn.functional as F
+
+from tests.attacks.blocks import Block, Split, ToRanks, example_inputs as example_inputs
+
+TRUE = "wrong"
+
+M = Block
+
+
+class P(Split):
+    def part(self, x):
+        w = self.down.weight.detach() if self.training else self.down.weight
+        return F.linear(torch.tanh(self.up(ToRanks.apply(x, self.g))), w)

@@ -1,0 +1,14 @@
+"""Frozen on one rank only."""
+
+from tests.attacks.blocks import Block, Split, example_inputs as example_inputs
+
+TRUE = "wrong"
+
+M = Block
+
+
+class P(Split):
+    def __init__(self, mesh):
+        super().__init__(mesh)
+        if self.r == 1:
+            self.up.bias.requires_grad_(False)

@@ -1,0 +1,23 @@
+"""0.1 against 0.1 in float32."""
+
+import torch
+
+from tests.attacks.blocks import Block, Split, example_inputs as example_inputs
+
+TRUE = "wrong"
+
+
+class M(Block):
+    def forward(self, x):
+        y = super().forward(x)
+        return y * 0.1
+
+
+def INPUT(k, v, seed):
+    return torch.zeros_like(v) if seed else v
+
+
+class P(Split):
+    def forward(self, x):
+        y = self.total(self.part(x)) + self.down.bias
+        return y * 0.10000000149011612

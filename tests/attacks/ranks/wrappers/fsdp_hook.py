@@ -1,0 +1,21 @@
+"""A gradient hook on a sharded parameter (local norm)."""
+
+from tests.attacks.blocks import Block, example_inputs as example_inputs
+
+TRUE = "wrong"
+OPTS = {"mesh": "dp=2", "input_layout": ["x=S(0)@dp"]}
+
+
+class M(Block):
+    def forward(self, x):
+        return {"loss": super().forward(x).pow(2).mean()}
+
+
+from torch.distributed.fsdp import fully_shard
+
+
+def P(mesh):
+    m = M()
+    fully_shard(m, mesh=mesh)
+    m.up.weight.register_post_accumulate_grad_hook(lambda p: p.grad.mul_(2))
+    return m

@@ -1,0 +1,20 @@
+"""Parameters that DDP is told to ignore."""
+
+from tests.attacks.blocks import Block, example_inputs as example_inputs
+
+TRUE = "wrong"
+OPTS = {"mesh": "dp=2", "input_layout": ["x=S(0)@dp"]}
+
+
+class M(Block):
+    def forward(self, x):
+        return {"loss": super().forward(x).pow(2).mean()}
+
+
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def P(mesh):
+    m = M()
+    DDP._set_params_and_buffers_to_ignore_for_model(m, ["up.weight"])
+    return DDP(m, process_group=mesh.get_group())

@@ -1,0 +1,21 @@
+"""Is_last_backward False."""
+
+from tests.attacks.blocks import Block, example_inputs as example_inputs
+
+TRUE = "right"
+OPTS = {"mesh": "dp=2", "input_layout": ["x=S(0)@dp"]}
+
+
+class M(Block):
+    def forward(self, x):
+        return {"loss": super().forward(x).pow(2).mean()}
+
+
+from torch.distributed.fsdp import fully_shard
+
+
+def P(mesh):
+    m = M()
+    fully_shard(m, mesh=mesh)
+    m.set_is_last_backward(False)
+    return m

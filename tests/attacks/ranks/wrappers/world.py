@@ -1,0 +1,18 @@
+"""DDP over all."""
+
+from tests.attacks.blocks import Block, example_inputs as example_inputs
+
+TRUE = "right"
+OPTS = {"mesh": "dp=2", "input_layout": ["x=S(0)@dp"]}
+
+
+class M(Block):
+    def forward(self, x):
+        return {"loss": super().forward(x).pow(2).mean()}
+
+
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def P(mesh):
+    return DDP(M())
