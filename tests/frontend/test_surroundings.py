@@ -31,7 +31,7 @@ def told(user_model, condition, top=TOP):
 @pytest.mark.parametrize("condition", READ)
 def test_what_is_read_is_told_with_its_line(user_model, condition):
     (line,) = told(user_model, condition)
-    assert f"model.py:11 reads {READ[condition]}" in line
+    assert f"model.py:12 reads {READ[condition]}" in line
     assert line.endswith("a run that reads something else is not covered.")
 
 

@@ -29,13 +29,12 @@ _FIRST = 400
 class Held:
     """The generators that are there when this is made."""
 
-
     def __init__(self, model: nn.Module, places: Places) -> None:
         own: Any = random
         found = {id(o): o for o in (own._inst, np.random.mtrand._rand)}
-        files = [m for m in sys.modules.values() if places.own(getattr(m, "__file__", None) or "")]
-        for holder in (*model.modules(), *files):
-            found |= {id(o): o for o in _generators(list(vars(holder).values()), 2)}
+        kept = [vars(m) for m in model.modules()]
+        for names in (*kept, *_globals(model, places)):
+            found |= {id(o): o for o in _generators(list(names.values()), 2)}
         self._all = list(found.values())
         self._before: list[Any] = []
 
@@ -79,6 +78,17 @@ class Held:
 
     def _states(self) -> list[Any]:
         return [_state(generator) for generator in self._all]
+
+
+def _globals(model: nn.Module, places: Places) -> Iterator[dict[str, Any]]:
+    """Of the user's files, and of those of the model's classes."""
+    for module in list(sys.modules.values()):
+        if places.own(getattr(module, "__file__", None) or ""):
+            yield vars(module)
+    for forward in {type(m).forward for m in model.modules()}:
+        code = getattr(forward, "__code__", None)
+        if code is not None and places.own(code.co_filename):
+            yield forward.__globals__
 
 
 def _generators(values: list[Any], depth: int) -> Iterator[Any]:

@@ -181,9 +181,7 @@ def given(singles: Singles) -> Iterator[None]:
             singles.lines.append(HELD)
 
 
-def _aliases(
-    places: Places, replaced: Sequence[tuple[Any, Any]]
-) -> Iterator[tuple[Any, str, Any]]:
+def _aliases(places: Places, replaced: Sequence[tuple[Any, Any]]) -> Iterator[tuple[Any, str, Any]]:
     """Names under which the user's modules hold what is replaced."""
     new = {id(old): value for old, value in replaced}
     for module in list(sys.modules.values()):

@@ -83,6 +83,8 @@ class Surroundings:
             file = getattr(module, "__file__", None) or ""
             if self.places.own(file):
                 yield file
+        if self.places.root:
+            yield from map(str, Path(self.places.root).glob("*.py"))
 
     def _called(self, frame: Any, event: str, called: Any) -> None:
         if event == "c_call" and self.places.own(frame.f_code.co_filename) and _is_clock(called):

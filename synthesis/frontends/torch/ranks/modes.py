@@ -146,9 +146,7 @@ def _again(make: Make, mode: str, digest: Digest, held: Mapping[str, Any]) -> Lo
     return _call(again)
 
 
-def _draws_decide_nothing(
-    order: Order, call: Callable[[], Log], first: Log
-) -> list[str]:
+def _draws_decide_nothing(order: Order, call: Callable[[], Log], first: Log) -> list[str]:
     """What is said of draws. Raises CaptureError where a call that draws other numbers does
     something else."""
     places = order.watch.places
