@@ -1,5 +1,6 @@
 """Generators of random numbers that are held by something: those of Python and numpy themselves,
-and those that a model, or a file of the user's, keeps. Their functions need not be replaced: what they give is set.
+and those that a model, or a file of the user's, keeps. Their functions need not be replaced:
+what they give is set.
 """
 
 # pyright: basic

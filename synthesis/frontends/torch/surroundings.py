@@ -1,4 +1,5 @@
-"""What the owner's code reads of the environment and of the clock while a model is built and called.
+"""What the owner's code reads of the environment and the clock while a model is built and
+called.
 
 A run in which it reads something else is not covered: each read is an assumption. What libraries
 read on their own account is not looked at.
