@@ -82,7 +82,7 @@ class Singles:
         than the rest."""
         near = [end + side for end in sorted(self.ends) for side in (-_STEP, _STEP)]
         levels = [*LEVELS, *(v for v in near if 0 < v < 1)]
-        out = [(level,) for level in levels]
+        out: list[tuple[float, ...]] = [(level,) for level in levels]
         out += [((k + 0.5) / _MOST_OF,) for k in range(_MOST_OF)] if self.is_other else []
         for at in range(min(len(self.lines), 8)) if len(self.lines) > 1 else ():
             for low, high in ((LEVELS[0], LEVELS[-1]), (LEVELS[-1], LEVELS[0])):
