@@ -216,7 +216,8 @@ def modes_told(captured: Sequence[RanksCaptured]) -> list[str]:
         out.append("Nothing is said of training: train mode was not asked for.")
     elif EVAL not in every and INFERENCE not in every:
         out.append("Nothing is said of inference: eval mode was not asked for.")
-    out.append("A call computes what the first two compute: both were traced and compared.")
+    out.append("Later calls compute what the first two compute; only these are compared.")
+    out.append("torch.inference_mode() is not looked at.")
     return out
 
 

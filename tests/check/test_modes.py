@@ -142,6 +142,53 @@ def test_what_train_mode_alone_draws_is_told_with_the_mode(case):
     case(modes=(EVAL,)).forward(BODY.format(line)).proved()
 
 
+CLAMPED = "w = self.down.weight.clamp(-0.05, 0.05){}\ny = Reduce.apply(F.linear(h, w), self.group)"
+
+
+def test_a_clamp_in_train_mode_alone(case):
+    found = case().forward(BODY.format(CLAMPED.format(" if self.training else self.down.weight")))
+    assert judged(found.each()) == [((EVAL, INFERENCE), Proof), ((TRAIN,), Counterexample)]
+
+
+def test_a_clamp_from_the_second_call_on(case):
+    line = CLAMPED.format(" if self.norm.__dict__.get('seen') else self.down.weight")
+    asked = case().forward(BODY.format(f"{line}\nself.norm.__dict__['seen'] = True"))
+    with pytest.raises(CaptureError, match=r"second call of Wrong .*clamp"):
+        asked.check()
+
+
+def test_a_parameter_that_train_mode_clamps_in_place(case):
+    line = "if self.training:\n    self.down.weight.data.clamp_(-0.05, 0.05)\n"
+    asked = case().forward(BODY.format(f"{line}y = Reduce.apply(y, self.group)"))
+    with pytest.raises(CaptureError, match=r"in train mode: .*changes the parameter down.weight"):
+        asked.check()
+
+
+DRAWN = "y = Reduce.apply(y, self.group)\nif {}:\n    y = 2 * y"
+
+
+@pytest.mark.parametrize("which", ["", "self.training and "])
+def test_a_branch_that_a_draw_decides(case, which):
+    asked = case().forward(BODY.format(DRAWN.format(f"{which}__import__('random').random() > 0.9")))
+    with pytest.raises(CaptureError, match=r"a number that Wrong draws, at wrong.py:\d+, decides"):
+        asked.check()
+
+
+def test_a_draw_that_decides_nothing_is_told(case):
+    line = DRAWN.format("self.training and __import__('random').random() < 0.0")
+    found = case().forward(BODY.format(line)).proved()
+    notes = [n for rank in found.captured.ranks for n in rank.notes]
+    assert any("decides nothing: draws near 0, 1/4, 1/2, 3/4 and 1" in n for n in notes)
+
+
+@pytest.mark.parametrize("read", ["os.environ.get('SHARDPROOF_A')", "time.time() < 0"])
+def test_what_train_mode_alone_reads_is_told(case, read):
+    line = f"import os, time\n{DRAWN.format(f'self.training and {read}')}"
+    found = case().forward(BODY.format(line)).proved()
+    notes = [n for rank in found.captured.ranks for n in rank.notes]
+    assert any("reads the" in n and "a run that reads something else" in n for n in notes)
+
+
 ATTENTION = """
 class {name}(nn.Module):
     def __init__(self):

@@ -68,12 +68,12 @@ REFUSED = {
     "layers that are dropped": (
         "h = self.w(x)\nif self.training:\n    if torch.rand([]) < 0.1:\n        h = self.w(h)\n"
         "return h",
-        "train mode than in eval mode",
+        "decides what it computes",
     ),
     "layers that Python drops": (
         "h = self.w(x)\nif self.training and random.uniform(0, 1) < 0.1:\n"
         "    h = self.w(h)  # here\nreturn h",
-        "train mode than in eval mode: aten.addmm",
+        "decides what it computes",
     ),
     "a factor that Python draws": (
         "return self.w(x) * random.random()  # here",

@@ -109,8 +109,8 @@ class Digest(TorchDispatchMode):
 
     `groups` says along which mesh dims a process group runs. With `tracked`, it is part of an op
     which of its operands need a gradient that comes to a leaf of a name: then alike forwards have
-    alike backwards. A parameter that is clamped to numbers is taken to lie there, so that the op
-    does nothing.
+    alike backwards, and a parameter that is clamped to numbers is taken to lie there, so that the
+    op does nothing.
     """
 
     def __init__(
@@ -193,7 +193,8 @@ class Digest(TorchDispatchMode):
             return func(*args, **kwargs)
         if func.is_view and isinstance(args[0], FakeTensor):
             return func(*args, **kwargs)
-        if func._opname.removesuffix("_") in _CLAMPS and self._is_bounded(func, args, kwargs):
+        clamps = self.tracked and func._opname.removesuffix("_") in _CLAMPS
+        if clamps and self._is_bounded(func, args, kwargs):
             if func._schema.is_mutable:
                 return args[0]
             result = func(*args, **kwargs)
@@ -361,6 +362,17 @@ def unsteady(name: str, first: Log, second: Log, moved: Sequence[str], root: str
         f" ({', '.join(moved[:3])} changed)" if moved else "",
         "what a call computes may depend on its arguments, parameters and buffers alone, not on "
         "what earlier calls left behind",
+    )
+
+
+def drawn_apart(name: str, line: str, at: Place) -> CaptureError:
+    """The error for a module that a drawn number decides."""
+    return parted(
+        f"a number that {name} draws, at {line}, decides what it computes",
+        at,
+        "",
+        "let draws decide nothing but dropout: set what drops layers to 0, or pass what is drawn "
+        "as an argument",
     )
 
 

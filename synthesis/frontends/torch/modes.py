@@ -7,7 +7,7 @@ One of them is traced. That stands for the others where they run the same ops, d
 # (PyTorch has no types for what is used here.)
 
 import itertools
-import random
+import linecache
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -20,6 +20,7 @@ from torch import nn
 from torch._subclasses import FakeTensor
 
 from synthesis.frontends.torch.apart import apart
+from synthesis.frontends.torch.api_calls import ApiCalls, parting
 from synthesis.frontends.torch.asked.watching import watching
 from synthesis.frontends.torch.asserts import Asserted, leave_out, left_out
 from synthesis.frontends.torch.chosen import called, read_whole, reads_whole
@@ -28,20 +29,31 @@ from synthesis.frontends.torch.digest import (
     Log,
     changed,
     difference,
+    drawn_apart,
     parted,
     plain_state,
     unsteady,
 )
-from synthesis.frontends.torch.errors import CaptureError
-from synthesis.frontends.torch.provenance import Provenance
+from synthesis.frontends.torch.errors import CaptureError, shown
 from synthesis.frontends.torch.ranks.places import Places
 from synthesis.frontends.torch.results import flatten_result
+from synthesis.frontends.torch.single_draws import (
+    LEAST,
+    Singles,
+    deciding,
+    given,
+    told,
+    torch_number,
+)
+from synthesis.frontends.torch.surroundings import Surroundings
 from synthesis.frontends.torch.torch_api import no_gradient_hooks
 from synthesis.frontends.torch.trace import changes
 from synthesis.frontends.torch.worker import explain
 
-LEAST = 2.0**-40
-"""By how much numbers that are drawn in one call are above those of the call before."""
+NOT_LOOKED_AT = (
+    "Later calls compute what the first two compute; only these are compared.",
+    "torch.inference_mode() is not looked at.",
+)
 _DROPOUTS = ("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout")
 
 
@@ -67,6 +79,10 @@ class Modes:
     """Parameters that train mode clamps, with the line."""
     whole: bool = False
     """Whether chosen rows were read as all rows to run them."""
+    read: tuple[str, ...] = ()
+    """What the owner's code reads of the environment and the clock, in sentences."""
+    drawn: tuple[str, ...] = ()
+    """What it draws that decides nothing, in a sentence."""
 
     def told(self) -> Iterator[str]:
         if not self.trained:
@@ -85,6 +101,8 @@ class Modes:
             more = f" and {len(self.bounded) - 4} more" if len(self.bounded) > 4 else ""
             yield f"Parameters that train mode clamps are taken to lie in bounds: {listed}{more}."
         yield from self._changes()
+        yield from self.drawn
+        yield from NOT_LOOKED_AT
 
     def _stateful(self) -> Iterator[str]:
         left = f", with dropout left out at {', '.join(self.dropped)}" if self.dropped else ""
@@ -139,17 +157,22 @@ def _compared(
     before = plain_state(model.train(gradients), module)
     dropped: dict[str, None] = {}
 
-    drawn = itertools.count()
+    drawn = itertools.count(1)
     numbers: list[str] = []
 
-    def call(train: bool) -> Log:
+    def call(train: bool, singles: Singles | None = None) -> Log:
         model.train(train)
         _named(digest, model, kwargs)
-        nothing = nothing_drawn(dropped, places, next(drawn) * LEAST, numbers)
-        return _call(model, kwargs, digest, nothing, places)
+        singles = singles or Singles((next(drawn) * LEAST,), places)
+        try:
+            return _call(model, kwargs, digest, nothing_drawn(dropped, places, singles), places)
+        finally:
+            numbers.extend(singles.lines)
 
+    read = Surroundings(places)
     try:
-        first = call(gradients)
+        with read.watched():
+            first = call(gradients)
     except Exception as problem:  # noqa: BLE001  (the user's code)
         if leave_out(problem) or read_whole(problem):
             return _compared(model, kwargs, gradients, module, root)
@@ -174,7 +197,16 @@ def _compared(
             f"a call changes {moved[0]}, and rows that the values of a tensor choose are not all "
             "run: how often it does depends on values"
         )
-    other = call(False) if gradients else first
+    with read.watched():
+        other = call(False) if gradients else first
+    lines: list[str] = []
+    for train, log in ((gradients, first), *([(False, other)] if gradients else [])):
+        where, apart = deciding(lambda s, train=train: call(train, s), log, model, places)
+        if apart is not None:
+            raise drawn_apart(name, where[0], difference(log, apart, root))
+        lines += where
+    with read.watched():
+        _same_without_gradients(model.train(bool(state)), kwargs, root)
     asserts, whole = left_out(), reads_whole()
     clamped = tuple(
         f"{n} ({at.file}:{at.line})"
@@ -182,7 +214,14 @@ def _compared(
         if n not in other.bounded or not gradients
     )
     found = Modes(
-        tuple(dropped), tuple(moved), gradients, asserts=asserts, bounded=clamped, whole=whole
+        tuple(dropped),
+        tuple(moved),
+        gradients,
+        asserts=asserts,
+        bounded=clamped,
+        whole=whole,
+        read=tuple(read.read),
+        drawn=tuple(told(list(dict.fromkeys(lines)))),
     )
     if gradients:
         if not other.alike(first) and state:
@@ -196,6 +235,48 @@ def _compared(
                 "let both modes compute the same but for dropout: one program is proved, for both",
             )
     return replace(found, state=state)
+
+
+def _same_without_gradients(model: nn.Module, kwargs: dict[str, Any], root: str) -> None:
+    """Raises CaptureError where the model, in its mode, calls something else under
+    `torch.no_grad()`."""
+    with_them = _api_calls(model, kwargs, True, Places(root))
+    without = _api_calls(model, kwargs, False, Places(root))
+    at = parting(with_them, without)
+    if at is None and with_them.returned == without.returned:
+        return
+    file, line = (at.file, at.line) if at is not None else ("", 0)
+    raise CaptureError(
+        f"{type(model).__name__} computes something else without gradients than with them"
+        + (f": {at.name}" if at is not None else ""),
+        file=shown(file, root),
+        line=line,
+        text=linecache.getline(file, line).strip(),
+        hint="let it compute the same under torch.no_grad(): one program is proved, for both",
+    )
+
+
+def _api_calls(
+    model: nn.Module, kwargs: dict[str, Any], gradients: bool, places: Places
+) -> ApiCalls:
+    """What a call calls."""
+    leaves = {
+        id(t): n for n, t in (*model.named_parameters(), *model.named_buffers(), *kwargs.items())
+    }
+    made = ApiCalls(leaves)
+    mode = next(
+        t.fake_mode for t in (*model.parameters(), *kwargs.values()) if isinstance(t, FakeTensor)
+    )
+    with ExitStack() as stack:
+        stack.enter_context(no_gradient_hooks())
+        stack.enter_context(watching(places))
+        stack.enter_context(_nothing(places))
+        stack.enter_context(mode)
+        stack.enter_context(torch.set_grad_enabled(gradients))
+        stack.enter_context(made)
+        result = called(lambda: model(**kwargs))
+    made.returned = [made.name(t) for _, t in flatten_result(result)]
+    return made
 
 
 def _no_parameter(model: nn.Module, state: tuple[str, ...]) -> None:
@@ -224,8 +305,7 @@ def _runs(model: nn.Module, kwargs: dict[str, Any]) -> bool:
     """Whether a first call in eval mode comes to its end."""
     model.eval()
     try:
-        nothing = nothing_drawn({}, Places(""), LEAST, [])
-        _call(model, kwargs, Digest(tracked=True), nothing, Places(""))
+        _call(model, kwargs, Digest(tracked=True), _nothing(Places("")), Places(""))
     except Exception:  # noqa: BLE001  (the user's code)
         return False
     return True
@@ -255,7 +335,7 @@ def mode_of(model: nn.Module, train: bool, root: str = "") -> Iterator[None]:
     model.train(train)
     with ExitStack() as stack:
         if train:
-            stack.enter_context(nothing_drawn({}, Places(root), LEAST, []))
+            stack.enter_context(_nothing(Places(root)))
         yield
 
 
@@ -263,27 +343,18 @@ def _held(model: nn.Module, digest: Digest) -> dict[str, str]:
     return {n: digest.name(t) for n, t in (*model.named_parameters(), *model.named_buffers())}
 
 
-@contextmanager
-def nothing_drawn(
-    dropped: dict[str, None], places: Places, least: float, numbers: list[str]
-) -> Iterator[None]:
-    """Dropout gives what it is given, and its line is noted. A single number between 0 and 1 that
-    is drawn, which a branch may depend on, is about the least that can be; its line is added to
-    `numbers`."""
+def _nothing(places: Places) -> Any:
+    """Nothing is dropped; draws are near 0."""
+    return nothing_drawn({}, places, Singles((LEAST,), places))
 
-    def line() -> str:
-        frame = places.frame(sys._getframe(2))
-        if frame is None:
-            return "a line that is not known"
-        shown = Provenance(places.root).shown(frame.f_code.co_filename)
-        return f"{shown}:{frame.f_lineno}"
+
+@contextmanager
+def nothing_drawn(dropped: dict[str, None], places: Places, singles: Singles) -> Iterator[None]:
+    """Dropout gives what it is given, and its line is noted. Single numbers that are drawn, which
+    a branch may depend on, are those of `singles`."""
 
     def note() -> None:
-        dropped[line()] = None
-
-    def number() -> float:
-        numbers.append(line())
-        return least
+        dropped[places.line(sys._getframe(1))] = None
 
     def left_out(original: Any) -> Any:
         def run(x: torch.Tensor, p: float, train: bool) -> torch.Tensor:
@@ -308,7 +379,7 @@ def nothing_drawn(
     def rand(*size: Any, **kwargs: Any) -> torch.Tensor:
         given = size[0] if len(size) == 1 else kwargs.get("size")
         if isinstance(given, (list, tuple)) and not given:
-            return torch.tensor(number())
+            return torch_number(singles)
         return plain_rand(*size, **kwargs)
 
     plain_attention, plain_rand = nn.functional.scaled_dot_product_attention, torch.rand
@@ -319,6 +390,5 @@ def nothing_drawn(
                 stack.enter_context(patch.object(holder, name, wrapped, create=True))
         stack.enter_context(patch.object(nn.functional, "scaled_dot_product_attention", attention))
         stack.enter_context(patch.object(torch, "rand", rand))
-        stack.enter_context(patch.object(random, "random", number))
-        stack.enter_context(patch.object(random, "uniform", lambda a, b: a + number() * (b - a)))
+        stack.enter_context(given(singles))
         yield

@@ -42,6 +42,7 @@ from synthesis.frontends.torch.ranks.places import Places
 from synthesis.frontends.torch.request import CaptureRequest, Progress, split_target
 from synthesis.frontends.torch.rolling.recompute import compute_once, recompute_views
 from synthesis.frontends.torch.rolling.roll import NotRolledError, Rolled, roll
+from synthesis.frontends.torch.surroundings import Surroundings, root_of
 from synthesis.frontends.torch.target import EXPERTS, TORCH_DTYPES, Target, find
 from synthesis.frontends.torch.torch_api import no_gradient_hooks, plain_kernels
 from synthesis.frontends.torch.trace import Traced, trace
@@ -81,15 +82,17 @@ def capture_here(request: CaptureRequest, progress: Progress) -> Captured:
 
 
 def _captured(request: CaptureRequest, clock: Clock, opened: Opened | None) -> Captured:
-    with clock.phase("import"):
+    read = Surroundings(Places(root_of(request.target)))
+    with clock.phase("import"), read.watched():
         target = find(request)
     places = Provenance(target.root)
-    with clock.phase("build"):
+    with clock.phase("build"), read.watched():
         whole, options = _depths(request, target)
     captured: Captured | None = None
     for depth in options:
         try:
-            captured = decided(Session(request, target, places, clock, depth, whole, opened).run)
+            session = Session(request, target, places, clock, depth, whole, opened, read)
+            captured = decided(session.run)
             break
         except NotRolledError as problem:
             clock.progress(f"{problem}; tracing more layers")
@@ -137,6 +140,8 @@ class Session:
     whole: nn.Module | None = None
     opened: Opened | None = None
     """What is read of the owner's files until now."""
+    read: Surroundings = field(default_factory=lambda: Surroundings(Places("")))
+    """What was read before of the environment and the clock, and what is read now."""
 
     def run(self) -> Captured:
         """Raises what `capture_here` raises, and NotRolledError: more layers are to be traced."""
@@ -171,7 +176,7 @@ class Session:
         request, target, depth, clock = self.request, self.target, self.depth, self.clock
         with clock.phase("build"):
             override = depths.shorter_config(target.hf_config, depth) if depth else {}
-            with parameters_on_meta(), no_gradient_hooks():
+            with parameters_on_meta(), no_gradient_hooks(), self.read.watched():
                 model = target.build(**override)
             dtype = TORCH_DTYPES[request.dtype]
             model = prepare(model, dtype, request.gradients)
@@ -235,6 +240,7 @@ class Session:
     def _assumptions(self, facts: ModelFacts, lowered: Lowered, modes: Modes) -> Iterator[str]:
         target, request = self.target, self.request
         yield from modes.told()
+        yield from dict.fromkeys((*self.read.read, *modes.read))
         if target.dropout:
             yield f"Dropout of the config is set to 0: {', '.join(target.dropout)}."
         shown = ", ".join(f"{i.name}={i.dtype}{list(i.shape)}" for i in facts.inputs)

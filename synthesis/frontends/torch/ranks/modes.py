@@ -16,11 +16,22 @@ from typing import Any
 from torch.fx.traceback import preserve_node_meta
 
 from synthesis.frontends.torch.apart import apart
-from synthesis.frontends.torch.digest import Digest, Log, changed, plain_state, unsteady
+from synthesis.frontends.torch.digest import (
+    Digest,
+    Log,
+    changed,
+    difference,
+    drawn_apart,
+    plain_state,
+    unsteady,
+)
 from synthesis.frontends.torch.errors import CaptureError
 from synthesis.frontends.torch.ranks.dtensors import local
+from synthesis.frontends.torch.ranks.places import Places
 from synthesis.frontends.torch.ranks.request import EVAL, INFERENCE, SAID, TRAIN
 from synthesis.frontends.torch.ranks.tracing import Followed, Order, follow, run
+from synthesis.frontends.torch.single_draws import Singles, deciding, given, told
+from synthesis.frontends.torch.surroundings import LAUNCHED, Surroundings
 from synthesis.frontends.torch.trace import Traced
 
 Make = Callable[[str], Order]
@@ -97,40 +108,72 @@ def follow_twice(make: Make, mode: str, others: Sequence[str], module: Any) -> T
     before = plain_state(order.model, module)
     digest = _digest(order)
     held = dict(order.model.named_buffers())
-    followed = follow(order)
+    read = surroundings(order.watch.places)
+    with read.watched():
+        followed = follow(order)
     first = digest.log
-    again = make(mode)
-    again.digest = digest
-    _named_again(again, held)
-    second = _call(again)
+    second = _again(make, mode, digest, held)
     moved = changed(before, plain_state(order.model, module))
     root = order.watch.places.root
     if not second.alike(first):
         raise unsteady(type(order.model).__name__, first, second, moved, root)
     alike: list[str] = []
+    told_of: list[str] = []
     for other, found in quick.items():
         if found is None or isinstance(found, CaptureError):
             continue
-        once, twice, drawn = found
+        once, twice, drawn, said = found
         forward = other == INFERENCE and order.recorded
         steady = twice.alike(once) and drawn == len(order.watch.draws.made)
         if steady and once.alike(first, forward=forward):
             alike.append(other)
+            told_of += said
     name = type(order.model).__name__
     notes = [f"{name}: {m} changes from call to call; two calls run the same." for m in moved]
-    return Twice(followed, order, alike, notes)
+    notes += _draws_decide_nothing(order, lambda: _again(make, mode, digest, held), first)
+    return Twice(followed, order, alike, list(dict.fromkeys((*notes, *read.read, *told_of))))
 
 
-def _quick(make: Make, mode: str) -> tuple[Log, Log, int]:
-    """What two calls do, and how much the first draws."""
-    order = make(mode)
-    digest = _digest(order)
-    held = dict(order.model.named_buffers())
-    first = _call(order)
+def surroundings(places: Places) -> Surroundings:
+    """What the code of a rank reads of the environment, what says which rank it is aside."""
+    return Surroundings(places, LAUNCHED)
+
+
+def _again(make: Make, mode: str, digest: Digest, held: Mapping[str, Any]) -> Log:
     again = make(mode)
     again.digest = digest
     _named_again(again, held)
-    return first, _call(again), len(order.watch.draws.made)
+    return _call(again)
+
+
+def _draws_decide_nothing(order: Order, call: Callable[[], Log], first: Log) -> list[str]:
+    """What is said of draws. Raises CaptureError where a call that draws other numbers does
+    something else."""
+    places = order.watch.places
+
+    def drawing(singles: Singles) -> Log:
+        with given(singles):
+            return call()
+
+    lines, other = deciding(drawing, first, order.model, places)
+    if other is not None:
+        at = difference(first, other, places.root)
+        raise drawn_apart(type(order.model).__name__, lines[0], at)
+    return list(told(lines))
+
+
+def _quick(make: Make, mode: str) -> tuple[Log, Log, int, list[str]]:
+    """What two calls do, how much the first draws, and what is said of both."""
+    order = make(mode)
+    digest = _digest(order)
+    held = dict(order.model.named_buffers())
+    read = surroundings(order.watch.places)
+    with read.watched():
+        first = _call(order)
+    drawn = len(order.watch.draws.made)
+    second = _again(make, mode, digest, held)
+    said = _draws_decide_nothing(order, lambda: _again(make, mode, digest, held), first)
+    return first, second, drawn, [*said, *read.read]
 
 
 def _digest(order: Order) -> Digest:

@@ -10,6 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from synthesis.frontends.torch.provenance import Provenance
+
 _OURS = str(Path(__file__).resolve().parents[1]) + os.sep
 _LIBRARY = str(Path(sysconfig.get_path("stdlib"))) + os.sep
 _PACKAGES = ("site-packages" + os.sep, "dist-packages" + os.sep)
@@ -36,6 +38,14 @@ class Places:
                 library = frame
             frame = frame.f_back
         return library
+
+    def line(self, frame: Any) -> str:
+        """`file:line` of the innermost frame of the user's."""
+        found = self.frame(frame)
+        if found is None:
+            return "a line that is not known"
+        file = Provenance(self.root).shown(found.f_code.co_filename)
+        return f"{file}:{found.f_lineno}"
 
     def calls(self, frame: Any) -> list[Any]:
         """The frame, and those of the user's that called it, outermost first."""

@@ -71,6 +71,7 @@ from synthesis.frontends.torch.ranks.states import KeptError, as_buffer, name_st
 from synthesis.frontends.torch.ranks.tables import pieces
 from synthesis.frontends.torch.ranks.tracing import Order, cotangents, known_groups
 from synthesis.frontends.torch.request import CaptureRequest, InputSpec, Progress
+from synthesis.frontends.torch.surroundings import Surroundings
 from synthesis.frontends.torch.torch_api import plain_kernels
 from synthesis.frontends.torch.uninitialized_reads import unwritten_read
 from verifier.kernel.live import live
@@ -295,7 +296,9 @@ def _one(request: RanksRequest, mode: str, others: Sequence[str], fixed: frozens
     answered = answer_by_cpu() if request.device_free else {}
     alone = Mesh(tuple((n, 1) for n in request.mesh.names))
     offered = building.join_world(alone, 0) if request.alone else {}
-    built = building.build(request.against, request.config, offered, places)
+    read = modes.surroundings(places)
+    with read.watched():
+        built = building.build(request.against, request.config, offered, places)
     model = built.model
     asked = CaptureRequest(
         request.against, inputs=request.inputs, batch=request.batch, seq=request.seq
@@ -313,7 +316,7 @@ def _one(request: RanksRequest, mode: str, others: Sequence[str], fixed: frozens
         wanted = [s.name for s in specs]
         forward = type(model).forward
         given = pair_names_of_arguments(wanted, names, takes_any(forward), type(model).__name__)
-    side = _Module(request, built, specs, 0, NO_MESH, places, given, answered=answered)
+    side = _Module(request, built, specs, 0, NO_MESH, places, given, answered=answered, read=read)
     kept = {n: first for n, first in persistent(model).items() if n not in fixed}
     twice, buffers = _followed(side, mode, others)
     canonical = _ties(model)
@@ -376,7 +379,11 @@ def _rank(
     answered = answer_by_cpu() if request.device_free else {}
     offered = building.join_world(mesh, rank)
     whole = "" if request.alone else request.against
-    built = building.build(request.target, request.config, offered, places, request.tp_plan, whole)
+    read = modes.surroundings(places)
+    with read.watched():
+        built = building.build(
+            request.target, request.config, offered, places, request.tp_plan, whole
+        )
     model = built.model
     pipeline = model if isinstance(model, Pipeline) else None
     if pipeline is not None:
@@ -405,7 +412,7 @@ def _rank(
         m.op: (m, offered.get(f"{m.mesh_dim}_group")) for m in map(Meaning.read, request.meanings)
     }
     side = _Module(
-        request, built, tuple(specs), rank, mesh, places, arguments, after, answered, said
+        request, built, tuple(specs), rank, mesh, places, arguments, after, answered, said, read
     )
     mine = persistent(model)
     twice, buffers = _followed(side, mode, others)
@@ -483,6 +490,8 @@ class _Module:
         default_factory=dict[str, tuple[Meaning, Any]]
     )
     """By the name of an op: the collective that it is said to be, and its group."""
+    read: Surroundings = field(default_factory=lambda: Surroundings(Places("")))
+    """What was read while it was built."""
 
 
 def _followed(
@@ -577,7 +586,7 @@ def _lowered(
     else:
         program, placed = pieces(program, lowered.consts, whole, side.mesh, side.rank)
     read = {i.name for i in program.inputs if i.role == "const"}
-    notes = [*lowered.notes, *twice.notes]
+    notes = [*lowered.notes, *dict.fromkeys((*side.read.read, *twice.notes))]
     if side.built.target.dropout:
         notes.append(f"Dropout of the config is set to 0: {', '.join(side.built.target.dropout)}.")
     if isinstance(model, DistributedDataParallel):

@@ -1,0 +1,129 @@
+"""What the owner's code reads of the environment and the clock while a model is built and
+called.
+
+A run in which it reads something else is not covered: each read is an assumption. What libraries
+read on their own account is not looked at.
+"""
+
+# pyright: basic
+# (PyTorch has no types for what is used here.)
+
+import datetime
+import linecache
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from synthesis.frontends.torch.ranks.places import Places
+
+LAUNCHED = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
+"""Variables that a launcher sets, and that ranks are traced with."""
+_HIDDEN = ("TOKEN", "KEY", "SECRET", "PASS")
+_NOW = ("now", "utcnow", "today")
+_MAPPING = (os.__file__, "<frozen os>", "<frozen _collections_abc>")
+
+
+def root_of(target: str) -> str:
+    """The folder of the owner's file; '' for a class of a library."""
+    file, colon, _ = target.rpartition(":")
+    return "" if not colon or file == "hf" else str(Path(file).resolve().parent)
+
+
+class Surroundings:
+    """Writes down what the owner's files below a root read. `known` are variables of which the
+    values are part of what is judged."""
+
+    def __init__(self, places: Places, known: Sequence[str] = ()) -> None:
+        self.places = places
+        self.known = known
+        self.read: dict[str, None] = {}
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """What is read meanwhile is written down."""
+        environ: Any = type(os.environ)
+        item, every = environ.__getitem__, environ.__iter__
+
+        def variable(mine: Any, key: Any) -> Any:
+            frame = self._reader(sys._getframe(1))
+            try:
+                found = item(mine, key)
+            except KeyError:
+                self._variable(frame, key, None)
+                raise
+            self._variable(frame, key, found)
+            return found
+
+        def variables(mine: Any) -> Any:
+            frame = self._reader(sys._getframe(1))
+            if frame is not None:
+                self._note(frame, "all variables of the environment")
+            return every(mine)
+
+        before = sys.getprofile()
+        is_timed = any(_names_time(file) for file in self._files())
+        with (
+            patch.object(environ, "__getitem__", variable),
+            patch.object(environ, "__iter__", variables),
+        ):
+            if is_timed:
+                sys.setprofile(self._called)
+            try:
+                yield
+            finally:
+                if is_timed:
+                    sys.setprofile(before)
+
+    def _files(self) -> Iterator[str]:
+        for module in list(sys.modules.values()):
+            file = getattr(module, "__file__", None) or ""
+            if self.places.own(file):
+                yield file
+        if self.places.root:
+            yield from map(str, Path(self.places.root).glob("*.py"))
+
+    def _called(self, frame: Any, event: str, called: Any) -> None:
+        if event == "c_call" and self.places.own(frame.f_code.co_filename) and _is_clock(called):
+            self._note(frame, "the clock")
+
+    def _reader(self, frame: Any) -> Any:
+        """The frame that reads the environment, where it is the owner's."""
+        while frame is not None and frame.f_code.co_filename in _MAPPING:
+            frame = frame.f_back
+        return frame if frame and self.places.own(frame.f_code.co_filename) else None
+
+    def _variable(self, frame: Any, key: Any, found: Any) -> None:
+        if frame is None or key in self.known:
+            return
+        name = str(key)
+        if found is None:
+            was = "which was not set here"
+        elif any(part in name.upper() for part in _HIDDEN):
+            was = "which was set here"
+        else:
+            was = f"which was {str(found)!r:.60} here"
+        self._note(frame, f"the environment variable {name}, {was}")
+
+    def _note(self, frame: Any, what: str) -> None:
+        file, line, _ = self.places.of(frame)
+        said = f"{file}:{line} reads {what}: a run that reads something else is not covered."
+        self.read[said] = None
+
+
+def _names_time(file: str) -> bool:
+    return any("time" in line for line in linecache.getlines(str(Path(file))))
+
+
+def _is_clock(called: Any) -> bool:
+    owner = getattr(called, "__self__", None)
+    name = getattr(called, "__name__", "")
+    if owner is time:
+        return name not in ("sleep", "strptime", "mktime")
+    if isinstance(owner, type) and issubclass(owner, datetime.date):
+        return name in _NOW
+    return called is os.times

@@ -1,0 +1,51 @@
+"""What the owner's code reads of the environment and the clock is an assumption."""
+
+from __future__ import annotations
+
+import pytest
+
+from synthesis.frontends.torch.request import CaptureRequest
+from synthesis.frontends.torch.session import capture_here
+
+pytestmark = pytest.mark.torch
+
+TOP = "import datetime\nimport os\nfrom os import getenv\nfrom time import time\n"
+READ = {
+    "os.environ.get('SHARDPROOF_A')": "the environment variable SHARDPROOF_A, which was not set",
+    "'SHARDPROOF_A' in os.environ": "the environment variable SHARDPROOF_A, which was not set",
+    "self.training and getenv('PATH') == ''": "the environment variable PATH, which was '/",
+    "[k for k in os.environ if k == 'A']": "all variables of the environment",
+    "time() < 0": "the clock",
+    "datetime.datetime.now().year < 0": "the clock",
+    "not torch.is_grad_enabled() and time() < 0": "the clock",
+}
+
+
+def told(user_model, condition, top=TOP):
+    body = f"if {condition}:\n    return self.w(x) * 2\nreturn self.w(x)"
+    request = CaptureRequest(user_model(body, top), gradients=True)
+    found = capture_here(request, lambda _: None).assumptions
+    return [line for line in found if " reads " in line]
+
+
+@pytest.mark.parametrize("condition", READ)
+def test_what_is_read_is_told_with_its_line(user_model, condition):
+    (line,) = told(user_model, condition)
+    assert f"model.py:12 reads {READ[condition]}" in line
+    assert line.endswith("a run that reads something else is not covered.")
+
+
+def test_what_is_read_while_the_file_is_imported_is_told(user_model):
+    (line,) = told(user_model, "FLAG", f"{TOP}FLAG = getenv('SHARDPROOF_A')\n")
+    assert line.startswith("model.py:7 reads the environment variable SHARDPROOF_A")
+
+
+def test_what_may_be_secret_is_not_told(user_model, monkeypatch):
+    monkeypatch.setenv("SHARDPROOF_TOKEN", "abc")
+    (line,) = told(user_model, "os.environ['SHARDPROOF_TOKEN'] == ''")
+    assert "abc" not in line
+    assert "which was set here" in line
+
+
+def test_what_libraries_read_is_not_told(user_model):
+    assert not told(user_model, "tempfile.gettempdir() == ''", "import tempfile\n")
