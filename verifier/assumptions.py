@@ -75,6 +75,7 @@ DECLARED = _declared(
     ("check-modes", "The modules run {what} in {modes}, {dropout}.", "Other modes are not covered."),
     ("no-training", "Nothing is said of training: train mode was not asked for.", "Ask with --mode train."),
     ("no-inference", "Nothing is said of inference: eval mode was not asked for.", "Ask with --mode eval."),
+    ("pieces", "Each parameter of a rank holds the piece of the model's that the contract says.", "--load loads each rank and looks at what it holds."),
     ("later-calls", "Later calls compute what the first two compute{more}", "State that shows in a later call is not seen."),
     ("inference-mode", "torch.inference_mode() is not looked at.", "Code that asks for it may compute something else there."),
     ("drawn", "What is drawn at {lines} decides nothing: draws near 0, 1/4, 1/2, 3/4 and 1, and on both sides of what a draw is compared with, were tried, and no others.", "A draw in between that takes another branch is not seen."),

@@ -94,7 +94,9 @@ def test_every_patch_of_pytorch_is_listed() -> None:
         if name.startswith(ELSEWHERE) or "torch" not in source:
             continue
         for where in sites(source):
-            assert f"{name}:{where}" in listed | undone, f"{name}:{where} is not in STAND_INS"
+            around = f"{name}:{where.partition('.')[0]}"
+            known = {f"{name}:{where}", around} & (listed | undone)
+            assert known, f"{name}:{where} is not in STAND_INS"
 
 
 def test_what_is_listed_is_there() -> None:

@@ -7,18 +7,22 @@ from verifier.kernel.program.program import Node, Program
 
 
 def refuse_constant(program: Program, name: str) -> None:
-    """Raises CaptureError where a model has inputs, or parameters, and no output depends on any: a
-    proof of two such programs would be one of nothing."""
-    for role, what in (("input", "input"), ("param", "parameter")):
+    """Raises CaptureError where a model has parameters, or inputs alone, and no output depends on
+    any: a proof of two such programs would be one of nothing. Rows of a table that are known
+    depend on no input, and on the table."""
+    for role, what in (("param", "parameter"), ("input", "input")):
         given = [i.path or i.name for i in program.inputs if i.role == role]
-        if given and not _reached(program, role):
-            listed = ", ".join(given[:3]) + (", ..." if len(given) > 3 else "")
-            raise CaptureError(
-                f"no output of {name} depends on any {what} ({listed}): both programs would be "
-                "constant, and a proof would say nothing",
-                hint="does a buffer or a constant of zeros take the place of a weight? fill it, or "
-                "make it a parameter",
-            )
+        if not given:
+            continue
+        if _reached(program, role):
+            return
+        listed = ", ".join(given[:3]) + (", ..." if len(given) > 3 else "")
+        raise CaptureError(
+            f"no output of {name} depends on any {what} ({listed}): both programs would be "
+            "constant, and a proof would say nothing",
+            hint="does a buffer or a constant of zeros take the place of a weight? fill it, or "
+            "make it a parameter",
+        )
 
 
 def _reached(program: Program, role: str) -> bool:

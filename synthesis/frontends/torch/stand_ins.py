@@ -105,6 +105,21 @@ STAND_INS = (
         "tests/execute/test_execute.py",
     ),
     StandIn(
+        "generators of Python, numpy and PyTorch",
+        "frontends/torch/single_draws.py:given",
+        "modes are compared",
+        "A single draw is a number that is chosen: near 0, 1/2 and 1, and on both sides of what it is "
+        "compared with. Where results differ the model is refused.",
+        "tests/frontend/test_single_draws.py",
+    ),
+    StandIn(
+        "the environment and the clock",
+        "frontends/torch/surroundings.py:Surroundings.watched",
+        "a model is imported, built and called",
+        "Calls the real ones, and notes the line that reads; the verdict names it.",
+        "tests/frontend/test_surroundings.py",
+    ),
+    StandIn(
         "dropout and single draws",
         "frontends/torch/modes.py:nothing_drawn",
         "modes are compared, patches are read",
