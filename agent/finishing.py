@@ -81,6 +81,8 @@ def finish(
     if isinstance(found.verdict, Proof) and written is not None:
         found.patch = written.patch
         _try(run, job, made, found, written.patch)
+    if isinstance(found.verdict, Proof):
+        found.verdict = replace(found.verdict, assumptions=summary.assumptions(found))
     outcome = verdicts.report(run, found.verdict, patch=found.patch_standing)
     found.exit_code = int(outcome.exit)
     found.peak_memory = max(peak_memory(), captured.peak_bytes)
