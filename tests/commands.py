@@ -14,14 +14,16 @@ from typing import Any
 import pytest
 
 from agent.cli import main
+from synthesis.execute.run.launcher import shared
 
 ROOT = Path(__file__).resolve().parents[1]
 COMMAND = (sys.executable, "-m", "agent")
 
 
 def environment(**extra: str) -> dict[str, str]:
-    """As the caller's, with the project importable from anywhere and no terminal colours."""
-    return {**os.environ, "PYTHONPATH": str(ROOT), "NO_COLOR": "1", **extra}
+    """As the caller's, with the project importable from anywhere and no terminal colours. Runs of
+    patches share one process that has imported PyTorch."""
+    return {**os.environ, **shared(""), "PYTHONPATH": str(ROOT), "NO_COLOR": "1", **extra}
 
 
 @dataclass(frozen=True)

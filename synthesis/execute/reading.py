@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from synthesis.emit.patch import Patch
 from synthesis.execute.job import Job, patched_folder, run_child
-from synthesis.frontends.torch.asserts import Asserted
+from synthesis.frontends.torch.asserted import Asserted
 from synthesis.frontends.torch.captured import ModelFacts
 from synthesis.frontends.torch.errors import CaptureError
 from synthesis.frontends.torch.request import CaptureRequest, InputSpec

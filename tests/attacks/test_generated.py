@@ -24,7 +24,7 @@ KEYS = {
     ),
 }
 """Programs, and what is true of them."""
-ASSUMED = "A call computes what the first two compute: both were traced and compared."
+ASSUMED = "Later calls compute what the first two compute; only these are compared."
 
 
 @pytest.fixture(scope="module")

@@ -36,7 +36,7 @@ LAYERS = {
     "batch norm of known statistics": (
         IMAGE,
         "nn.BatchNorm2d(4)",
-        "F.batch_norm(h, torch.zeros(4), torch.ones(4), self.n.weight, self.n.bias)",
+        "F.batch_norm(h, h.new_zeros(4), h.new_ones(4), self.n.weight, self.n.bias)",
     ),
     "weight norm": (
         "2, 3, 8",

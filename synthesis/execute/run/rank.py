@@ -126,6 +126,7 @@ class Process:
         variables = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size}
         os.environ.update({k: str(v) for k, v in variables.items()})
         os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+        os.environ |= {"TORCHELASTIC_RUN_ID": "none", "TORCHELASTIC_RESTART_COUNT": "0"}
         meeting = f"file://{self.folder}/rendezvous-{size}"
         patience = timedelta(seconds=self.order["patience"])
         dist.init_process_group(

@@ -11,7 +11,6 @@ import builtins
 import inspect
 from collections import ChainMap
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import CodeType, FunctionType
@@ -19,6 +18,7 @@ from typing import Any, TypeVar, cast
 
 from synthesis.frontends.torch.asked.sources import is_watching, seen
 from synthesis.frontends.torch.asking import only_asks
+from synthesis.frontends.torch.asserted import Asserted
 from synthesis.frontends.torch.chosen import read_whole
 
 T = TypeVar("T")
@@ -26,19 +26,6 @@ DECIDED = frozenset({"GuardOnDataDependentSymNode", "DataDependentOutputExceptio
 """Errors of PyTorch where Python asks for the value of a tensor."""
 ASKED = "__asked__"
 """The name in a file by which its functions come to `asked`."""
-
-
-@dataclass(frozen=True)
-class Asserted:
-    """An assert that is taken to hold."""
-
-    file: str
-    """The name of the file, without its folder."""
-    line: int
-    condition: str
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}, {self.condition}"
 
 
 _LEFT: dict[str, dict[int, Asserted]] = {}

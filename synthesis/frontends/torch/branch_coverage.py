@@ -16,8 +16,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from synthesis.frontends.torch.asked.sources import is_watching, seen
-
 _NAME = "__shardproof_way__"
 MOST_STEPS = 10_000
 Key = tuple[str, int, int]
@@ -129,6 +127,8 @@ class _Watcher(ast.NodeTransformer):
 def watched(root: str) -> Iterator[Ways]:
     """Files below `root` that are imported inside are compiled with their conditions watched."""
     ways = Ways(root)
+    from synthesis.frontends.torch.asked.sources import is_watching, seen
+
     loader: Any = importlib.machinery.SourceFileLoader
     original = loader.get_code
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import PlainSerializer, PlainValidator, TypeAdapter
 
-from synthesis.frontends.torch.asserts import Asserted
+from synthesis.frontends.torch.asserted import Asserted
 from synthesis.frontends.torch.request import InputSpec
 from synthesis.frontends.torch.rolling.paths import Group
 from verifier.kernel.program.program import Program

@@ -37,6 +37,7 @@ from synthesis.frontends.torch.digest import (
 from synthesis.frontends.torch.errors import CaptureError, shown
 from synthesis.frontends.torch.ranks.places import Places
 from synthesis.frontends.torch.results import flatten_result
+from synthesis.frontends.torch.runs import noted_functions
 from synthesis.frontends.torch.single_draws import (
     LEAST,
     Singles,
@@ -240,11 +241,13 @@ def _compared(
 def _same_without_gradients(model: nn.Module, kwargs: dict[str, Any], root: str) -> None:
     """Raises CaptureError where the model, in its mode, calls something else under
     `torch.no_grad()`."""
-    with_them = _api_calls(model, kwargs, True, Places(root))
-    without = _api_calls(model, kwargs, False, Places(root))
+    functions: dict[type, tuple[Any, ...]] = {}
+    with noted_functions(functions):
+        with_them = _api_calls(model, kwargs, True, Places(root))
+        without = _api_calls(model, kwargs, False, Places(root))
     at = parting(with_them, without)
-    if at is None and with_them.returned == without.returned:
-        return
+    if functions or (at is None and with_them.returned == without.returned):
+        return  # what an autograd function calls is seen without gradients alone
     file, line = (at.file, at.line) if at is not None else ("", 0)
     raise CaptureError(
         f"{type(model).__name__} computes something else without gradients than with them"

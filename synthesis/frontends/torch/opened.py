@@ -1,7 +1,10 @@
 """Which files of the owner's are read while a model is imported, built and called: its modules,
 also those that `forward` imports, and what it opens."""
 
+# pyright: basic
+
 import importlib.util
+import linecache
 import os
 import sys
 import tempfile
@@ -27,7 +30,7 @@ class Opened:
             return
         writes = isinstance(args[2], int) and args[2] & (os.O_WRONLY | os.O_RDWR)
         path = os.path.abspath(os.fsdecode(args[0]))  # noqa: PTH100  (Path would open nothing else)
-        if not writes and path.startswith(self.root) and "-packages" not in path:
+        if not writes and path.startswith(self.root) and "-packages" not in path and not _shown():
             os.lseek(self.log.fileno(), 0, os.SEEK_END)
             os.write(self.log.fileno(), path.encode() + b"\n")
 
@@ -42,3 +45,15 @@ class Opened:
             if path.is_file():
                 out[str(path)] = None
         return list(out)
+
+
+def _shown() -> bool:
+    """Whether a file is read for its lines to be shown, which is no reading of the owner's."""
+    frame = sys._getframe(2)
+    for _ in range(4):
+        if frame is None or frame.f_code.co_filename == linecache.__file__:
+            break
+        frame = frame.f_back
+    else:
+        return False
+    return frame is not None

@@ -1,10 +1,10 @@
-"""Type name."""
+"""Type name, which is said to be what it is in a run."""
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-TRUE = "wrong"
+TRUE = "right"
 
 
 class M(nn.Module):
