@@ -5,6 +5,7 @@ import torch
 from tests.attacks.blocks import Block, Split, example_inputs as example_inputs
 
 TRUE = "wrong"
+GIVEN = "inference_mode() is not looked at"
 
 M = Block
 
