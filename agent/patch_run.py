@@ -8,7 +8,7 @@ from typing import Any
 from agent.check.pieces import Pieces, Said, cut_out
 from synthesis.emit import Patch
 from synthesis.execute.job import patched_folder
-from synthesis.execute.run.running import SECONDS, Order, Ran, Side, run as run_all
+from synthesis.execute.run.running import SECONDS, SEEDS, Order, Ran, Side, run as run_all
 from synthesis.frontends.torch.request import (
     EXPERTS,
     NOT_CONFIG,
@@ -64,6 +64,7 @@ def execute(
     train: bool = False,
     seconds: float = SECONDS,
     parameters: int = 0,
+    seeds: tuple[int, ...] = SEEDS,
 ) -> Ran:
     """Apply the patch with git in a scratch folder, and run it on `plan.mesh.size` processes.
 
@@ -87,6 +88,7 @@ def execute(
             share=float(plan.dp_size) if plan.loss != "sum" else 1.0,
             placed_by_code=True,
             modes=("train",) if train else ("train", "eval"),
+            seeds=seeds,
             seconds=seconds,
         )
         pieces = PatchPieces(plan.mesh, summed=plan.loss == "sum", plan=plan)

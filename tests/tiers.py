@@ -51,6 +51,10 @@ CAMPAIGNS = (
     "test_more.py::test_other_ways_of_PyTorch[memory written in pieces]",
     "test_more.py::test_other_ways_of_PyTorch[functional collectives]",
     "test_malformed.py::test_ten_megabytes_parse_in_seconds",
+    "test_stand_ins.py::test_a_trace_says_what_a_run_does[fully_shard]",
+    "test_stand_ins.py::test_a_trace_says_what_a_run_does[parallelize_module]",
+    "test_run.py::test_a_module_that_reduces_where_it_is_traced_alone_is_not_proved[hooks that a "
+    "trace registers]",
     "test_hostile_endpoint.py::test_budget_is_kept_within_a_tenth[calls-4-drops]",
     "test_hostile_endpoint.py::test_budget_is_kept_within_a_tenth[usd-0.012-drops]",
     "test_mutants.py::test_a_fault_is_refuted_as_gloo_says_and_repaired[wrong collective]",

@@ -1,10 +1,10 @@
-"""The CPU kernel of tanh is replaced in the file."""
+"""The ranks replace the CPU kernel of tanh, one device does not."""
 
 import torch
 
 from tests.attacks.blocks import Block, Split, example_inputs as example_inputs
 
-TRUE = "right"
+TRUE = "wrong"
 
 _lib = torch.library.Library("aten", "IMPL")
 
