@@ -56,6 +56,7 @@ def test_it_names_the_certificate_that_proves_it(made: Path) -> None:
     line = f"# Proved: certificate {digest[:12]}, checked by `shardproof verify out`."
     assert added(made).count(line) == 1
     manifest = json.loads((made / "kept" / "manifest.json").read_text())
-    assert (manifest["verdict"], manifest["patch"]["read"]) == ("proved", True)
+    diff = hashlib.sha256((made / "kept" / "patch.diff").read_bytes()).hexdigest()
+    assert (manifest["verdict"], manifest["patch"]["proved"]) == ("proved", diff)
     after = hashlib.sha256((made / "examples" / "nanogpt.py").read_bytes()).hexdigest()
     assert manifest["patch"]["files"]["examples/nanogpt.py"]["after"] == after

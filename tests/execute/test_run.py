@@ -10,6 +10,7 @@ from agent.check.asked import Asked
 from agent.check.command import decided
 from agent.run import Run
 from synthesis.execute.run import launcher
+from synthesis.frontends.torch.errors import CaptureError
 from verifier.verdict import Counterexample, Proof, Trace, Unknown, Verdict, Witness
 
 pytestmark = [
@@ -120,8 +121,9 @@ def test_a_module_that_reduces_where_it_is_traced_alone_is_not_proved(
     assert found.witness.got != found.witness.expected
 
 
-def test_without_a_run_such_a_module_is_what_its_trace_says(tmp_path: Path) -> None:
-    assert isinstance(checked(tmp_path, UNSEEN["hooks that a trace registers"], run=False), Proof)
+def test_without_a_run_such_a_module_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CaptureError):
+        checked(tmp_path, UNSEEN["hooks that a trace registers"].strip("\n"), run=False)
 
 
 def test_a_rank_that_waits_for_ever_takes_the_proof_away(
@@ -129,7 +131,8 @@ def test_a_rank_that_waits_for_ever_takes_the_proof_away(
 ) -> None:
     monkeypatch.setattr("synthesis.execute.run.running.PATIENCE_S", 3.0)
     body = f"""
-        if len(self._forward_hooks) or self.group.rank():
+        import os
+        if "TORCHELASTIC_RUN_ID" not in os.environ or self.group.rank():
     {RIGHT}"""
     found = checked(tmp_path, body.strip("\n"))
     assert isinstance(found, Unknown)

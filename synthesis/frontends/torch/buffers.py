@@ -23,8 +23,11 @@ from synthesis.frontends.torch.ranks.writes import is_view
 from synthesis.frontends.torch.trace import Traced
 from verifier.kernel.program.types import Mesh
 
-_CASTS = frozenset(("_to_copy", "clone", "detach", "alias", "lift_fresh_copy"))
-_INDEXED = frozenset(("index", "embedding", "index_select", "gather", "scatter", "scatter_add"))
+_CASTS = frozenset(
+    ("_to_copy", "to", "convert_element_type", "clone", "detach", "alias", "lift_fresh_copy")
+)
+_ARITHMETIC = frozenset(("add", "sub", "rsub", "mul", "div", "_assert_tensor_metadata"))
+"""Ops to which an integer is a number. To any other it may be an index, or a label."""
 _MASKED = -1e4
 """From which on an entry masks what it is added to."""
 
@@ -152,17 +155,15 @@ def _decides(buffer: fx.Node) -> bool:
             name = getattr(user.target, "_opname", "")
             if is_view(user) or name in _CASTS:
                 waiting.append(user)
-            elif not _is_float(user) or _is_bool(node) or _is_index(node, name):
+            elif not _is_float(user) or (not _is_float(node) and not _is_number(node, name)):
                 return True
     return False
 
 
-def _is_bool(node: fx.Node) -> bool:
-    return getattr(node.meta.get("val"), "dtype", None) == torch.bool
-
-
-def _is_index(node: fx.Node, reader: str) -> bool:
-    return reader in _INDEXED and not _is_float(node)
+def _is_number(node: fx.Node, reader: str) -> bool:
+    """Whether an op takes the integers of a node for numbers."""
+    is_truth = getattr(node.meta.get("val"), "dtype", None) == torch.bool
+    return reader in _ARITHMETIC and not is_truth
 
 
 def _is_float(node: fx.Node) -> bool:
