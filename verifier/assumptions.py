@@ -84,6 +84,7 @@ DECLARED = _declared(
     ("read-clock", "{line} reads the clock: a run that reads something else is not covered.", "What depends on the time is not seen."),
     ("changing", "{module}: {what} changes from call to call; two calls run the same.", "What depends on it in a later call is not seen."),
     ("nothing-sent", "Ranks run under a process group that sends nothing, on the CPU: code that asks for the backend or the device goes the way of these.", "Code that acts otherwise on a GPU is not seen."),
+    ("buffered", "a send does not wait for its recv", "Ranks that wait for each other to receive stop there."),
     ("messages", "Messages in flight at one time do not hold each other up, as within one batch.", "Unbatched sends may wait for each other."),
     ("integers", "Integers of {name} are from 0 to {last}.", "An index out of range is not covered."),
     ("not-below-0", "Integer inputs that are used as an index are not below 0.", "A negative index counts from the end."),

@@ -1262,7 +1262,7 @@ fault(
 )
 fault(
     "every rank is given the first piece",
-    REFUTE + "scatter:_index",
+    REFUTE + "scatter:cut",
     "coords[a.mesh_dim] for a",
     "0 for a",
 )

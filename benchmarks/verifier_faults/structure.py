@@ -168,7 +168,7 @@ fault(
 fault(
     layouts,
     "ranks hold pieces in another order",
-    "refute.scatter:_index",
+    "refute.scatter:cut",
     "coords[a.mesh_dim] for a",
     "a.size - 1 - coords[a.mesh_dim] for a",
 )

@@ -26,6 +26,7 @@ from synthesis.frontends.torch.digest import (
     unsteady,
 )
 from synthesis.frontends.torch.errors import CaptureError
+from synthesis.frontends.torch.generators import state
 from synthesis.frontends.torch.ranks.dtensors import local
 from synthesis.frontends.torch.ranks.places import Places
 from synthesis.frontends.torch.ranks.request import EVAL, INFERENCE, SAID, TRAIN
@@ -109,9 +110,11 @@ def follow_twice(make: Make, mode: str, others: Sequence[str], module: Any) -> T
     digest = _digest(order)
     held = dict(order.model.named_buffers())
     read = surroundings(order.watch.places)
+    rewind = state()
     with read.watched():
         followed = follow(order)
     first = digest.log
+    rewind()
     second = _again(make, mode, digest, held)
     moved = changed(before, plain_state(order.model, module))
     root = order.watch.places.root
@@ -168,9 +171,11 @@ def _quick(make: Make, mode: str) -> tuple[Log, Log, int, list[str]]:
     digest = _digest(order)
     held = dict(order.model.named_buffers())
     read = surroundings(order.watch.places)
+    rewind = state()
     with read.watched():
         first = _call(order)
     drawn = len(order.watch.draws.made)
+    rewind()
     second = _again(make, mode, digest, held)
     said = _draws_decide_nothing(order, lambda: _again(make, mode, digest, held), first)
     return first, second, drawn, [*said, *read.read]
