@@ -190,7 +190,8 @@ def _read_rank(job: Job, folder: Path, order: Order, rank: int) -> None:
     model = model.to(TORCH_DTYPES[job.request.dtype])
     buffers, kept, lists = take_buffers(model), persistent(model), block_lists(model)
     watch = Watch(rank, mesh, Places(str(tree)), Seen())
-    with fake_mode(), real_meshes(), mode_of(model, job.train):
+    model.train(job.train)
+    with fake_mode(), real_meshes():
         to_fake(model)
         placing = Placing(model, watch.places)
         with placing:
@@ -199,18 +200,19 @@ def _read_rank(job: Job, folder: Path, order: Order, rank: int) -> None:
         refuse_uncovered(model, job.patched_file)
         inputs = fake_inputs(torch_types(order.inputs))
         names = tuple(inputs)
-        found = follow(
-            Trace(
-                model,
-                lambda v: model(**v),
-                inputs,
-                target.result_names,
-                watch,
-                True,
-                names,
-                state=True,
+        with mode_of(model, job.train):
+            found = follow(
+                Trace(
+                    model,
+                    lambda v: model(**v),
+                    inputs,
+                    target.result_names,
+                    watch,
+                    True,
+                    names,
+                    state=True,
+                )
             )
-        )
     cotangents(found.outputs)
     places = Provenance(str(tree))
     known_groups(found.traced.graph, watch, places)

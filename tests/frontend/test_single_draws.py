@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from synthesis.frontends.torch.errors import CaptureError
+from synthesis.frontends.torch.ranks.places import Places
 from synthesis.frontends.torch.request import CaptureRequest
 from synthesis.frontends.torch.session import capture_here
+from synthesis.frontends.torch.single_draws import Singles, given
 
 pytestmark = pytest.mark.torch
 
@@ -61,3 +65,9 @@ def test_a_draw_on_one_side_of_which_all_lie_is_let_through(user_model, conditio
 
 def test_a_seed_says_what_is_drawn(user_model):
     assert captured(user_model, "np.random.default_rng(0).random() > 0.7")
+
+
+def test_a_loop_that_draws_until_a_number_fits_ends(tmp_path):
+    with given(Singles((0.5,), Places(str(tmp_path)))):
+        while random.random() < 0.9:
+            pass

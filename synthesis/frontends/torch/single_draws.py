@@ -33,6 +33,8 @@ LEVELS = (_STEP, 0.25, 0.5, 0.75, 1 - _STEP)
 HELD = "a line that is not known"
 _MOST = 96
 """How many ways to draw are compared."""
+_ENDLESS = 4096
+"""After so many numbers in one call they differ, so that a loop until one fits ends."""
 _NORMAL = statistics.NormalDist()
 _MOST_OF = 32
 """Whole numbers below at most this are each drawn."""
@@ -68,8 +70,11 @@ class Singles:
     """What they were compared with."""
 
     def number(self) -> float:
-        level = self.levels[min(len(self.lines), len(self.levels) - 1)]
+        drawn = len(self.lines)
+        level = self.levels[min(drawn, len(self.levels) - 1)]
         self.lines.append(self.places.line(sys._getframe(1)))
+        if drawn >= _ENDLESS:
+            level = drawn * 0.6180339887 % 1
         return _Drawn.of(level, self.ends)
 
     def below(self, n: int) -> int:
