@@ -11,6 +11,7 @@ read on their own account is not looked at.
 import datetime
 import linecache
 import os
+import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -25,6 +26,7 @@ LAUNCHED = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
 """Variables that a launcher sets, and that ranks are traced with."""
 _HIDDEN = ("TOKEN", "KEY", "SECRET", "PASS")
 _NOW = ("now", "utcnow", "today")
+_TIME = re.compile(r"\b(time|times|datetime)\b")
 _MAPPING = (os.__file__, "<frozen os>", "<frozen _collections_abc>")
 
 
@@ -116,7 +118,7 @@ class Surroundings:
 
 
 def _names_time(file: str) -> bool:
-    return any("time" in line for line in linecache.getlines(str(Path(file))))
+    return any(_TIME.search(line) for line in linecache.getlines(str(Path(file))))
 
 
 def _is_clock(called: Any) -> bool:

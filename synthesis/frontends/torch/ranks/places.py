@@ -86,6 +86,7 @@ def _kind(root: str, file: str) -> str:
     return "package" if _package(file) else ""
 
 
+@cache
 def _own(root: str, file: str) -> bool:
     inside = bool(root) and file.startswith(root.rstrip("/") + "/")
     return inside and not any(p in file for p in _PACKAGES)

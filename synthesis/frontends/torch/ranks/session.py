@@ -102,6 +102,8 @@ def save_ranks(data: dict[str, Any], folder: Path, progress: Progress) -> None:
         )
     torch.set_num_threads(1)
     plain_kernels()
+    if not request.device_free:
+        _import_library((request.against, request.target))
 
     def trace(mode: str, others: Sequence[str]) -> list[str]:
         own = folder / mode
@@ -195,6 +197,13 @@ def _save_once(
             "take",
         )
     return [other for other in others if all(other in alike for _, alike in said)]
+
+
+def _import_library(targets: Sequence[str]) -> None:
+    """Import classes of the library once, before processes are forked."""
+    for name in (t.removeprefix("hf:") for t in targets if t.startswith("hf:")):
+        with contextlib.suppress(Exception):  # what opens the target raises it again
+            getattr(importlib.import_module("transformers"), name)
 
 
 def _import(names: Sequence[str]) -> None:
