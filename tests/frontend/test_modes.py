@@ -77,7 +77,7 @@ REFUSED = {
     ),
     "a factor that Python draws": (
         "return self.w(x) * random.random()  # here",
-        "the second call of M does something else than the first: aten.mul.Tensor",
+        "decides what it computes: aten.mul.Tensor",
     ),
     "a branch of training": (
         "h = self.w(x)\nif self.training and h.sum() > 0:  # here\n    h = 2 * h\nreturn h",

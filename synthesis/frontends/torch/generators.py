@@ -81,17 +81,6 @@ class Held:
         return [_state(generator) for generator in self._all]
 
 
-def state() -> Callable[[], None]:
-    """What sets the generators of Python and numpy back to what they are now."""
-    python, numpy = random.getstate(), np.random.get_state()
-
-    def rewind() -> None:
-        random.setstate(python)
-        np.random.set_state(numpy)
-
-    return rewind
-
-
 def _globals(model: nn.Module, places: Places) -> Iterator[dict[str, Any]]:
     """Of the user's files, and of those of the model's classes."""
     for module in list(sys.modules.values()):

@@ -189,9 +189,19 @@ def _compared(
             f"forward changes the buffer {state[0]} and draws a number, at {numbers[0]}",
             hint="let it draw none: set what drops layers to 0",
         )
-    second = call(gradients)
+    lines: list[str] = []
+
+    def steady(train: bool, log: Log) -> Log | None:
+        """What a second call does where that is something else."""
+        where, apart = deciding(lambda s: call(train, s), log, model, places)
+        if apart is not None and where:
+            raise drawn_apart(name, where[0], difference(log, apart, root))
+        lines.extend(where)
+        return apart
+
+    second = steady(gradients, first)
     moved = changed(before, plain_state(model, module))
-    if not second.alike(first):
+    if second is not None:
         raise unsteady(name, first, second, moved, root)
     if moved and reads_whole():
         raise CaptureError(
@@ -200,12 +210,8 @@ def _compared(
         )
     with read.watched():
         other = call(False) if gradients else first
-    lines: list[str] = []
-    for train, log in ((gradients, first), *([(False, other)] if gradients else [])):
-        where, apart = deciding(lambda s, train=train: call(train, s), log, model, places)
-        if apart is not None:
-            raise drawn_apart(name, where[0], difference(log, apart, root))
-        lines += where
+    if gradients and (apart := steady(False, other)) is not None:
+        raise unsteady(name, other, apart, (), root)
     with read.watched():
         _same_without_gradients(model.train(bool(state)), kwargs, root)
     asserts, whole = left_out(), reads_whole()

@@ -199,13 +199,14 @@ def _aliases(places: Places, replaced: Sequence[tuple[Any, Any]]) -> Iterator[tu
 def deciding(
     call: Callable[[Singles], Log], first: Log, model: nn.Module, places: Places
 ) -> tuple[list[str], Log | None]:
-    """The lines that draw; and what another call did, where that is something else than `first`."""
+    """The lines that draw; and what another call did, where that is something else than `first`:
+    without lines it is not what is drawn that it depends on. One more call is made at least."""
     held = Held(model, places)
     seen = Singles((LEAST,), places, held)
     called = call(seen)
     if HELD in seen.lines:
         seen.lines = held.lines(places, lambda: call(seen)) or seen.lines
-    if seen.lines and not called.alike(first):
+    if not called.alike(first):
         return seen.lines, called
     tried: set[tuple[float, ...]] = set()
     while seen.lines:

@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -117,6 +118,7 @@ class Surroundings:
         self.read[said] = None
 
 
+@cache
 def _names_time(file: str) -> bool:
     return any(_TIME.search(line) for line in linecache.getlines(str(Path(file))))
 

@@ -26,7 +26,6 @@ from synthesis.frontends.torch.digest import (
     unsteady,
 )
 from synthesis.frontends.torch.errors import CaptureError
-from synthesis.frontends.torch.generators import state
 from synthesis.frontends.torch.ranks.dtensors import local
 from synthesis.frontends.torch.ranks.places import Places
 from synthesis.frontends.torch.ranks.request import EVAL, INFERENCE, SAID, TRAIN
@@ -110,30 +109,28 @@ def follow_twice(make: Make, mode: str, others: Sequence[str], module: Any) -> T
     digest = _digest(order)
     held = dict(order.model.named_buffers())
     read = surroundings(order.watch.places)
-    rewind = state()
     with read.watched():
         followed = follow(order)
     first = digest.log
-    rewind()
-    second = _again(make, mode, digest, held)
+    lines, second = _second(order, lambda: _again(make, mode, digest, held), first)
     moved = changed(before, plain_state(order.model, module))
     root = order.watch.places.root
-    if not second.alike(first):
+    if second is not None:
         raise unsteady(type(order.model).__name__, first, second, moved, root)
     alike: list[str] = []
     told_of: list[str] = []
     for other, found in quick.items():
         if found is None or isinstance(found, CaptureError):
             continue
-        once, twice, drawn, said = found
+        once, steady, drawn, said = found
         forward = other == INFERENCE and order.recorded
-        steady = twice.alike(once) and drawn == len(order.watch.draws.made)
+        steady = steady and drawn == len(order.watch.draws.made)
         if steady and once.alike(first, forward=forward):
             alike.append(other)
             told_of += said
     name = type(order.model).__name__
     notes = [f"{name}: {m} changes from call to call; two calls run the same." for m in moved]
-    notes += _draws_decide_nothing(order, lambda: _again(make, mode, digest, held), first)
+    notes += told(lines)
     return Twice(followed, order, alike, list(dict.fromkeys((*notes, *read.read, *told_of))))
 
 
@@ -149,9 +146,9 @@ def _again(make: Make, mode: str, digest: Digest, held: Mapping[str, Any]) -> Lo
     return _call(again)
 
 
-def _draws_decide_nothing(order: Order, call: Callable[[], Log], first: Log) -> list[str]:
-    """What is said of draws. Raises CaptureError where a call that draws other numbers does
-    something else."""
+def _second(order: Order, call: Callable[[], Log], first: Log) -> tuple[list[str], Log | None]:
+    """The lines that draw, and what a second call does where that is something else. Raises
+    CaptureError where a call that draws other numbers does something else."""
     places = order.watch.places
 
     def drawing(singles: Singles) -> Log:
@@ -159,26 +156,24 @@ def _draws_decide_nothing(order: Order, call: Callable[[], Log], first: Log) -> 
             return call()
 
     lines, other = deciding(drawing, first, order.model, places)
-    if other is not None:
+    if other is not None and lines:
         at = difference(first, other, places.root)
         raise drawn_apart(type(order.model).__name__, lines[0], at)
-    return list(told(lines))
+    return lines, other
 
 
-def _quick(make: Make, mode: str) -> tuple[Log, Log, int, list[str]]:
-    """What two calls do, how much the first draws, and what is said of both."""
+def _quick(make: Make, mode: str) -> tuple[Log, bool, int, list[str]]:
+    """What a call does, whether a second does the same, how much the first draws, and what is said
+    of both."""
     order = make(mode)
     digest = _digest(order)
     held = dict(order.model.named_buffers())
     read = surroundings(order.watch.places)
-    rewind = state()
     with read.watched():
         first = _call(order)
     drawn = len(order.watch.draws.made)
-    rewind()
-    second = _again(make, mode, digest, held)
-    said = _draws_decide_nothing(order, lambda: _again(make, mode, digest, held), first)
-    return first, second, drawn, [*said, *read.read]
+    lines, other = _second(order, lambda: _again(make, mode, digest, held), first)
+    return first, other is None, drawn, [*told(lines), *read.read]
 
 
 def _digest(order: Order) -> Digest:

@@ -35,6 +35,7 @@ from synthesis.frontends.rank_programs.write import rank_text
 from synthesis.frontends.torch.asked.sources import watch_sources
 from synthesis.frontends.torch.buffers import Filled, as_numbers, filled, persistent, pieces_filled
 from synthesis.frontends.torch.captured import dump, load
+from synthesis.frontends.torch.decompose import decompositions
 from synthesis.frontends.torch.dependence import refuse_constant
 from synthesis.frontends.torch.errors import CaptureError
 from synthesis.frontends.torch.inputs import find_inputs, torch_types
@@ -102,6 +103,7 @@ def save_ranks(data: dict[str, Any], folder: Path, progress: Progress) -> None:
         )
     torch.set_num_threads(1)
     plain_kernels()
+    decompositions()  # once, before processes are forked
     if not request.device_free:
         _import_library((request.against, request.target))
 
