@@ -27,6 +27,12 @@ STRATEGIES = (
     *("pipeline of four stages", "zero 1", "stages with tied embedding in repeated micro-batches"),
 )
 """Strategies of which every part stands in another one."""
+REWRITES = "test_rewrites_keep_the_values_and_are_never_refuted"
+REWRITTEN = (
+    *("average of equal values", "linear op moved across an all-reduce", "transposed product"),
+    *("product distributed over a sum", "sum times 1/n for average"),
+)
+"""Rewrites of programs that take long."""
 CAMPAIGNS = (
     f"test_deepseek.py::{PROVED}[stages]",
     f"test_deepseek.py::{PROVED}[stages in repeated micro-batches]",
@@ -61,6 +67,17 @@ CAMPAIGNS = (
     "test_bench.py::test_a_model_where_nothing_was_done_solves_nothing[fit]",
     "test_bench.py::test_a_model_where_nothing_was_done_solves_nothing[four]",
     "test_bench.py::test_a_model_where_nothing_was_done_solves_nothing[smallest]",
+    "test_ray.py::test_a_killed_batch_goes_on_where_it_was",
+    "test_ray.py::test_a_cluster_that_is_lost_ends_the_batch_and_keeps_what_is_done",
+    "test_readme.py::test_the_three_steps_of_the_tutorial",
+    "test_hostile_endpoint.py::test_budget_is_kept_within_a_tenth[tokens-12000-drops]",
+    *(f"test_campaign.py::{REWRITES}[{name}]" for name in REWRITTEN),
+    "test_torch.py::test_the_same_to_the_bit[compile-bfloat16]",
+    "test_capture.py::test_library_models_agree_with_pytorch[GPT2LMHeadModel]",
+    "test_capture.py::test_user_files_agree_with_pytorch[minillama.py:Llama]",
+    "test_loads.py::test_weights_from_other_ranks_are_refused",
+    f"test_deepseek.py::{PROVED}[experts over ranks, split too]",
+    "test_planted.py::test_bug_in_one_step_and_one_rank_is_found_there[7]",
 )
 """Ends of names of tests that take long, and of which others of the same kind are in every run."""
 SLOW = frozenset(
