@@ -4,11 +4,11 @@ import json
 import math
 import re
 
-from synthesis.emit.styles import classes_of, every_style
-from synthesis.plan import Plan
-from verifier.kernel.contract import Contract
-from verifier.kernel.layout import Layout, bound
-from verifier.kernel.program.program import Program
+from shardproof.synthesis.emit.styles import classes_of, every_style
+from shardproof.synthesis.plan import Plan
+from shardproof.verifier.kernel.contract import Contract
+from shardproof.verifier.kernel.layout import Layout, bound
+from shardproof.verifier.kernel.program.program import Program
 
 _SLICE = re.compile(r"\[(\d+):(\d+):([1-9]\d*)\]")
 _MANY = re.compile(r"\*|\[(\d+):\d+:\d+\]")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from agent.considering import Question, Wishes
-    from synthesis.frontends.torch.request import CaptureRequest
+    from shardproof.agent.considering import Question, Wishes
+    from shardproof.synthesis.frontends.torch.request import CaptureRequest
 
 MeshDims = Annotated[str, typer.Option(help="Mesh dims, outermost first: dp=2,tp=2.")]
 Gpus = Annotated[
@@ -147,14 +147,14 @@ class Model:
         Raises:
             CaptureError, InputError: a word that cannot be read.
         """
-        from agent import pipeline
+        from shardproof.agent import pipeline
 
         words = (self.target, self.config, self.inputs, self.batch, self.seq)
         return pipeline.request(*words, full_depth, gradients)
 
     def warmed(self, full_depth: bool = False, gradients: bool = True) -> "CaptureRequest":
         """The same for a command that is sure to capture: what does it starts before the rest."""
-        from synthesis.frontends.torch.process import warm_up
+        from shardproof.synthesis.frontends.torch.process import warm_up
 
         warm_up(self.target)
         return self.request(full_depth, gradients)
@@ -171,7 +171,7 @@ class Wished:
 
     def read(self) -> "Wishes":
         """Raises WishError: one that cannot be read."""
-        from agent import considering
+        from shardproof.agent import considering
 
         return considering.wished(self.pin, self.ban, self.memory, self.constrain)
 
@@ -186,9 +186,9 @@ class Planned:
     def question(self, model: Model, wished: Wished) -> "Question":
         """Raises CaptureError, InputError, WishError: an option that cannot be read."""
         asked = model.warmed()
-        from agent.considering import Question
-        from agent.options import read_mesh
-        from synthesis import hardware
+        from shardproof.agent.considering import Question
+        from shardproof.agent.options import read_mesh
+        from shardproof.synthesis import hardware
 
         cluster = hardware.load(self.hardware)
         return Question(asked, read_mesh(self.mesh), cluster, wished.read())

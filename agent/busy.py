@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter
 
-from agent.files import user_folder, write_whole
+from shardproof.agent.files import user_folder, write_whole
 
 if TYPE_CHECKING:
     from rich.progress import Progress

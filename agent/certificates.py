@@ -11,19 +11,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from agent import events
-from agent.errors import Exit, InputError
-from agent.files import user_folder
-from agent.run import Outcome, Run
-from verifier.checker import Rejected, Result, check
-from verifier.kernel.contract import Contract
-from verifier.problem import Problem
-from verifier.text.files import load
-from verifier.text.jsontext import parse
-from verifier.verdict import Proof, Unknown, Verdict
+from shardproof.agent import events
+from shardproof.agent.errors import Exit, InputError
+from shardproof.agent.files import user_folder
+from shardproof.agent.run import Outcome, Run
+from shardproof.verifier.checker import Rejected, Result, check
+from shardproof.verifier.kernel.contract import Contract
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.text.files import load
+from shardproof.verifier.text.jsontext import parse
+from shardproof.verifier.verdict import Proof, Unknown, Verdict
 
 if TYPE_CHECKING:
-    from verifier.smt.answers import Answers
+    from shardproof.verifier.smt.answers import Answers
 
 T = TypeVar("T")
 CERTIFICATE = "certificate.json"
@@ -62,7 +62,7 @@ class Files:
         if read_file(self.contract, str).lstrip().startswith("{"):
             contract = Contract.from_json(read_object(self.contract), str(self.contract))
         else:
-            from verifier.text.contract import compose, load_contract
+            from shardproof.verifier.text.contract import compose, load_contract
 
             many, contract = compose(many, load_contract(self.contract, one, many))
         return Problem(one, many, contract), read_object(self.certificate)
@@ -76,7 +76,7 @@ def certificate_text(certificate: Mapping[str, Any]) -> str:
 def answers(cache: bool = True) -> Answers:
     """What Z3 said of the steps of proofs: kept in `$XDG_CACHE_HOME/shardproof/steps.json`, or the
     same in `~/.cache`; in memory alone without `cache`."""
-    from verifier.smt.answers import Answers
+    from shardproof.verifier.smt.answers import Answers
 
     return Answers(user_folder("CACHE") / "steps.json" if cache else None)
 

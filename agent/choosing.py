@@ -5,26 +5,30 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from agent import outdir, pipeline, stepping, strategy as strategies
-from agent.errors import Exit, InputError
-from agent.llm.configuring import configure
-from agent.llm.dialogue import Read
-from agent.options import Wanted
-from agent.repairing import asking
-from agent.run import Outcome, Run
-from synthesis.assign import PlanError
-from synthesis.constraints import WishError, show_bytes
-from synthesis.emit import EmitError
-from synthesis.frontends.torch.captured import Captured
-from synthesis.frontends.torch.errors import CaptureError
-from synthesis.frontends.torch.request import CaptureRequest, read_config_file, split_target
-from synthesis.hardware import load
-from synthesis.plan import PassedOver
-from synthesis.strategy import choice as choices, words
-from synthesis.strategy.choice import Choice, NoPlanError, Priced
-from synthesis.strategy.shape import Shape, ShapeError, of_config
-from synthesis.strategy.timeline import GENERATED
-from verifier.kernel.program.types import Mesh
+from shardproof.agent import outdir, pipeline, stepping, strategy as strategies
+from shardproof.agent.errors import Exit, InputError
+from shardproof.agent.llm.configuring import configure
+from shardproof.agent.llm.dialogue import Read
+from shardproof.agent.options import Wanted
+from shardproof.agent.repairing import asking
+from shardproof.agent.run import Outcome, Run
+from shardproof.synthesis.assign import PlanError
+from shardproof.synthesis.constraints import WishError, show_bytes
+from shardproof.synthesis.emit import EmitError
+from shardproof.synthesis.frontends.torch.captured import Captured
+from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.request import (
+    CaptureRequest,
+    read_config_file,
+    split_target,
+)
+from shardproof.synthesis.hardware import load
+from shardproof.synthesis.plan import PassedOver
+from shardproof.synthesis.strategy import choice as choices, words
+from shardproof.synthesis.strategy.choice import Choice, NoPlanError, Priced
+from shardproof.synthesis.strategy.shape import Shape, ShapeError, of_config
+from shardproof.synthesis.strategy.timeline import GENERATED
+from shardproof.verifier.kernel.program.types import Mesh
 
 WRITTEN = 512
 """Micro-batches of all stages in a step that is proved: each is written out."""

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from agent import cli_batch, cli_checks, cli_models, cli_more, cli_patches, cli_plans
-from agent.arguments import EXITS, Guarded, Json
-from agent.chat import command as sessions
-from agent.commands import command
+from shardproof.agent import cli_batch, cli_checks, cli_models, cli_more, cli_patches, cli_plans
+from shardproof.agent.arguments import EXITS, Guarded, Json
+from shardproof.agent.chat import command as sessions
+from shardproof.agent.commands import command
 
 if TYPE_CHECKING:
-    from agent.run import Outcome, Run
+    from shardproof.agent.run import Outcome, Run
 
 # Everything heavier than typer is imported inside a command: `--help` must answer at once.
 
@@ -51,7 +51,7 @@ app = typer.Typer(
 
 def _version(asked: bool) -> None:
     if asked:
-        from agent import __version__
+        from shardproof.agent import __version__
 
         typer.echo(f"shardproof {__version__}")
         raise typer.Exit
@@ -81,13 +81,13 @@ def _project(command: str, json: bool) -> dict[str, Any]:
     path = Path("shardproof.toml")
     if not path.is_file():
         return {}
-    from agent.errors import InputError
-    from agent.project import defaults
+    from shardproof.agent.errors import InputError
+    from shardproof.agent.project import defaults
 
     try:
         return defaults(path, sys.argv[1:])
     except InputError as error:
-        from agent.run import refused
+        from shardproof.agent.run import refused
 
         raise typer.Exit(refused(command, error, json=json or "--json" in sys.argv)) from None
 
@@ -112,7 +112,7 @@ def guard(
       shardproof guard -- torchrun --nproc-per-node 4 train.py
       shardproof guard --every 1 --level T3 --log guard.jsonl -- torchrun train.py --steps 10
     """
-    from agent import guarding
+    from shardproof.agent import guarding
 
     return guarding.guard(run, script, asked)
 
@@ -131,9 +131,9 @@ def doctor(
       shardproof doctor
       shardproof doctor --probe
     """
-    from agent import doctor as visit
-    from agent.errors import Exit
-    from agent.run import Outcome
+    from shardproof.agent import doctor as visit
+    from shardproof.agent.errors import Exit
+    from shardproof.agent.run import Outcome
 
     with run.phase("look") as phase:
         found = [*visit.parts(), visit.model(probe)]
@@ -157,9 +157,9 @@ def ops(
       shardproof ops
       shardproof ops --markdown > docs/ops.md
     """
-    from agent import events, optable
-    from agent.errors import Exit
-    from agent.run import Outcome
+    from shardproof.agent import events, optable
+    from shardproof.agent.errors import Exit
+    from shardproof.agent.run import Outcome
 
     text = optable.markdown().removesuffix("\n") if markdown else optable.table()
     if json:
@@ -178,7 +178,7 @@ def main() -> None:
 
 
 def _run() -> int:
-    from agent.errors import Exit
+    from shardproof.agent.errors import Exit
 
     try:
         result: object = app(standalone_mode=False)
@@ -201,8 +201,8 @@ def _example(context: typer.Context | None) -> str:
 
 def _usage(error: typer.TyperException) -> int:
     """A command line that typer refused: same form and same last event as any other error."""
-    from agent.errors import InputError
-    from agent.run import refused
+    from shardproof.agent.errors import InputError
+    from shardproof.agent.run import refused
 
     command = next((a for a in sys.argv[1:] if not a.startswith("-")), "")
     said = InputError(error.format_message(), hint=_example(getattr(error, "ctx", None)))

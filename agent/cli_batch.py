@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from agent.batch.asked import Asked
-from agent.commands import command
+from shardproof.agent.batch.asked import Asked
+from shardproof.agent.commands import command
 
 if TYPE_CHECKING:
-    from agent.run import Outcome, Run
+    from shardproof.agent.run import Outcome, Run
 
 app = typer.Typer()
 
@@ -29,7 +29,7 @@ def batch(run: "Run", asked: Asked) -> "Outcome":
       shardproof batch examples/nanogpt.py:GPT --mesh tp=2 --mesh dp=2,tp=2 --out runs/ --no-run
       shardproof batch 'examples/llama*.json' --mesh tp=8 --out runs/ --jobs 4 --timeout 300
     """
-    from agent.batch import command
+    from shardproof.agent.batch import command
 
     return command.show(run, asked) if asked.listed else command.batch(run, asked)
 
@@ -46,6 +46,6 @@ def compare(
 
     Exit code 1: a job came out worse, or its plan is useful no more.
     """
-    from agent.batch.comparing import compare
+    from shardproof.agent.batch.comparing import compare
 
     return compare(old, new)

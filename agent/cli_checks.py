@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from agent.arguments import Cache, Repair, Verify
-from agent.check.asked import Asked
-from agent.commands import command
+from shardproof.agent.arguments import Cache, Repair, Verify
+from shardproof.agent.check.asked import Asked
+from shardproof.agent.commands import command
 
 if TYPE_CHECKING:
-    from agent.run import Outcome, Run
+    from shardproof.agent.run import Outcome, Run
 
 app = typer.Typer()
 
@@ -32,7 +32,7 @@ def verify(run: "Run", asked: Verify) -> "Outcome":
         --distributed examples/verify/right.txt \\
         --contract examples/verify/contract.txt
     """
-    from agent import reverify as recheck
+    from shardproof.agent import reverify as recheck
 
     return recheck.dispatch(run, asked)
 
@@ -54,7 +54,7 @@ def explain(
     Example:
       shardproof explain out/ %57 --depth 5
     """
-    from agent import derivation
+    from shardproof.agent import derivation
 
     return derivation.explain(run, directory, value, depth)
 
@@ -94,7 +94,7 @@ def check_certificate(
       shardproof check-certificate out/ --rules-trusted --json
       shardproof check-certificate c.json --sequential s.txt --distributed d.txt --contract c.txt
     """
-    from agent import certificates
+    from shardproof.agent import certificates
 
     files = certificates.Files.beside(path, sequential, distributed, contract)
     return certificates.check_alone(run, files, rules_trusted, cache)
@@ -114,10 +114,10 @@ def check(run: "Run", asked: Asked) -> "Outcome":
       shardproof check p.py:Block --against m.py:Block --mesh dp=2,tp=2 --input-layout "x=S(0)@dp"
       shardproof check hf:LlamaForCausalLM --config examples/llama-small.json --mesh tp=2
     """
-    from synthesis.frontends.torch.process import warm_up
+    from shardproof.synthesis.frontends.torch.process import warm_up
 
     warm_up(asked.target)
-    from agent.check.command import run_check
+    from shardproof.agent.check.command import run_check
 
     return run_check(run, asked)
 
@@ -146,7 +146,7 @@ def verify_ranks(
       shardproof verify-ranks ranks/ --sequential one.txt --contract contract.json
       shardproof verify-ranks plan.spz --sequential one.txt --contract contract.json --json
     """
-    from agent import ranks
+    from shardproof.agent import ranks
 
     return ranks.verify(run, path, sequential, contract)
 
@@ -164,6 +164,6 @@ def repair(run: "Run", asked: Repair) -> "Outcome":
         --contract examples/repair/contract.txt
       shardproof repair --sequential s.txt --distributed d.txt --contract c.txt --llm auto
     """
-    from agent import repairing
+    from shardproof.agent import repairing
 
     return repairing.command(run, asked)

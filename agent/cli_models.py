@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from agent.arguments import (
+from shardproof.agent.arguments import (
     AnswerCache,
     Dtype,
     Fix,
@@ -19,10 +19,10 @@ from agent.arguments import (
     Model,
     Wished,
 )
-from agent.commands import command
+from shardproof.agent.commands import command
 
 if TYPE_CHECKING:
-    from agent.run import Outcome, Run
+    from shardproof.agent.run import Outcome, Run
 
 app = typer.Typer()
 
@@ -92,10 +92,10 @@ def parallelize(
       shardproof parallelize examples/nanogpt.py:GPT --mesh tp=2 --pin wte=replicate --out out/
     """
     request = model.warmed(full_depth)
-    from agent import choosing, pipeline
-    from agent.errors import InputError
-    from agent.options import Wanted, mesh_for, placed, read_fixed
-    from synthesis import hardware as clusters
+    from shardproof.agent import choosing, pipeline
+    from shardproof.agent.errors import InputError
+    from shardproof.agent.options import Wanted, mesh_for, placed, read_fixed
+    from shardproof.synthesis import hardware as clusters
 
     fixed = read_fixed(fix)
     if fixed and mesh is not None:
@@ -118,7 +118,7 @@ def parallelize(
         return choosing.parallelize(run, job, translation)
     if translation is None and llm == "none":
         return pipeline.parallelize(run, job)
-    from agent.translation import command
+    from shardproof.agent.translation import command
 
     return command.either(run, job, translation)
 
@@ -161,9 +161,9 @@ def step(
       shardproof step hf:LlamaForCausalLM --config examples/llama3-70b.json --gpus 512
     """
     asked = model.warmed(full_depth)
-    from agent import choosing, stepping
-    from agent.options import Wanted, mesh_for, read_fixed
-    from synthesis import hardware as clusters
+    from shardproof.agent import choosing, stepping
+    from shardproof.agent.options import Wanted, mesh_for, read_fixed
+    from shardproof.synthesis import hardware as clusters
 
     given = mesh_for(mesh, gpus)
     if mesh is None and gpus is not None:
@@ -193,7 +193,7 @@ def capture(
       shardproof capture hf:LlamaForCausalLM --config num_hidden_layers=2 --batch 2 --seq 16
     """
     request = model.warmed(full_depth, gradients=not forward_only)
-    from agent import pipeline
+    from shardproof.agent import pipeline
 
     return pipeline.show_program(run, request)
 
@@ -237,7 +237,7 @@ def translate(
       shardproof translate examples/untraceable/squared_relu.py:FeedForward --reply reply.txt
     """
     request = model.warmed()
-    from agent.translation import command
+    from shardproof.agent.translation import command
 
     asked = command.Asked(request, tuple(reply), out, show_prompt, whole, llm)
     return command.translate(run, asked)

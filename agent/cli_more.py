@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from agent.arguments import EXITS
-from agent.commands import command
-from agent.errors import Exit, InputError
-from agent.files import read_text
+from shardproof.agent.arguments import EXITS
+from shardproof.agent.commands import command
+from shardproof.agent.errors import Exit, InputError
+from shardproof.agent.files import read_text
 
 if TYPE_CHECKING:
-    from agent.run import Outcome, Run
+    from shardproof.agent.run import Outcome, Run
 
 app = typer.Typer()
 
@@ -50,8 +50,8 @@ def lift(
       shardproof lift examples/tir/gemm_tiled.tir.py --mesh tp=2 --place "A:tp=S(0)" \\
         --output "C:tp=S(0)"
     """
-    from agent.run import Outcome
-    from synthesis.frontends.tir.command import BAD_INPUT, main_lift
+    from shardproof.agent.run import Outcome
+    from shardproof.synthesis.frontends.tir.command import BAD_INPUT, main_lift
 
     with run.phase("lift"):
         code, said = main_lift(
@@ -90,7 +90,7 @@ def schedule(
       shardproof schedule 1f1b --stages 4 --micro-batches 8
       shardproof schedule mine.txt
     """
-    from synthesis import schedules
+    from shardproof.synthesis import schedules
 
     with run.phase("read") as phase:
         if source in schedules.GENERATORS:
@@ -120,8 +120,8 @@ def order(
     Example:
       shardproof order events.txt
     """
-    from verifier.order.text import parse_text
-    from verifier.order.verify import verify_time
+    from shardproof.verifier.order.text import parse_text
+    from shardproof.verifier.order.verify import verify_time
 
     with run.phase("read"):
         program = parse_text(read_text(path, "the events", "a file of events"), str(path))
@@ -136,8 +136,8 @@ def order(
 
 
 def _told(run: "Run", faults: Sequence[tuple[str, str]], drawn: str) -> "Outcome":
-    from agent import events
-    from agent.run import Outcome
+    from shardproof.agent import events
+    from shardproof.agent.run import Outcome
 
     for message, where in faults:
         run.emit(events.VerdictReached(verdict="refuted", message=message, where=where))
@@ -157,9 +157,9 @@ def mcp() -> int:
     Examples:
       shardproof mcp
     """
-    from agent.errors import ShardproofError
-    from agent.mcp_server import serve
-    from agent.run import refused
+    from shardproof.agent.errors import ShardproofError
+    from shardproof.agent.mcp_server import serve
+    from shardproof.agent.run import refused
 
     try:
         return serve()
@@ -197,13 +197,13 @@ def bench(
     import sys
     from importlib import import_module
 
-    import agent
-    from agent.run import Outcome
+    from shardproof.agent.run import Outcome
+    from shardproof.installed import IMPORTED_FROM
 
     if what != "agent" or offline not in ("", "scripted"):
         got = what if what != "agent" else f"--offline {offline}"
         raise InputError("nothing to run", got=got, expected="agent, --offline scripted")
-    sys.path.insert(0, str(Path(agent.__file__).parents[1]))
+    sys.path.insert(0, IMPORTED_FROM)
     try:
         running = import_module("benchmarks.agent.running")
         asked = import_module("tests.chat.strong").asked if offline else nullcontext

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from agent.arguments import Root
-from agent.commands import command
+from shardproof.agent.arguments import Root
+from shardproof.agent.commands import command
 
 if TYPE_CHECKING:
-    from agent.run import Outcome, Run
+    from shardproof.agent.run import Outcome, Run
 
 app = typer.Typer()
 
@@ -29,7 +29,7 @@ def diff(run: "Run", out: Out, root: Root = Path()) -> "Outcome":
       shardproof diff out/
       shardproof diff out/ --root ~/project
     """
-    from agent.patching import command
+    from shardproof.agent.patching import command
 
     return command.show(run, out, root)
 
@@ -64,7 +64,7 @@ def apply(
       shardproof apply out/
       shardproof apply out/ --root ~/project --yes
     """
-    from agent.patching import command
+    from shardproof.agent.patching import command
 
     return command.apply(run, out, root, unsafe=unsafe, yes=yes, recapture=recapture)
 
@@ -79,7 +79,7 @@ def undo(run: "Run", root: Root = Path()) -> "Outcome":
     Example:
       shardproof undo
     """
-    from agent.patching import command
+    from shardproof.agent.patching import command
 
     return command.undo(run, root)
 
@@ -92,6 +92,6 @@ def redo(run: "Run", root: Root = Path()) -> "Outcome":
     Example:
       shardproof redo
     """
-    from agent.patching import command
+    from shardproof.agent.patching import command
 
     return command.redo(run, root)

@@ -5,11 +5,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from agent.arguments import Dtype, Fix, GlobalBatch, Hardware, Memory, Model, Planned, Wished
-from agent.commands import command
+from shardproof.agent.arguments import (
+    Dtype,
+    Fix,
+    GlobalBatch,
+    Hardware,
+    Memory,
+    Model,
+    Planned,
+    Wished,
+)
+from shardproof.agent.commands import command
 
 if TYPE_CHECKING:
-    from agent.run import Outcome, Run
+    from shardproof.agent.run import Outcome, Run
 
 app = typer.Typer()
 
@@ -33,7 +42,7 @@ def candidates(
       shardproof candidates examples/nanogpt.py:GPT --mesh tp=2 --ban "h.*.mlp.c_fc=column"
     """
     asked = planned.question(model, wished)
-    from agent import considering
+    from shardproof.agent import considering
 
     return considering.show_candidates(run, asked, count)
 
@@ -72,7 +81,7 @@ def why_not(
       shardproof why-not examples/nanogpt.py:GPT ln_f column --mesh tp=2
     """
     asked = planned.question(model, wished)
-    from agent import considering
+    from shardproof.agent import considering
 
     return considering.show_why_not(run, asked, path, style, bare=bare)
 
@@ -111,8 +120,8 @@ def plan(
       shardproof plan hf:LlamaForCausalLM --config examples/llama3-70b.json \\
         --gpus 512 --timeline step.json
     """
-    from agent import choosing
-    from agent.options import Wanted, read_fixed
+    from shardproof.agent import choosing
+    from shardproof.agent.options import Wanted, read_fixed
 
     asked = model.request()
     wanted = Wanted(gpus, hardware, global_batch, model.seq, dtype, memory, read_fixed(fix))
@@ -137,6 +146,6 @@ def price(
       shardproof price examples/price.jsonl
       shardproof price rows.jsonl --groups groups.json
     """
-    from agent import pricing
+    from shardproof.agent import pricing
 
     return pricing.show(rows, groups)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from agent.arguments import EXITS, Format, Json, Timeout
+from shardproof.agent.arguments import EXITS, Format, Json, Timeout
 
 if TYPE_CHECKING:
-    from agent.run import Outcome, Run
+    from shardproof.agent.run import Outcome, Run
 
 WIDEST = 75
 """Characters of a line of an example, without its indent and what continues it."""
@@ -47,7 +47,7 @@ def command(
 
         @wraps(work)
         def called(**given: Any) -> int:
-            from agent.run import conduct
+            from shardproof.agent.run import conduct
 
             def conducted(run: "Run") -> "Outcome":
                 return work(run, **{p.name: _value(p, given) for p in taken})

@@ -3,17 +3,17 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agent import events, pipeline
-from agent.errors import Exit
-from agent.run import Outcome, Run
-from synthesis.constraints import NO_WISHES, Wishes, show_bytes
-from synthesis.emit import loss_obstacle
-from synthesis.frontends.torch.request import CaptureRequest
-from synthesis.hardware import Cluster
-from synthesis.judging import Considered, Judge, candidates
-from synthesis.planner import Asked, synthesize
-from synthesis.why import WhyNot, why_not
-from verifier.kernel.program.types import Mesh
+from shardproof.agent import events, pipeline
+from shardproof.agent.errors import Exit
+from shardproof.agent.run import Outcome, Run
+from shardproof.synthesis.constraints import NO_WISHES, Wishes, show_bytes
+from shardproof.synthesis.emit import loss_obstacle
+from shardproof.synthesis.frontends.torch.request import CaptureRequest
+from shardproof.synthesis.hardware import Cluster
+from shardproof.synthesis.judging import Considered, Judge, candidates
+from shardproof.synthesis.planner import Asked, synthesize
+from shardproof.synthesis.why import WhyNot, why_not
+from shardproof.verifier.kernel.program.types import Mesh
 
 
 @dataclass(frozen=True)

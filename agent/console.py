@@ -4,9 +4,9 @@ import os
 import threading
 from typing import TYPE_CHECKING, TextIO
 
-from agent import events
-from agent.alike import counted_up
-from agent.busy import LastTime, bar
+from shardproof.agent import events
+from shardproof.agent.alike import counted_up
+from shardproof.agent.busy import LastTime, bar
 
 if TYPE_CHECKING:
     from rich.progress import Progress

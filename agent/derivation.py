@@ -6,17 +6,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agent import outdir
-from agent.certificates import CERTIFICATE, Files
-from agent.errors import Exit, InputError
-from agent.run import Outcome, Run
-from verifier.checker import Rejected, check
-from verifier.checker.claims import Named, Row
-from verifier.kernel.inline import inline
-from verifier.kernel.program.jsondata import Cursor
-from verifier.kernel.program.program import Node, Program
-from verifier.kernel.program.where import show
-from verifier.text.wellformed import shared, well_formed
+from shardproof.agent import outdir
+from shardproof.agent.certificates import CERTIFICATE, Files
+from shardproof.agent.errors import Exit, InputError
+from shardproof.agent.run import Outcome, Run
+from shardproof.verifier.checker import Rejected, check
+from shardproof.verifier.checker.claims import Named, Row
+from shardproof.verifier.kernel.inline import inline
+from shardproof.verifier.kernel.program.jsondata import Cursor
+from shardproof.verifier.kernel.program.program import Node, Program
+from shardproof.verifier.kernel.program.where import show
+from shardproof.verifier.text.wellformed import shared, well_formed
 
 
 @dataclass

@@ -8,8 +8,8 @@ import sys
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
-from agent import __version__
-from agent.llm.endpoint import shown
+from shardproof.agent import __version__
+from shardproof.agent.llm.endpoint import shown
 
 _PARTS = (
     ("numpy", "numpy", True, "programs on numbers"),
@@ -38,8 +38,8 @@ class Part:
 def model(probe: bool) -> Part:
     """The language model, if there is one; with `probe` it is asked how it gives structure."""
     try:
-        from agent.llm.client import Client
-        from agent.llm.probe import visit
+        from shardproof.agent.llm.client import Client
+        from shardproof.agent.llm.probe import visit
     except ModuleNotFoundError as error:
         return Part("model", "", False, f"not looked for: {error.name} is missing")
 

@@ -3,20 +3,20 @@
 from dataclasses import replace
 from pathlib import Path
 
-from synthesis.cost import Estimate
-from synthesis.emit import EmitError, Patch
-from synthesis.execute.job import ExecuteError
-from synthesis.execute.reading import Reading, read_patch
-from synthesis.frontends.torch.captured import Captured
-from synthesis.frontends.torch.errors import CaptureError
-from synthesis.frontends.torch.request import CaptureRequest
-from synthesis.plan import Plan
-from synthesis.repair.diagnosis import verify
-from verifier.kernel.contract import Contract, ContractError
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.program import Program
-from verifier.problem import Problem
-from verifier.verdict import Counterexample, Proof, Trace, Unknown, Verdict, Witness
+from shardproof.synthesis.cost import Estimate
+from shardproof.synthesis.emit import EmitError, Patch
+from shardproof.synthesis.execute.job import ExecuteError
+from shardproof.synthesis.execute.reading import Reading, read_patch
+from shardproof.synthesis.frontends.torch.captured import Captured
+from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.request import CaptureRequest
+from shardproof.synthesis.plan import Plan
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.verifier.kernel.contract import Contract, ContractError
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.verdict import Counterexample, Proof, Trace, Unknown, Verdict, Witness
 
 PARAMETERS = 50_000_000
 PROCESSES = 8

@@ -5,7 +5,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from agent.errors import InputError
+from shardproof.agent.errors import InputError
 
 _HOMES = {"CONFIG": ".config", "CACHE": ".cache", "STATE": ".local/state"}
 

@@ -8,30 +8,30 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent import events, outdir, real_run, strategy, summary, verdicts
-from agent.certificates import answers, certificate_text, second
-from agent.chat.state import Spent, spent_in
-from agent.execution import reason_not_to_run, small
-from agent.machine import peak_memory, versions
-from agent.patch_run import execute
-from agent.patching.record import describe
-from agent.report import write_report
-from agent.run import Outcome, Run, completed
-from agent.writing import Written, told, write
-from synthesis.emit import ModelFacts, Patch
-from synthesis.execute.run.launcher import LaunchError
-from synthesis.frontends.torch.captured import Captured
-from synthesis.judging import passed_over
-from synthesis.plan import to_json as plan_json
-from synthesis.planner import Synthesis
-from synthesis.strategy.certificate import FILE as STRATEGY
-from verifier.problem import Problem
-from verifier.text.jsonio import dumps
-from verifier.verdict import Proof, Unknown, Verdict
+from shardproof.agent import events, outdir, real_run, strategy, summary, verdicts
+from shardproof.agent.certificates import answers, certificate_text, second
+from shardproof.agent.chat.state import Spent, spent_in
+from shardproof.agent.execution import reason_not_to_run, small
+from shardproof.agent.machine import peak_memory, versions
+from shardproof.agent.patch_run import execute
+from shardproof.agent.patching.record import describe
+from shardproof.agent.report import write_report
+from shardproof.agent.run import Outcome, Run, completed
+from shardproof.agent.writing import Written, told, write
+from shardproof.synthesis.emit import ModelFacts, Patch
+from shardproof.synthesis.execute.run.launcher import LaunchError
+from shardproof.synthesis.frontends.torch.captured import Captured
+from shardproof.synthesis.judging import passed_over
+from shardproof.synthesis.plan import to_json as plan_json
+from shardproof.synthesis.planner import Synthesis
+from shardproof.synthesis.strategy.certificate import FILE as STRATEGY
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.text.jsonio import dumps
+from shardproof.verifier.verdict import Proof, Unknown, Verdict
 
 if TYPE_CHECKING:
-    from agent.pipeline import Job
-    from agent.planning import Tried
+    from shardproof.agent.pipeline import Job
+    from shardproof.agent.planning import Tried
 
 
 def finish(

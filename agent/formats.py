@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote
 from xml.etree import ElementTree
 
-from agent import __version__, events
+from shardproof.agent import __version__, events
 
 TOOL = "shardproof"
 RULES = {

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from agent import events
-from agent.arguments import Guarded
-from agent.errors import Exit, InputError
-from agent.run import Outcome, Run
+from shardproof.agent import events
+from shardproof.agent.arguments import Guarded
+from shardproof.agent.errors import Exit, InputError
+from shardproof.agent.run import Outcome, Run
 
 
 def guard(run: Run, command: Sequence[str], asked: Guarded) -> Outcome:
@@ -66,11 +66,11 @@ def guard(run: Run, command: Sequence[str], asked: Guarded) -> Outcome:
 
 def _run(command: Sequence[str], settings: dict[str, Any], quiet: bool) -> int:
     """The exit code of the command; a signal n is 128 + n, as shells say it."""
-    import synthesis.guard
+    import shardproof.synthesis.guard
+    from shardproof.installed import IMPORTED_FROM
 
-    here = Path(synthesis.guard.__file__).resolve().parent
-    root = here.parent.parent
-    path = [str(here / "site"), os.environ.get("PYTHONPATH", ""), str(root)]
+    here = Path(shardproof.synthesis.guard.__file__).resolve().parent
+    path = [str(here / "site"), os.environ.get("PYTHONPATH", ""), IMPORTED_FROM]
     env = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(p for p in path if p),

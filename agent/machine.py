@@ -5,7 +5,7 @@ import resource
 import sys
 from importlib.metadata import PackageNotFoundError, version
 
-from agent import __version__
+from shardproof.agent import __version__
 
 _SHOWN = ("numpy", "z3-solver", "torch", "transformers")
 

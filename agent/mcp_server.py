@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from agent import __version__, events
-from agent.chat import acting, tools
-from agent.chat.engine import Session
-from agent.chat.headless import GOES_ON
-from agent.chat.registry import Command
-from agent.errors import Exit, InputError
-from agent.llm.hygiene import clean
+from shardproof.agent import __version__, events
+from shardproof.agent.chat import acting, tools
+from shardproof.agent.chat.engine import Session
+from shardproof.agent.chat.headless import GOES_ON
+from shardproof.agent.chat.registry import Command
+from shardproof.agent.errors import Exit, InputError
+from shardproof.agent.llm.hygiene import clean
 
 if TYPE_CHECKING:
     import mcp_types

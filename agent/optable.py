@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from itertools import groupby
 
-from verifier.kernel.ops import REQUIRED, Op
-from verifier.ops import REGISTRY, facets
+from shardproof.verifier.kernel.ops import REQUIRED, Op
+from shardproof.verifier.ops import REGISTRY, facets
 
 KINDS = {
     "map": "Elementwise",

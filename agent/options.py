@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
-from agent.errors import InputError
-from synthesis.strategy.space import FIXED
-from verifier.kernel.program.types import Mesh
+from shardproof.agent.errors import InputError
+from shardproof.synthesis.strategy.space import FIXED
+from shardproof.verifier.kernel.program.types import Mesh
 
 
 @dataclass(frozen=True)

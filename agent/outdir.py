@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from agent import __version__
-from agent.errors import InputError
-from agent.files import sha256
+from shardproof.agent import __version__
+from shardproof.agent.errors import InputError
+from shardproof.agent.files import sha256
 
 MANIFEST = "manifest.json"
 FORMAT = 2

@@ -5,11 +5,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from agent.check.pieces import Pieces, Said, cut_out
-from synthesis.emit import Patch
-from synthesis.execute.job import patched_folder
-from synthesis.execute.run.running import SECONDS, SEEDS, Order, Ran, Side, run as run_all
-from synthesis.frontends.torch.request import (
+from shardproof.agent.check.pieces import Pieces, Said, cut_out
+from shardproof.synthesis.emit import Patch
+from shardproof.synthesis.execute.job import patched_folder
+from shardproof.synthesis.execute.run.running import (
+    SECONDS,
+    SEEDS,
+    Order,
+    Ran,
+    Side,
+    run as run_all,
+)
+from shardproof.synthesis.frontends.torch.request import (
     EXPERTS,
     NOT_CONFIG,
     CaptureRequest,
@@ -17,10 +24,10 @@ from synthesis.frontends.torch.request import (
     read_config_file,
     split_target,
 )
-from synthesis.plan import Plan
-from verifier.kernel.layout import Layout
-from verifier.kernel.placements import from_placements
-from verifier.kernel.program.types import Mesh
+from shardproof.synthesis.plan import Plan
+from shardproof.verifier.kernel.layout import Layout
+from shardproof.verifier.kernel.placements import from_placements
+from shardproof.verifier.kernel.program.types import Mesh
 
 
 @dataclass

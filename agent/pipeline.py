@@ -6,34 +6,34 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from agent import events, outdir, strategy as strategies, summary, verdicts
-from agent.errors import Exit, InputError
-from agent.finishing import finish
-from agent.options import Wanted
-from agent.planning import Planning, Tried
-from agent.repairing import asking
-from agent.run import Outcome, Phase, Run
-from agent.translation.trust import Bound
-from agent.writing import Written, write
-from synthesis.constraints import NO_WISHES, Wishes
-from synthesis.describe import left_whole
-from synthesis.emit import ModelFacts, loss_obstacle
-from synthesis.execute.job import collect_facts
-from synthesis.frontends.torch.capture import capture
-from synthesis.frontends.torch.captured import Captured, ModelFacts as CapturedFacts
-from synthesis.frontends.torch.request import CaptureRequest, InputSpec, read_config
-from synthesis.hardware import Cluster
-from synthesis.plan import Plan
-from synthesis.planner import Asked, Synthesis, synthesize
-from synthesis.repair.diagnosis import verify
-from synthesis.scoring import Needs, as_captured
-from synthesis.search import axes
-from synthesis.strategy.choice import Choice
-from synthesis.strategy.shape import mismatch
-from verifier.kernel.program.types import Mesh
-from verifier.problem import Problem
-from verifier.text.parser import to_text
-from verifier.verdict import Counterexample, Proof, Verdict
+from shardproof.agent import events, outdir, strategy as strategies, summary, verdicts
+from shardproof.agent.errors import Exit, InputError
+from shardproof.agent.finishing import finish
+from shardproof.agent.options import Wanted
+from shardproof.agent.planning import Planning, Tried
+from shardproof.agent.repairing import asking
+from shardproof.agent.run import Outcome, Phase, Run
+from shardproof.agent.translation.trust import Bound
+from shardproof.agent.writing import Written, write
+from shardproof.synthesis.constraints import NO_WISHES, Wishes
+from shardproof.synthesis.describe import left_whole
+from shardproof.synthesis.emit import ModelFacts, loss_obstacle
+from shardproof.synthesis.execute.job import collect_facts
+from shardproof.synthesis.frontends.torch.capture import capture
+from shardproof.synthesis.frontends.torch.captured import Captured, ModelFacts as CapturedFacts
+from shardproof.synthesis.frontends.torch.request import CaptureRequest, InputSpec, read_config
+from shardproof.synthesis.hardware import Cluster
+from shardproof.synthesis.plan import Plan
+from shardproof.synthesis.planner import Asked, Synthesis, synthesize
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.synthesis.scoring import Needs, as_captured
+from shardproof.synthesis.search import axes
+from shardproof.synthesis.strategy.choice import Choice
+from shardproof.synthesis.strategy.shape import mismatch
+from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.text.parser import to_text
+from shardproof.verifier.verdict import Counterexample, Proof, Verdict
 
 
 @dataclass(frozen=True)

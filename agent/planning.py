@@ -13,22 +13,22 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from agent import events
-from agent.llm.client import Model
-from agent.llm.dialogue import Read
-from agent.llm.proposing import Task, described, priced, propose
-from agent.run import Run
-from synthesis.assign import PlanError, Point
-from synthesis.constraints import WishError, Wishes, show_bytes
-from synthesis.describe import describe
-from synthesis.emit import EmitError, ModelFacts
-from synthesis.judging import WORDS, Judge, Judgement, Status
-from synthesis.plan import PassedOver
-from synthesis.planner import Asked, Synthesis, synthesize
-from synthesis.scoring import Candidate, prepare
-from synthesis.search import ROOM, Search
-from synthesis.tactics import TACTICS
-from verifier.verdict import Proof
+from shardproof.agent import events
+from shardproof.agent.llm.client import Model
+from shardproof.agent.llm.dialogue import Read
+from shardproof.agent.llm.proposing import Task, described, priced, propose
+from shardproof.agent.run import Run
+from shardproof.synthesis.assign import PlanError, Point
+from shardproof.synthesis.constraints import WishError, Wishes, show_bytes
+from shardproof.synthesis.describe import describe
+from shardproof.synthesis.emit import EmitError, ModelFacts
+from shardproof.synthesis.judging import WORDS, Judge, Judgement, Status
+from shardproof.synthesis.plan import PassedOver
+from shardproof.synthesis.planner import Asked, Synthesis, synthesize
+from shardproof.synthesis.scoring import Candidate, prepare
+from shardproof.synthesis.search import ROOM, Search
+from shardproof.synthesis.tactics import TACTICS
+from shardproof.verifier.verdict import Proof
 
 ROUNDS = 3
 """Rounds that know of each other."""

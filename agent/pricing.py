@@ -5,11 +5,11 @@ import sys
 from pathlib import Path
 from typing import Any, cast
 
-from agent.console import Pipe
-from agent.errors import Exit, InputError
-from agent.files import read_text
-from agent.run import Outcome
-from synthesis.strategy.answers import answers
+from shardproof.agent.console import Pipe
+from shardproof.agent.errors import Exit, InputError
+from shardproof.agent.files import read_text
+from shardproof.agent.run import Outcome
+from shardproof.synthesis.strategy.answers import answers
 
 
 def show(rows: Path, groups: Path | None) -> Outcome:

@@ -9,7 +9,7 @@ pin = ["wte=replicate"]
 ```
 
 An option on the command line wins over it, and so does a command that comes before `/load` in a
-session. The table `[model]` is read by `agent.llm.endpoint`.
+session. The table `[model]` is read by `shardproof.agent.llm.endpoint`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,8 +18,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from agent.errors import InputError
-from agent.llm.endpoint import read_table
+from shardproof.agent.errors import InputError
+from shardproof.agent.llm.endpoint import read_table
 
 Kind = Literal["pin", "ban", "constrain"]
 PLANNING = frozenset({"parallelize", "candidates", "why-not", "plan", "step"})

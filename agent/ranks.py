@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from agent import verdicts
-from agent.errors import InputError
-from agent.run import Outcome, Run
-from synthesis.frontends.rank_programs import Finding, Ingested, judged, read_ranks
-from verifier.text.contract import compose, load_contract
-from verifier.text.files import load
+from shardproof.agent import verdicts
+from shardproof.agent.errors import InputError
+from shardproof.agent.run import Outcome, Run
+from shardproof.synthesis.frontends.rank_programs import Finding, Ingested, judged, read_ranks
+from shardproof.verifier.text.contract import compose, load_contract
+from shardproof.verifier.text.files import load
 
 
 def verify(run: Run, path: Path, sequential: Path, contract: Path) -> Outcome:

@@ -8,11 +8,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from agent import events
-from agent.run import Run
-from synthesis.execute.run.running import Failed, Ran, Row
-from verifier.kernel.program.types import Mesh, Source
-from verifier.verdict import Counterexample, Location, Proof, Trace, Unknown, Verdict, Witness
+from shardproof.agent import events
+from shardproof.agent.run import Run
+from shardproof.synthesis.execute.run.running import Failed, Ran, Row
+from shardproof.verifier.kernel.program.types import Mesh, Source
+from shardproof.verifier.verdict import (
+    Counterexample,
+    Location,
+    Proof,
+    Trace,
+    Unknown,
+    Verdict,
+    Witness,
+)
 
 SEEDED = (
     "The generator `{name}` is seeded alike on all ranks: {lines} draw{s} from it, and ranks that "

@@ -7,27 +7,27 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent import events
-from agent.errors import Exit, InputError
-from agent.llm.answers import NoModel, exit_of
-from agent.loop import Level, Mended, NotMended, Question, Settings, mend
-from agent.loop.sources import Suggestion, suggestion
-from agent.run import Outcome, Run
-from agent.verdicts import message
-from synthesis.repair.diagnosis import verify
-from synthesis.repair.edits import Edit
-from synthesis.repair.frame import own_part
-from synthesis.repair.textual import rewritten
-from verifier.kernel.program.program import Program
-from verifier.problem import Problem
-from verifier.text.contract import Stated, compose, load_contract
-from verifier.text.files import load
-from verifier.text.parser import parse_text, to_text
-from verifier.verdict import Proof
+from shardproof.agent import events
+from shardproof.agent.errors import Exit, InputError
+from shardproof.agent.llm.answers import NoModel, exit_of
+from shardproof.agent.loop import Level, Mended, NotMended, Question, Settings, mend
+from shardproof.agent.loop.sources import Suggestion, suggestion
+from shardproof.agent.run import Outcome, Run
+from shardproof.agent.verdicts import message
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.synthesis.repair.edits import Edit
+from shardproof.synthesis.repair.frame import own_part
+from shardproof.synthesis.repair.textual import rewritten
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.text.contract import Stated, compose, load_contract
+from shardproof.verifier.text.files import load
+from shardproof.verifier.text.parser import parse_text, to_text
+from shardproof.verifier.verdict import Proof
 
 if TYPE_CHECKING:
-    from agent.arguments import Repair
-    from agent.chat.models import Asker
+    from shardproof.agent.arguments import Repair
+    from shardproof.agent.chat.models import Asker
 
 
 def level_of(feedback: str) -> Level:
@@ -87,7 +87,7 @@ def asking(run: Run, llm: str) -> Asker | None:
     """
     if llm == "none":
         return None
-    from agent.chat.models import Asker, Source
+    from shardproof.agent.chat.models import Asker, Source
 
     asker = Asker(Source.USER)
     asker.emit = run.emit
@@ -180,7 +180,7 @@ def told(program: Program, edit: Edit) -> str:
 
 def source(program: Program, edit: Edit) -> str:
     """`file:line  module  the line itself` of the op that an edit is about, where it is known."""
-    from agent.loop.sources import node_of
+    from shardproof.agent.loop.sources import node_of
 
     node = node_of(program, edit)
     if node is None or not node.source.file:

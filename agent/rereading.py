@@ -5,21 +5,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from agent import verdicts
-from agent.errors import InputError
-from agent.execution import read_again
-from agent.patching import record, tree
-from agent.writing import told
-from synthesis.emit import Patch
-from synthesis.frontends.torch.capture import capture
-from synthesis.frontends.torch.request import CaptureRequest, Limits, split_target
-from synthesis.plan import Plan
-from verifier.kernel.contract import Contract
-from verifier.kernel.inline import inline
-from verifier.kernel.live import live
-from verifier.kernel.program.program import Program
-from verifier.text.wellformed import shared
-from verifier.verdict import Proof, Unknown, Verdict
+from shardproof.agent import verdicts
+from shardproof.agent.errors import InputError
+from shardproof.agent.execution import read_again
+from shardproof.agent.patching import record, tree
+from shardproof.agent.writing import told
+from shardproof.synthesis.emit import Patch
+from shardproof.synthesis.frontends.torch.capture import capture
+from shardproof.synthesis.frontends.torch.request import CaptureRequest, Limits, split_target
+from shardproof.synthesis.plan import Plan
+from shardproof.verifier.kernel.contract import Contract
+from shardproof.verifier.kernel.inline import inline
+from shardproof.verifier.kernel.live import live
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.text.wellformed import shared
+from shardproof.verifier.verdict import Proof, Unknown, Verdict
 
 
 def patch_again(

@@ -10,23 +10,23 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from agent import events, outdir, verdicts
-from agent.agreement import disagreement, unchecked, unlike_patch
-from agent.certificates import CERTIFICATE, Files, answers, read_file, rejected
-from agent.errors import Exit, InputError
-from agent.patching import record
-from agent.run import Outcome, Run
-from synthesis import plan as plans
-from synthesis.strategy.certificate import FILE as STRATEGY
-from synthesis.strategy.check import misstated
-from verifier.checker import Accepted, Rejected, check
-from verifier.problem import Problem
-from verifier.text.contract import compose, load_contract
-from verifier.text.files import load
-from verifier.verdict import Counterexample, Proof
+from shardproof.agent import events, outdir, verdicts
+from shardproof.agent.agreement import disagreement, unchecked, unlike_patch
+from shardproof.agent.certificates import CERTIFICATE, Files, answers, read_file, rejected
+from shardproof.agent.errors import Exit, InputError
+from shardproof.agent.patching import record
+from shardproof.agent.run import Outcome, Run
+from shardproof.synthesis import plan as plans
+from shardproof.synthesis.strategy.certificate import FILE as STRATEGY
+from shardproof.synthesis.strategy.check import misstated
+from shardproof.verifier.checker import Accepted, Rejected, check
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.text.contract import compose, load_contract
+from shardproof.verifier.text.files import load
+from shardproof.verifier.verdict import Counterexample, Proof
 
 if TYPE_CHECKING:
-    from agent.arguments import Verify
+    from shardproof.agent.arguments import Verify
 
 
 def dispatch(run: Run, asked: Verify) -> Outcome:
@@ -37,10 +37,10 @@ def dispatch(run: Run, asked: Verify) -> Outcome:
     """
     directory, files = asked.path, (asked.sequential, asked.distributed, asked.contract)
     if directory is not None and not any(files):
-        from agent.batch.folder import is_batch
+        from shardproof.agent.batch.folder import is_batch
 
         if is_batch(directory):
-            from agent.batch import reverify as again
+            from shardproof.agent.batch import reverify as again
 
             return again.folder_again(run, directory, asked.recapture, asked.root)
         return examined(run, directory, asked.recapture, asked.root, asked.cache)[0]
@@ -129,7 +129,7 @@ def examined(
     )
     patch = ""
     if recapture:
-        from agent.rereading import patch_again
+        from shardproof.agent.rereading import patch_again
 
         with run.phase("recapture") as phase:
             found, patch = patch_again(
@@ -181,8 +181,8 @@ READ_BEFORE = "; the run that wrote it says that it read the patch and proved it
 
 def _touched(directory: Path) -> str:
     """What is wrong with the files that patch.diff would touch; empty where nothing is."""
-    from agent.patching.diffs import counts
-    from agent.patching.disk import check_name
+    from shardproof.agent.patching.diffs import counts
+    from shardproof.agent.patching.disk import check_name
 
     try:
         stated = record.read(directory)
@@ -223,7 +223,7 @@ def programs(
     Raises:
         InputError, IRError, ContractError: files that cannot be read, or that do not fit.
     """
-    from synthesis.repair.diagnosis import verify
+    from shardproof.synthesis.repair.diagnosis import verify
 
     with run.phase("load"):
         one, written = load(sequential), load(distributed)

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
-from agent import __version__, events
-from agent.console import Console, JsonLines, Pipe
-from agent.errors import Exit, InputError, LimitError
-from agent.formats import FORMATS, findings
-from agent.translate import as_ours
+from shardproof.agent import __version__, events
+from shardproof.agent.console import Console, JsonLines, Pipe
+from shardproof.agent.errors import Exit, InputError, LimitError
+from shardproof.agent.formats import FORMATS, findings
+from shardproof.agent.translate import as_ours
 
 TOLD_AGAIN = 10
 """How often a query is told to end, 50 ms apart."""
@@ -115,7 +115,7 @@ def conduct(
     """Do the work of one command and return its exit code.
 
     Whatever happens, the last event is `run.completed` and carries that code. `form` is a format of
-    `agent.formats` that what was found is written in, in the place of the answer.
+    `shardproof.agent.formats` that what was found is written in, in the place of the answer.
     """
     sink: events.Sink = JsonLines(sys.stdout) if json else Console(sys.stderr)
     run = Run([sink])
@@ -265,7 +265,7 @@ def within(seconds: float) -> Generator[None]:
 def _end_queries(told: int) -> None:
     while os.read(told, 1):
         for _ in range(TOLD_AGAIN):  # a query that begins just now does not hear the first word
-            solver = sys.modules.get("verifier.smt.solver")
+            solver = sys.modules.get("shardproof.verifier.smt.solver")
             if solver is not None:
                 solver.interrupt()
             if select.select([told], [], [], 0.05)[0]:

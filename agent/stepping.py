@@ -5,28 +5,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from agent import verdicts
-from agent.certificates import answers, second
-from agent.errors import InputError
-from agent.pipeline import captured_in
-from agent.run import Outcome, Run
-from agent.summary import strategy
-from synthesis.emit import loss_obstacle
-from synthesis.execute.job import collect_facts
-from synthesis.frontends.torch.request import CaptureRequest
-from synthesis.hardware import Cluster
-from synthesis.planner import Asked, synthesize
-from synthesis.repair.diagnosis import verify
-from synthesis.schedules import Schedule, check_schedule, generate
-from synthesis.strategy.choice import Choice
-from synthesis.training.captured import captured_step
-from synthesis.training.staged import PIPELINE, staged
-from synthesis.training.step import Step, TrainingError
-from verifier.kernel.program.errors import MalformedError
-from verifier.kernel.program.types import Mesh
-from verifier.problem import Problem
-from verifier.text.parser import to_text
-from verifier.verdict import Proof, Unknown
+from shardproof.agent import verdicts
+from shardproof.agent.certificates import answers, second
+from shardproof.agent.errors import InputError
+from shardproof.agent.pipeline import captured_in
+from shardproof.agent.run import Outcome, Run
+from shardproof.agent.summary import strategy
+from shardproof.synthesis.emit import loss_obstacle
+from shardproof.synthesis.execute.job import collect_facts
+from shardproof.synthesis.frontends.torch.request import CaptureRequest
+from shardproof.synthesis.hardware import Cluster
+from shardproof.synthesis.planner import Asked, synthesize
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.synthesis.schedules import Schedule, check_schedule, generate
+from shardproof.synthesis.strategy.choice import Choice
+from shardproof.synthesis.training.captured import captured_step
+from shardproof.synthesis.training.staged import PIPELINE, staged
+from shardproof.synthesis.training.step import Step, TrainingError
+from shardproof.verifier.kernel.program.errors import MalformedError
+from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.text.parser import to_text
+from shardproof.verifier.verdict import Proof, Unknown
 
 FILES = ("sequential.txt", "distributed.txt", "contract.json", "certificate.json")
 

@@ -6,24 +6,31 @@ import json
 from dataclasses import asdict, fields, replace
 from typing import Any
 
-from agent import events
-from agent.errors import InputError
-from agent.options import Wanted
-from agent.report import model as m
-from synthesis.assign import Point
-from synthesis.constraints import WishError, read_bytes
-from synthesis.cost import Estimate
-from synthesis.frontends.torch.captured import Captured
-from synthesis.hardware import load
-from synthesis.price.constants import Machine
-from synthesis.price.machines import constants_of
-from synthesis.price.reading import PriceError
-from synthesis.scoring import Needs
-from synthesis.strategy import choice as choices, words
-from synthesis.strategy.choice import Choice, Priced
-from synthesis.strategy.shape import CAPTURED, Shape, ShapeError, mismatch, of_config, of_program
-from synthesis.strategy.space import Space
-from synthesis.strategy.timeline import Step, trace_events
+from shardproof.agent import events
+from shardproof.agent.errors import InputError
+from shardproof.agent.options import Wanted
+from shardproof.agent.report import model as m
+from shardproof.synthesis.assign import Point
+from shardproof.synthesis.constraints import WishError, read_bytes
+from shardproof.synthesis.cost import Estimate
+from shardproof.synthesis.frontends.torch.captured import Captured
+from shardproof.synthesis.hardware import load
+from shardproof.synthesis.price.constants import Machine
+from shardproof.synthesis.price.machines import constants_of
+from shardproof.synthesis.price.reading import PriceError
+from shardproof.synthesis.scoring import Needs
+from shardproof.synthesis.strategy import choice as choices, words
+from shardproof.synthesis.strategy.choice import Choice, Priced
+from shardproof.synthesis.strategy.shape import (
+    CAPTURED,
+    Shape,
+    ShapeError,
+    mismatch,
+    of_config,
+    of_program,
+)
+from shardproof.synthesis.strategy.space import Space
+from shardproof.synthesis.strategy.timeline import Step, trace_events
 
 PRECISIONS = {
     "bf16": "bf16", "bfloat16": "bf16", "fp8": "fp8", "fp4": "fp4",

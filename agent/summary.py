@@ -8,22 +8,30 @@ from typing import Any, cast
 
 import numpy as np
 
-from agent.agreement import one_of, stacked
-from agent.chat.state import Spent
-from agent.report import model as m
-from agent.verdicts import message, word
-from synthesis.cost import Estimate
-from synthesis.emit import Patch
-from synthesis.execute.run.running import Ran
-from synthesis.frontends.torch.captured import Captured
-from synthesis.hardware import Cluster
-from synthesis.optimum.linear import within
-from synthesis.plan import PassedOver, Plan
-from verifier.checker import Accepted, Result
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import NOWHERE, Source
-from verifier.refute.search import MAX_ELEMENTS
-from verifier.verdict import Counterexample, Location, Proof, Trace, Unknown, Verdict, Witness
+from shardproof.agent.agreement import one_of, stacked
+from shardproof.agent.chat.state import Spent
+from shardproof.agent.report import model as m
+from shardproof.agent.verdicts import message, word
+from shardproof.synthesis.cost import Estimate
+from shardproof.synthesis.emit import Patch
+from shardproof.synthesis.execute.run.running import Ran
+from shardproof.synthesis.frontends.torch.captured import Captured
+from shardproof.synthesis.hardware import Cluster
+from shardproof.synthesis.optimum.linear import within
+from shardproof.synthesis.plan import PassedOver, Plan
+from shardproof.verifier.checker import Accepted, Result
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import NOWHERE, Source
+from shardproof.verifier.refute.search import MAX_ELEMENTS
+from shardproof.verifier.verdict import (
+    Counterexample,
+    Location,
+    Proof,
+    Trace,
+    Unknown,
+    Verdict,
+    Witness,
+)
 
 NOT_PROVED = (
     "Equality is over the real numbers: the order of floating-point sums changes, and so their "

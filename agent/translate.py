@@ -1,19 +1,19 @@
 """Errors of the lower packages, read as ours: what the caller can mend, and what is our fault."""
 
-from agent.errors import InputError, ShardproofError
+from shardproof.agent.errors import InputError, ShardproofError
 
 
 def as_ours(error: BaseException) -> ShardproofError | None:
     """The error as one with an exit code, or None where it is a fault of ours."""
     if isinstance(error, ShardproofError):
         return error
-    from synthesis.assign import PlanError
-    from synthesis.constraints import WishError
-    from synthesis.emit import EmitError
-    from synthesis.frontends.torch.errors import CaptureError
-    from synthesis.hardware import HardwareError
-    from verifier.kernel.contract import ContractError
-    from verifier.kernel.program.errors import IRError
+    from shardproof.synthesis.assign import PlanError
+    from shardproof.synthesis.constraints import WishError
+    from shardproof.synthesis.emit import EmitError
+    from shardproof.synthesis.frontends.torch.errors import CaptureError
+    from shardproof.synthesis.hardware import HardwareError
+    from shardproof.verifier.kernel.contract import ContractError
+    from shardproof.verifier.kernel.program.errors import IRError
 
     match error:
         case CaptureError(message=message, file=file, line=line, text=text, hint=hint):

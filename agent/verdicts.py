@@ -1,9 +1,9 @@
 """Verdicts as the command line shows them: a word, a line, a place, an exit code."""
 
-from agent import events
-from agent.errors import Exit
-from agent.run import Outcome, Run
-from verifier.verdict import (
+from shardproof.agent import events
+from shardproof.agent.errors import Exit
+from shardproof.agent.run import Outcome, Run
+from shardproof.verifier.verdict import (
     Counterexample,
     Location,
     Proof,

@@ -7,29 +7,29 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent import verdicts
-from agent.agreement import stacked
-from agent.certificates import certificate_text
-from agent.errors import InputError
-from agent.execution import not_proved, read_again
-from agent.run import Run
-from synthesis.describe import placed_as
-from synthesis.emit import ModelFacts, Patch, emit
-from synthesis.emit.guarding import layouts
-from synthesis.emit.patch import stamped
-from synthesis.execute.reading import Reading, added_up, outputs_alone
-from synthesis.frontends.torch.captured import Captured
-from synthesis.plan import Plan
-from synthesis.planner import Synthesis
-from synthesis.repair.diagnosis import verify
-from verifier.kernel.contract import output_key
-from verifier.kernel.layout import Layout
-from verifier.kernel.program.program import Program
-from verifier.problem import Problem
-from verifier.verdict import Proof, Unknown, Verdict
+from shardproof.agent import verdicts
+from shardproof.agent.agreement import stacked
+from shardproof.agent.certificates import certificate_text
+from shardproof.agent.errors import InputError
+from shardproof.agent.execution import not_proved, read_again
+from shardproof.agent.run import Run
+from shardproof.synthesis.describe import placed_as
+from shardproof.synthesis.emit import ModelFacts, Patch, emit
+from shardproof.synthesis.emit.guarding import layouts
+from shardproof.synthesis.emit.patch import stamped
+from shardproof.synthesis.execute.reading import Reading, added_up, outputs_alone
+from shardproof.synthesis.frontends.torch.captured import Captured
+from shardproof.synthesis.plan import Plan
+from shardproof.synthesis.planner import Synthesis
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.verifier.kernel.contract import output_key
+from shardproof.verifier.kernel.layout import Layout
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.verdict import Proof, Unknown, Verdict
 
 if TYPE_CHECKING:
-    from agent.pipeline import Job
+    from shardproof.agent.pipeline import Job
 
 
 @dataclass(frozen=True)

@@ -24,17 +24,17 @@ from benchmarks.mutation_testing.edits import Site, sites
 from benchmarks.steps.examples import preconditions
 from benchmarks.steps.model import MODELS, Degrees, Model
 from benchmarks.steps.step import training_step
-from synthesis.repair.diagnosis import verify
-from synthesis.training.step import Step
-from verifier.kernel.contract import ContractError
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.program import Node, Program
-from verifier.kernel.program.types import Attr, Source
-from verifier.kernel.program.where import ranks_where
-from verifier.kernel.rank_sets import regions
-from verifier.problem import Problem
-from verifier.text.printing import to_text
-from verifier.verdict import Counterexample, Proof, Trace
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.synthesis.training.step import Step
+from shardproof.verifier.kernel.contract import ContractError
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.kernel.program.program import Node, Program
+from shardproof.verifier.kernel.program.types import Attr, Source
+from shardproof.verifier.kernel.program.where import ranks_where
+from shardproof.verifier.kernel.rank_sets import regions
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.text.printing import to_text
+from shardproof.verifier.verdict import Counterexample, Proof, Trace
 
 DEGREES = Degrees(dp=2, tp=2, pp=2, micro_batches=2, scan_layers=True)
 PLAN = "plan.txt"

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from synthesis.frontends.torch import stand_ins
-from verifier import assumptions
+from shardproof.synthesis.frontends.torch import stand_ins
+from shardproof.verifier import assumptions
 
 PAGE = Path("docs/proofs.md")
 TABLES = {"assumptions": assumptions.table, "stand-ins": stand_ins.table}

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import torch
 
-from synthesis.frontends.torch import aten as rules
-from synthesis.frontends.torch.aten.complex_pairs import COMPLEX
-from synthesis.frontends.torch.aten.refused import REFUSED
-from synthesis.frontends.torch.aten.table import TABLE
-from synthesis.frontends.torch.decompose import decompositions
+from shardproof.synthesis.frontends.torch import aten as rules
+from shardproof.synthesis.frontends.torch.aten.complex_pairs import COMPLEX
+from shardproof.synthesis.frontends.torch.aten.refused import REFUSED
+from shardproof.synthesis.frontends.torch.aten.table import TABLE
+from shardproof.synthesis.frontends.torch.decompose import decompositions
 
 PAGE = Path("docs/aten.md")
 CENSUS = Path(__file__).parent / "census.csv"

@@ -60,7 +60,7 @@ def seconds(command: Sequence[str], folder: Path) -> tuple[float, int]:
     """Of the processor, and the exit code."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(
-        [sys.executable, "-m", "agent", *command],
+        [sys.executable, "-m", "shardproof", *command],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.DEVNULL,

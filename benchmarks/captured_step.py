@@ -17,19 +17,19 @@ from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
-from synthesis.frontends.torch.capture import capture
-from synthesis.frontends.torch.request import CaptureRequest, read_config
-from synthesis.hardware import load
-from synthesis.planner import Asked, synthesize
-from synthesis.repair.diagnosis import verify
-from synthesis.training.captured import captured_step
-from synthesis.training.staged import staged
-from verifier.checker import Accepted, check
-from verifier.kernel.contract import Contract
-from verifier.kernel.program.program import Node, Program
-from verifier.kernel.program.types import Attr, Mesh
-from verifier.problem import Problem
-from verifier.verdict import Counterexample, Proof, Trace
+from shardproof.synthesis.frontends.torch.capture import capture
+from shardproof.synthesis.frontends.torch.request import CaptureRequest, read_config
+from shardproof.synthesis.hardware import load
+from shardproof.synthesis.planner import Asked, synthesize
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.synthesis.training.captured import captured_step
+from shardproof.synthesis.training.staged import staged
+from shardproof.verifier.checker import Accepted, check
+from shardproof.verifier.kernel.contract import Contract
+from shardproof.verifier.kernel.program.program import Node, Program
+from shardproof.verifier.kernel.program.types import Attr, Mesh
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.verdict import Counterexample, Proof, Trace
 
 CONFIG = Path(__file__).resolve().parent.parent / "examples" / "llama3-405b.json"
 Change = Callable[[Program, Node], list[Node]]

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.program_schema import COUNT, INT, RATIONAL, TEXT, list_of, object_of
-from verifier import checker
-from verifier.checker.certificate import ELEMENTWISE, VERSION
-from verifier.checker.scalars import ENGINE
-from verifier.kernel.layout import FOLDS
+from shardproof.verifier import checker
+from shardproof.verifier.checker.certificate import ELEMENTWISE, VERSION
+from shardproof.verifier.checker.scalars import ENGINE
+from shardproof.verifier.kernel.layout import FOLDS
 
 PUBLISHED = Path(checker.__file__).with_name("schema.json")
 

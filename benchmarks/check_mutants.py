@@ -27,20 +27,20 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
-from agent.check import in_source, judging, loads
-from agent.check.contract import Placed, Statements
-from agent.check.judging import Checked, Compared
-from agent.run import within
-from agent.translate import as_ours
 from benchmarks.gloo_truth import truth
-from synthesis.frontends.torch.ranks.request import MADE_UP, TRAIN, RanksRequest
-from synthesis.frontends.torch.ranks.result import RanksCaptured, load, read_loads
-from synthesis.frontends.torch.ranks.stated import read_lines
-from synthesis.frontends.torch.request import InputSpec
-from synthesis.repair.edits import Edit
-from synthesis.repair.in_source import SourceFile, Splice, base_name, call_name
-from verifier.kernel.program.types import Mesh
-from verifier.verdict import Counterexample, Proof
+from shardproof.agent.check import in_source, judging, loads
+from shardproof.agent.check.contract import Placed, Statements
+from shardproof.agent.check.judging import Checked, Compared
+from shardproof.agent.run import within
+from shardproof.agent.translate import as_ours
+from shardproof.synthesis.frontends.torch.ranks.request import MADE_UP, TRAIN, RanksRequest
+from shardproof.synthesis.frontends.torch.ranks.result import RanksCaptured, load, read_loads
+from shardproof.synthesis.frontends.torch.ranks.stated import read_lines
+from shardproof.synthesis.frontends.torch.request import InputSpec
+from shardproof.synthesis.repair.edits import Edit
+from shardproof.synthesis.repair.in_source import SourceFile, Splice, base_name, call_name
+from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.verdict import Counterexample, Proof
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = (
@@ -463,7 +463,7 @@ class Row:
 
 def traced(request: RanksRequest, folder: Path) -> Sequence[RanksCaptured]:
     """In children of this process, which has imported PyTorch."""
-    from synthesis.frontends.torch.ranks import session
+    from shardproof.synthesis.frontends.torch.ranks import session
 
     session.save_ranks(json.loads(json.dumps(request.to_json())), folder, lambda _: None)
     return load(folder, request.mesh.size)

@@ -22,7 +22,7 @@ from typing import Any
 
 from benchmarks.check_mutants import BASES, RESULTS, Base, copy_of, mutants
 from benchmarks.gloo_truth import draws_of, run
-from synthesis.frontends.torch.ranks.stated import layout_for, read_lines
+from shardproof.synthesis.frontends.torch.ranks.stated import layout_for, read_lines
 
 MODES = ("strict", "permissive")
 ENTERED = {"Copy", "Copied"}
@@ -105,8 +105,8 @@ def _forward(base: Base, folder: Path, mode: str) -> None:
     import spmd_types.checker  # pyright: ignore[reportMissingImports]
     import torch
 
-    from synthesis.frontends.torch.ranks.build import join_world
-    from synthesis.frontends.torch.target import import_file
+    from shardproof.synthesis.frontends.torch.ranks.build import join_world
+    from shardproof.synthesis.frontends.torch.target import import_file
 
     offered = join_world(base.mesh, 0)
     device = offered["mesh"]

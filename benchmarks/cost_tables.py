@@ -16,8 +16,8 @@ from math import floor, isfinite
 import numpy as np
 from numpy.typing import NDArray
 
-from synthesis.optimum.linear import GAP, Linear, bound, solve, useful
-from synthesis.optimum.space import PICO
+from shardproof.synthesis.optimum.linear import GAP, Linear, bound, solve, useful
+from shardproof.synthesis.optimum.space import PICO
 
 Numbers = NDArray[np.float64]
 Indices = NDArray[np.int64]

@@ -24,13 +24,13 @@ from benchmarks.steps.model import MODELS
 from benchmarks.steps.scale import PLANS as PUBLISHED
 from benchmarks.steps.step import training_step
 from benchmarks.training import PLANS
+from shardproof.verifier.checker import Accepted, check
+from shardproof.verifier.checker.conclusion import conclude
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.smt.answers import EXTENTS, Answers
+from shardproof.verifier.verdict import Proof
+from shardproof.verifier.verification import verify
 from tests.right.programs import SIZES, spellings
-from verifier.checker import Accepted, check
-from verifier.checker.conclusion import conclude
-from verifier.problem import Problem
-from verifier.smt.answers import EXTENTS, Answers
-from verifier.verdict import Proof
-from verifier.verification import verify
 
 RESULTS = Path(__file__).parent / "results" / "discharge.json"
 HEADS = (

@@ -14,16 +14,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from synthesis.hardware import Cluster, load
-from synthesis.lower import LoweringError
-from synthesis.planner import Asked, synthesize
-from synthesis.repair.diagnosis import verify
-from synthesis.scoring import Search, prepare
-from synthesis.tactics import TACTICS
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import Mesh
-from verifier.problem import Problem
-from verifier.verdict import Proof
+from shardproof.synthesis.hardware import Cluster, load
+from shardproof.synthesis.lower import LoweringError
+from shardproof.synthesis.planner import Asked, synthesize
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.synthesis.scoring import Search, prepare
+from shardproof.synthesis.tactics import TACTICS
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.verdict import Proof
 
 EXPERTS = ("column_row", "sequence_parallel")
 MESHES = (Mesh.of(tp=8), Mesh.of(dp=2, tp=4))
@@ -123,9 +123,9 @@ def compare(program: Program, mesh: Mesh, cluster: Cluster, kinds: Mapping[str, 
 
 def captured(model: Model, batch: int) -> tuple[Program, Mapping[str, str]]:
     """The joint program of a model in bfloat16, and class names by module path."""
-    from agent.pipeline import kinds
-    from synthesis.frontends.torch.capture import capture
-    from synthesis.frontends.torch.request import CaptureRequest
+    from shardproof.agent.pipeline import kinds
+    from shardproof.synthesis.frontends.torch.capture import capture
+    from shardproof.synthesis.frontends.torch.request import CaptureRequest
 
     config: dict[str, Any] = dict(model.config)
     asked = CaptureRequest(model.target, config, batch=batch, seq=model.seq, dtype="bf16")

@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
-from synthesis.guard import kernels, private
-from synthesis.guard.calls import READERS, Call, Tensors, process_group, read
-from synthesis.guard.ours import thread
-from synthesis.guard.words import flat_bytes
+from shardproof.synthesis.guard import kernels, private
+from shardproof.synthesis.guard.calls import READERS, Call, Tensors, process_group, read
+from shardproof.synthesis.guard.ours import thread
+from shardproof.synthesis.guard.words import flat_bytes
 
 KINDS = (
     "bit_flip", "drop", "swap", "duplicate", "stale", "not_reduced", "missing_rank",

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from synthesis.guard.fingerprint.errors import FingerprintError, integer
-from synthesis.guard.fingerprint.mix import MASK
-from synthesis.guard.fingerprint.region import Array, checked, raw_words
+from shardproof.synthesis.guard.fingerprint.errors import FingerprintError, integer
+from shardproof.synthesis.guard.fingerprint.mix import MASK
+from shardproof.synthesis.guard.fingerprint.region import Array, checked, raw_words
 
 Rng = np.random.Generator
 Pieces = list[Array]

@@ -8,7 +8,7 @@ import numpy as np
 
 from benchmarks.fault_kinds import MOVEMENT, FaultInjector, flip_bits, same_bytes
 from benchmarks.fault_rows import Row
-from synthesis.guard.fingerprint import (
+from shardproof.synthesis.guard.fingerprint import (
     TensorPartition,
     fingerprint,
     handoff_key,
@@ -16,7 +16,7 @@ from synthesis.guard.fingerprint import (
     verify_pipeline_handoff,
     verify_send_buffer,
 )
-from synthesis.guard.fingerprint.region import Array
+from shardproof.synthesis.guard.fingerprint.region import Array
 
 Rng = np.random.Generator
 DTYPES = ("f4", "f2", "f8", "i8", "u1", "u2", "c8", "?")

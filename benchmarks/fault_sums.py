@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks.fault_kinds import SUMS, FaultInjector, flip_bits
 from benchmarks.fault_rows import Row
-from synthesis.guard.fingerprint import (
+from shardproof.synthesis.guard.fingerprint import (
     exact_all_reduce,
     fingerprint,
     ordered_sum,
@@ -18,8 +18,8 @@ from synthesis.guard.fingerprint import (
     verify_allreduce,
     verify_replicated,
 )
-from synthesis.guard.fingerprint.floats import narrow, widen
-from synthesis.guard.fingerprint.region import Array
+from shardproof.synthesis.guard.fingerprint.floats import narrow, widen
+from shardproof.synthesis.guard.fingerprint.region import Array
 
 Rng = np.random.Generator
 

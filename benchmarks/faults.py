@@ -27,7 +27,7 @@ from benchmarks.fault_moves import (
 )
 from benchmarks.fault_rows import Clean, Row
 from benchmarks.fault_sums import adder, exact_steps, sum_flips, sums
-from synthesis.guard.fingerprint import (
+from shardproof.synthesis.guard.fingerprint import (
     Fp,
     fingerprint,
     sample,
@@ -36,8 +36,8 @@ from synthesis.guard.fingerprint import (
     verify_allgather,
     verify_allreduce,
 )
-from synthesis.guard.fingerprint.floats import narrow, widen
-from synthesis.guard.fingerprint.region import Array, Region
+from shardproof.synthesis.guard.fingerprint.floats import narrow, widen
+from shardproof.synthesis.guard.fingerprint.region import Array, Region
 
 Rng = np.random.Generator
 

@@ -16,8 +16,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from synthesis.guard.fingerprint import Region, TensorPartition, coverage, fingerprint
-from synthesis.guard.fingerprint.sums import sample, signed_checksum
+from shardproof.synthesis.guard.fingerprint import Region, TensorPartition, coverage, fingerprint
+from shardproof.synthesis.guard.fingerprint.sums import sample, signed_checksum
 
 FLOORS = {"movement, numpy": 0.8, "movement, torch.compile": 2.0}
 
@@ -56,7 +56,7 @@ def main() -> int:
     if args.torch:
         import torch
 
-        from synthesis.guard import fingerprint_torch as ours
+        from shardproof.synthesis.guard import fingerprint_torch as ours
 
         t = torch.from_numpy(x)
         if ours.compiles("cpu"):

@@ -62,7 +62,7 @@ class Terminal:
 
         self.screen = pyte.Screen(WIDTH, 4000)  # rows that scroll off stay readable
         self.stream = pyte.Stream(self.screen)
-        command = ["-m", "agent", *words]
+        command = ["-m", "shardproof", *words]
         self.child: Any = pexpect.spawn(
             sys.executable,
             command,

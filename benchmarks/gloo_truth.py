@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from verifier.kernel.placements import from_placements
-from verifier.refute.scatter import piece
+from shardproof.verifier.kernel.placements import from_placements
+from shardproof.verifier.refute.scatter import piece
 
 if TYPE_CHECKING:
-    from agent.check.contract import Placed
     from benchmarks.check_mutants import Base
+    from shardproof.agent.check.contract import Placed
 
 TOLERANCE = 1e-8
 SECONDS = 120.0
@@ -93,7 +93,7 @@ def _values(name: str, shape: Sequence[int]) -> np.ndarray:
 
 def draws_of(base: Base) -> list[dict[str, np.ndarray]]:
     """Inputs, so many that every integer input takes all its values."""
-    from synthesis.frontends.torch.request import InputSpec
+    from shardproof.synthesis.frontends.torch.request import InputSpec
 
     specs = list(map(InputSpec.parse, base.inputs))
     g = np.random.default_rng(5)
@@ -143,7 +143,7 @@ def _step(
 
 
 def _model(base: Base, folder: Path) -> Any:
-    from synthesis.frontends.torch.target import import_file
+    from shardproof.synthesis.frontends.torch.target import import_file
 
     file, _, name = base.against.partition(":")
     return getattr(import_file(folder / file), name)()
@@ -192,8 +192,8 @@ def _rank(base: Base, folder: Path, out: Path, placed: Sequence[Placed], rank: i
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import DTensor
 
-    from synthesis.frontends.torch.ranks.dtensors import layout_of
-    from synthesis.frontends.torch.target import import_file
+    from shardproof.synthesis.frontends.torch.ranks.dtensors import layout_of
+    from shardproof.synthesis.frontends.torch.target import import_file
 
     torch.set_num_threads(1)
     torch.set_default_dtype(torch.float64)

@@ -133,7 +133,7 @@ def steps(step: Callable[[], None], seconds: float, null: bool) -> dict[str, Any
     import torch
     import torch.distributed as dist
 
-    from synthesis.guard import active
+    from shardproof.synthesis.guard import active
 
     guard = active()
     assert guard is not None
@@ -200,7 +200,7 @@ def report(results: Sequence[dict[str, Any]], every: int, null: bool) -> int:
 def per_call(folder: Path, pairs: int, calls: int = 100) -> None:
     """Prints what one call costs more that is not looked at, by kind: processor time of the thread
     that calls, two gloo processes. A measurement, with no verdict."""
-    from synthesis.execute.child import fork, wait
+    from shardproof.synthesis.execute.child import fork, wait
 
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     wait([fork(lambda r=r: _calling(folder, r, pairs, calls)) for r in range(2)])
@@ -211,7 +211,7 @@ def _calling(folder: Path, rank: int, pairs: int, calls: int) -> None:
     import torch.distributed as dist
     import torch.distributed._functional_collectives as funcol
 
-    from synthesis.guard import Guard
+    from shardproof.synthesis.guard import Guard
 
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)

@@ -27,12 +27,12 @@ import torch._dynamo  # once, before the forks
 import torch.distributed as dist
 
 from benchmarks.fault_injection import Fault, Injector
-from synthesis.execute.child import fork, wait
-from synthesis.guard import Guard, GuardError, calls, diagnose, flights, judge
-from synthesis.guard.exchange import Exchange
-from synthesis.guard.fingerprint import movement
-from synthesis.guard.fingerprint.mix import MASK
-from synthesis.guard.fingerprint.region import Runs
+from shardproof.synthesis.execute.child import fork, wait
+from shardproof.synthesis.guard import Guard, GuardError, calls, diagnose, flights, judge
+from shardproof.synthesis.guard.exchange import Exchange
+from shardproof.synthesis.guard.fingerprint import movement
+from shardproof.synthesis.guard.fingerprint.mix import MASK
+from shardproof.synthesis.guard.fingerprint.region import Runs
 
 FAULTS = (
     Fault("bit_flip", 1, "all_gather", 0, 5), Fault("bit_flip", 0, "all_reduce", 0, 40),

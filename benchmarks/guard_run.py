@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import guard_cost
-from synthesis.execute.child import fork, wait
+from shardproof.synthesis.execute.child import fork, wait
 
 ROOT = Path(__file__).resolve().parent.parent
 KINDS = (
@@ -88,7 +88,7 @@ def campaign(run: Training, calls: int, rounds: int, seed: int) -> dict[str, Any
     import random
 
     from benchmarks.fault_injection import Fault, Injector
-    from synthesis.guard import FaultError, active
+    from shardproof.synthesis.guard import FaultError, active
 
     rng = random.Random(seed)
     guard = active()
@@ -159,10 +159,10 @@ def rank_main(folder: Path, rank: int, size: int, args: argparse.Namespace) -> N
     import warnings
 
     import torch.distributed as dist
-    from synthesis.execute.compare import take_gpu
+    from shardproof.synthesis.execute.compare import take_gpu
 
     from benchmarks.fault_injection import Injector
-    from synthesis.execute.load import load_file
+    from shardproof.synthesis.execute.load import load_file
 
     warnings.simplefilter("ignore")
     if args.device == "cuda":
@@ -188,7 +188,7 @@ def rank_main(folder: Path, rank: int, size: int, args: argparse.Namespace) -> N
 def emitted(mesh: str, folder: Path) -> None:
     """The patch of `parallelize --guard`, applied."""
     command = [
-        sys.executable, "-m", "agent", "parallelize", "hf:LlamaForCausalLM", "--config",
+        sys.executable, "-m", "shardproof", "parallelize", "hf:LlamaForCausalLM", "--config",
         str(ROOT / "examples/llama-small.json"), "--mesh", mesh, "--batch", "4", "--seq", "16",
         "--guard", "--no-run", "--out", str(folder / "out"),
     ]  # fmt: skip

@@ -30,11 +30,11 @@ from benchmarks.rank_texts import rank_texts
 from benchmarks.steps.examples import preconditions
 from benchmarks.steps.model import MODELS, Degrees
 from benchmarks.steps.step import training_step
-from synthesis.frontends.rank_programs import verify_ranks
-from synthesis.frontends.rank_programs.form import header
-from synthesis.training.step import Step
-from verifier.text.parser import to_text
-from verifier.verdict import Proof
+from shardproof.synthesis.frontends.rank_programs import verify_ranks
+from shardproof.synthesis.frontends.rank_programs.form import header
+from shardproof.synthesis.training.step import Step
+from shardproof.verifier.text.parser import to_text
+from shardproof.verifier.verdict import Proof
 
 LIMIT_S = 120.0
 LIMIT_GB = 4.0

@@ -12,10 +12,10 @@ from statistics import median
 
 from benchmarks.steps.model import MODELS, Degrees
 from benchmarks.steps.step import training_step
-from synthesis.repair.diagnosis import verify
-from verifier.checker import Accepted, check
-from verifier.problem import Problem
-from verifier.verdict import Proof
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.verifier.checker import Accepted, check
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.verdict import Proof
 
 RUNS = 5
 

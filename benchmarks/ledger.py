@@ -116,10 +116,10 @@ def layer(clock: Clock) -> None:
     """One layer at full size, proved, and its certificate replayed."""
     from benchmarks.steps.model import MODELS, Degrees
     from benchmarks.steps.step import training_step
-    from synthesis.repair.diagnosis import verify
-    from verifier.checker import Accepted, check
-    from verifier.problem import Problem
-    from verifier.verdict import Proof
+    from shardproof.synthesis.repair.diagnosis import verify
+    from shardproof.verifier.checker import Accepted, check
+    from shardproof.verifier.problem import Problem
+    from shardproof.verifier.verdict import Proof
 
     for name in ("llama3-8b", "llama3-405b"):
         step = training_step(replace(MODELS[name], layers=1, batch=1), Degrees(tp=8))
@@ -173,7 +173,7 @@ def frontier(clock: Clock) -> None:
 
 def imports(clock: Clock) -> None:
     """What a fresh interpreter takes for a module, its own start included."""
-    for module in ("verifier", "agent.cli"):
+    for module in ("shardproof.verifier", "shardproof.agent.cli"):
         command = [sys.executable, "-c", f"import {module}"]
         subprocess.run(command, check=True, cwd=ROOT)  # writes bytecode
         clock.row(module, lambda c=command: subprocess.run(c, check=True, cwd=ROOT), MANY)
@@ -181,8 +181,8 @@ def imports(clock: Clock) -> None:
 
 def demo(clock: Clock) -> None:
     """The phases of `parallelize` on a user file, with what other processes do in them."""
-    from agent import cli, events
-    from agent.run import Run
+    from shardproof.agent import cli, events
+    from shardproof.agent.run import Run
 
     begun: dict[str, float] = {}
     plain = Run.emit

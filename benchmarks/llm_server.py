@@ -24,21 +24,21 @@ import tempfile
 import time
 from pathlib import Path
 
-from agent.errors import Exit
-from agent.llm.answers import Completion, Failed, Trouble
-from agent.llm.budget import Ledger, Limits
-from agent.llm.client import Client, Model
-from agent.llm.dialogue import Malformed, Read
-from agent.llm.endpoint import Endpoint, Timeouts
-from agent.llm.explaining import explain
-from agent.llm.probe import visit
-from agent.llm.profile import Profiles
-from agent.llm.proposing import propose
-from agent.llm.repairing import repair
-from agent.llm.secret import Secret, clean_environ
-from agent.llm.translating import translate
-from agent.loop import Mended, Settings, mend
 from benchmarks.llm_transcript import Recorded
+from shardproof.agent.errors import Exit
+from shardproof.agent.llm.answers import Completion, Failed, Trouble
+from shardproof.agent.llm.budget import Ledger, Limits
+from shardproof.agent.llm.client import Client, Model
+from shardproof.agent.llm.dialogue import Malformed, Read
+from shardproof.agent.llm.endpoint import Endpoint, Timeouts
+from shardproof.agent.llm.explaining import explain
+from shardproof.agent.llm.probe import visit
+from shardproof.agent.llm.profile import Profiles
+from shardproof.agent.llm.proposing import propose
+from shardproof.agent.llm.repairing import repair
+from shardproof.agent.llm.secret import Secret, clean_environ
+from shardproof.agent.llm.translating import translate
+from shardproof.agent.loop import Mended, Settings, mend
 from tests.llm import tasks
 
 KEY = "sk-local-0123456789"

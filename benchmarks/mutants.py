@@ -32,13 +32,13 @@ from benchmarks.mutation_testing.mutants import Mutation, mutations
 from benchmarks.steps.examples import preconditions
 from benchmarks.steps.strategies import OPEN, STRATEGIES, Strategy
 from benchmarks.steps.truth import agrees
-from synthesis.repair.diagnosis import verify
-from synthesis.training.step import Step
-from verifier.kernel.contract import ContractError
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.program import Program
-from verifier.problem import Problem
-from verifier.verdict import Counterexample, Proof, Trace
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.synthesis.training.step import Step
+from shardproof.verifier.kernel.contract import ContractError
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.verdict import Counterexample, Proof, Trace
 
 DISAGREE = "the deciders disagree"
 KEPT = Path("build/mutants")

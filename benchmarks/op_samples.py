@@ -29,16 +29,16 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from synthesis.frontends.torch.errors import CaptureError
-from synthesis.frontends.torch.lower import Lowered, Lowering
-from synthesis.frontends.torch.materialize import fake_mode, take_buffers, to_fake
-from synthesis.frontends.torch.provenance import Provenance
-from synthesis.frontends.torch.prune import prune
-from synthesis.frontends.torch.results import named_outputs
-from synthesis.frontends.torch.torch_api import plain_kernels
-from synthesis.frontends.torch.trace import trace
-from synthesis.frontends.torch.uninitialized_reads import refuse_unwritten
-from verifier.refute.evaluate import evaluate
+from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.lower import Lowered, Lowering
+from shardproof.synthesis.frontends.torch.materialize import fake_mode, take_buffers, to_fake
+from shardproof.synthesis.frontends.torch.provenance import Provenance
+from shardproof.synthesis.frontends.torch.prune import prune
+from shardproof.synthesis.frontends.torch.results import named_outputs
+from shardproof.synthesis.frontends.torch.torch_api import plain_kernels
+from shardproof.synthesis.frontends.torch.trace import trace
+from shardproof.synthesis.frontends.torch.uninitialized_reads import refuse_unwritten
+from shardproof.verifier.refute.evaluate import evaluate
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = Path("benchmarks/results/op_samples.json")

@@ -17,14 +17,14 @@ from typing import Any
 from benchmarks.expert import MODELS, captured
 from benchmarks.placements import cheapest, lowered
 from benchmarks.zoo import fields
-from synthesis.hardware import load
-from synthesis.lower import LoweringError
-from synthesis.optimum.best import Bound, lower_bound
-from synthesis.planner import Asked, Synthesis, synthesize
-from synthesis.repair.diagnosis import verify
-from verifier.kernel.program.types import Mesh
-from verifier.problem import Problem
-from verifier.verdict import Proof
+from shardproof.synthesis.hardware import load
+from shardproof.synthesis.lower import LoweringError
+from shardproof.synthesis.optimum.best import Bound, lower_bound
+from shardproof.synthesis.planner import Asked, Synthesis, synthesize
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.verdict import Proof
 
 NAMES = (
     "GPT2LMHeadModel",
@@ -62,9 +62,9 @@ class Row:
 
 def program_of(name: str) -> tuple[Any, Any]:
     """The joint program of a model, and class names by module path."""
-    from agent.pipeline import kinds
-    from synthesis.frontends.torch.capture import capture
-    from synthesis.frontends.torch.request import CaptureRequest
+    from shardproof.agent.pipeline import kinds
+    from shardproof.synthesis.frontends.torch.capture import capture
+    from shardproof.synthesis.frontends.torch.request import CaptureRequest
 
     if name == LARGE:
         return captured(next(m for m in MODELS if m.name == name), batch=1)

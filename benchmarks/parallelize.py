@@ -99,7 +99,7 @@ def measure(job: Job) -> Row:
         options = [*config, *job.options, "--out", str(Path(scratch) / "out"), "--json"]
         started = time.monotonic()
         process = subprocess.Popen(
-            [sys.executable, "-m", "agent", "parallelize", job.target, *options],
+            [sys.executable, "-m", "shardproof", "parallelize", job.target, *options],
             stdout=out,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
         )

@@ -59,7 +59,7 @@ FORM = """<svg class="rich-terminal" viewBox="0 0 {width} {height}" role="img"
 
 def output(command: str) -> list[str]:
     """What a command prints; errors and progress too."""
-    words = [sys.executable, "-m", "agent", *command.split()[1:]]
+    words = [sys.executable, "-m", "shardproof", *command.split()[1:]]
     ran = subprocess.run(
         words, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
     )

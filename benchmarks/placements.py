@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from synthesis.assign import Point, choices, split_states
-from synthesis.cost import Estimate, estimate
-from synthesis.lower import Lowered, Placed
-from synthesis.optimum.best import SECONDS, Bound
-from synthesis.optimum.linear import solve, useful
-from synthesis.optimum.space import PICO
-from synthesis.scoring import Search
-from verifier.kernel.layout import Layout, whole
+from shardproof.synthesis.assign import Point, choices, split_states
+from shardproof.synthesis.cost import Estimate, estimate
+from shardproof.synthesis.lower import Lowered, Placed
+from shardproof.synthesis.optimum.best import SECONDS, Bound
+from shardproof.synthesis.optimum.linear import solve, useful
+from shardproof.synthesis.optimum.space import PICO
+from shardproof.synthesis.scoring import Search
+from shardproof.verifier.kernel.layout import Layout, whole
 
 
 def cheapest(found: Bound, below: float) -> Placed | None:

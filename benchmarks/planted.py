@@ -30,9 +30,9 @@ from benchmarks.artifact_bugs import (
 )
 from benchmarks.steps.scale import PLANS, Point
 from benchmarks.steps.step import training_step
-from synthesis.training.step import Step
-from verifier.kernel.peeling import Peel, PeelError, peeled
-from verifier.kernel.program.program import Node, Program
+from shardproof.synthesis.training.step import Step
+from shardproof.verifier.kernel.peeling import Peel, PeelError, peeled
+from shardproof.verifier.kernel.program.program import Node, Program
 
 REDUCTIONS = ("all_reduce", "reduce_scatter")
 

@@ -9,11 +9,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from verifier.kernel.program.attrs import ACTIVATIONS, FORMATS, KINDS
-from verifier.kernel.program.program import INPUT_ROLES, OUTPUT_ROLES
-from verifier.kernel.program.types import DTYPES
-from verifier.text import jsonio
-from verifier.text.digest import FORMAT
+from shardproof.verifier.kernel.program.attrs import ACTIVATIONS, FORMATS, KINDS
+from shardproof.verifier.kernel.program.program import INPUT_ROLES, OUTPUT_ROLES
+from shardproof.verifier.kernel.program.types import DTYPES
+from shardproof.verifier.text import jsonio
+from shardproof.verifier.text.digest import FORMAT
 
 PUBLISHED = Path(jsonio.__file__).with_name("schema.json")
 
@@ -57,8 +57,8 @@ def _kinds() -> dict[str, Any]:
 
 def schema() -> dict[str, Any]:
     """JSON schema (2020-12) of a program, with one rule per op."""
-    from verifier.kernel.ops import REQUIRED
-    from verifier.ops import REGISTRY
+    from shardproof.verifier.kernel.ops import REQUIRED
+    from shardproof.verifier.ops import REGISTRY
 
     rules: list[dict[str, Any]] = []
     for name, op in sorted(REGISTRY.items()):

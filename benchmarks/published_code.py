@@ -265,7 +265,7 @@ class Found:
 def check(row: Row) -> Found:
     """Run the command of a row."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    command = [sys.executable, "-W", "ignore", "-m", "agent", *row.command, "--json"]
+    command = [sys.executable, "-W", "ignore", "-m", "shardproof", *row.command, "--json"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime

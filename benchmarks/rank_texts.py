@@ -10,17 +10,17 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from verifier.kernel.ops import lookup
-from verifier.kernel.program.attrs import named_mesh_dims
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.groups import process_groups
-from verifier.kernel.program.program import Node, Program
-from verifier.kernel.program.types import Affine
-from verifier.kernel.program.where import Where, common, contains
-from verifier.kernel.rank_sets import Regions, regions
-from verifier.text import source_note
-from verifier.text.printing import show_attr
-from verifier.text.tokens import quote, value, word
+from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.kernel.program.attrs import named_mesh_dims
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.kernel.program.groups import process_groups
+from shardproof.verifier.kernel.program.program import Node, Program
+from shardproof.verifier.kernel.program.types import Affine
+from shardproof.verifier.kernel.program.where import Where, common, contains
+from shardproof.verifier.kernel.rank_sets import Regions, regions
+from shardproof.verifier.text import source_note
+from shardproof.verifier.text.printing import show_attr
+from shardproof.verifier.text.tokens import quote, value, word
 
 Hole = Callable[[int], str]
 """What a rank has in one place of its text."""

@@ -19,13 +19,13 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from agent import events
-from agent.errors import Exit, InputError
-from agent.run import Outcome, Run, conduct
 from benchmarks.charts import draw
 from benchmarks.machine import described
 from benchmarks.steps import scale
 from benchmarks.steps.scale import CURVES, PLANS, Point, Row
+from shardproof.agent import events
+from shardproof.agent.errors import Exit, InputError
+from shardproof.agent.run import Outcome, Run, conduct
 
 HEADS = (
     "plan", "what", "ranks", "nodes", "verdict", "write", "structure", "time", "relations",

@@ -15,13 +15,13 @@ from dataclasses import replace
 from itertools import pairwise
 
 from benchmarks.expert import MODELS, captured
-from synthesis.hardware import load
-from synthesis.planner import Asked, synthesize
-from synthesis.repair.diagnosis import verify
-from verifier.checker import Accepted, check
-from verifier.kernel.program.types import Mesh
-from verifier.problem import Problem
-from verifier.verdict import Proof
+from shardproof.synthesis.hardware import load
+from shardproof.synthesis.planner import Asked, synthesize
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.verifier.checker import Accepted, check
+from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.verdict import Proof
 
 LAYERS = (2, 4, 8, 16, 32, 64, 126)
 LIMIT_S = 5.0

@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agent.options import Wanted
-from agent.strategy import space_of
-from synthesis.frontends.torch.request import read_config_file
-from synthesis.price.plan import read_plan
-from synthesis.price.step import price
-from synthesis.strategy import words
-from synthesis.strategy.check import refusal
-from synthesis.strategy.choice import choose
-from synthesis.strategy.shape import of_config
+from shardproof.agent.options import Wanted
+from shardproof.agent.strategy import space_of
+from shardproof.synthesis.frontends.torch.request import read_config_file
+from shardproof.synthesis.price.plan import read_plan
+from shardproof.synthesis.price.step import price
+from shardproof.synthesis.strategy import words
+from shardproof.synthesis.strategy.check import refusal
+from shardproof.synthesis.strategy.choice import choose
+from shardproof.synthesis.strategy.shape import of_config
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 
@@ -117,8 +117,8 @@ def row(case: Case) -> str:
 
 
 def _terms(space: Any, plan: Any) -> Any:
-    from synthesis.price.memory import settled
-    from synthesis.price.step import terms
+    from shardproof.synthesis.price.memory import settled
+    from shardproof.synthesis.price.step import terms
 
     return terms(space.machine, space.model, settled(space.machine, space.model, plan))
 

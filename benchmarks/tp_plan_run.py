@@ -19,8 +19,8 @@ import torch.distributed as dist
 from torch.overrides import TorchFunctionMode
 
 from benchmarks.tp_plans import fields
-from synthesis.frontends.torch.ranks.loading import on_the_cpu
-from synthesis.frontends.torch.target import library
+from shardproof.synthesis.frontends.torch.ranks.loading import on_the_cpu
+from shardproof.synthesis.frontends.torch.target import library
 
 TOLERANCE = 1e-7
 

@@ -22,9 +22,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
-from agent.events import Event, Problem, Repaired, VerdictReached
-from agent.run import Run, failed, interruptible
 from benchmarks import zoo
+from shardproof.agent.events import Event, Problem, Repaired, VerdictReached
+from shardproof.agent.run import Run, failed, interruptible
 
 SECONDS = 900
 """For one check, of the clock."""
@@ -131,8 +131,8 @@ def check(name: str, mesh: str) -> Row:
 
 def check_in(name: str, mesh: str, mode: str, repair: bool = False) -> Row:
     """Check one class in this process, with the worker processes that are kept warm."""
-    from agent.check.asked import Asked
-    from agent.check.command import run_check
+    from shardproof.agent.check.asked import Asked
+    from shardproof.agent.check.command import run_check
 
     last, begun = Last(), processor()
     run = Run([last])
@@ -204,7 +204,7 @@ RAISED = re.compile(r"[A-Za-z_.]*(Error|Exception)\b")
 
 def processor() -> float:
     """Seconds of the processor, of this process and of what ended below the one it keeps warm."""
-    from synthesis.frontends.torch import process
+    from shardproof.synthesis.frontends.torch import process
 
     ticks = 0
     for server in process._servers.values():  # pyright: ignore[reportPrivateUsage]

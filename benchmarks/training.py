@@ -20,10 +20,10 @@ from dataclasses import dataclass, replace
 from benchmarks.steps.examples import preconditions
 from benchmarks.steps.model import MODELS, Degrees
 from benchmarks.steps.step import training_step
-from synthesis.repair.diagnosis import verify
-from verifier.checker import Accepted, check
-from verifier.problem import Problem
-from verifier.verdict import Proof
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.verifier.checker import Accepted, check
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.verdict import Proof
 
 
 @dataclass(frozen=True)

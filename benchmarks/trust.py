@@ -20,11 +20,11 @@ import grimp
 import networkx as nx
 
 from benchmarks.mutation_testing.corpus import cases
-from verifier.checker import Accepted, Result, check
-from verifier.checker.replay import PARTS
-from verifier.problem import Problem
-from verifier.verdict import Proof
-from verifier.verification import verify
+from shardproof.verifier.checker import Accepted, Result, check
+from shardproof.verifier.checker.replay import PARTS
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.verdict import Proof
+from shardproof.verifier.verification import verify
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "trust.md"
@@ -36,30 +36,30 @@ LAWS = {
     "peeling": "loop peeling",
     "order": "order in time",
 }
-CHECKER = "verifier.checker"
-REPLAY = "verifier.checker.replay"
-REWRITTEN = "verifier.checker.rewritten"
-EVENTS = "verifier.order.from_program"
+CHECKER = "shardproof.verifier.checker"
+REPLAY = "shardproof.verifier.checker.replay"
+REWRITTEN = "shardproof.verifier.checker.rewritten"
+EVENTS = "shardproof.verifier.order.from_program"
 BESIDE = (
     EVENTS,
-    "verifier.checker.conclusion",
+    "shardproof.verifier.checker.conclusion",
     REWRITTEN,
-    "verifier.checker.moves",
+    "shardproof.verifier.checker.moves",
 )
 """Loaded with some of the parts; `conclusion` for whoever asks Z3 about steps, which shows none."""
 OPS = (
-    "verifier.kernel.ops",
-    "verifier.kernel.movements",
-    "verifier.kernel.composites",
-    "verifier.ops",
+    "shardproof.verifier.kernel.ops",
+    "shardproof.verifier.kernel.movements",
+    "shardproof.verifier.kernel.composites",
+    "shardproof.verifier.ops",
 )
 """Import their modules by name: an op is one file."""
 LOADS = {
-    "verifier.kernel.movements": "verifier.checker.moves",
-    "verifier.kernel.composites": "verifier.kernel.movements",
-    "verifier.kernel.peeling": REWRITTEN,
-    "verifier.provers.cross_entropy": REWRITTEN,
-    "verifier.checker.order": EVENTS,
+    "shardproof.verifier.kernel.movements": "shardproof.verifier.checker.moves",
+    "shardproof.verifier.kernel.composites": "shardproof.verifier.kernel.movements",
+    "shardproof.verifier.kernel.peeling": REWRITTEN,
+    "shardproof.verifier.provers.cross_entropy": REWRITTEN,
+    "shardproof.verifier.checker.order": EVENTS,
 }
 """What is loaded for a part besides what it imports; rooms of ops are looked through in turn."""
 Line = tuple[str, int]
@@ -102,10 +102,10 @@ def parts() -> dict[str, frozenset[str]]:
 def _graph() -> grimp.ImportGraph:
     """Who imports whom when the verifier runs: a module loads the packages that it lies in, and
     those of ops their modules."""
-    graph = grimp.build_graph("verifier", exclude_type_checking_imports=True)
+    graph = grimp.build_graph("shardproof", exclude_type_checking_imports=True)
     for module in graph.modules:
         above = module.rpartition(".")[0]
-        if above and above != "verifier":
+        if above and above != "shardproof.verifier":
             graph.add_import(importer=module, imported=above)
     for room, loaded in LOADS.items():
         graph.add_import(importer=room, imported=loaded)
@@ -132,8 +132,8 @@ def lines(modules: Iterable[str]) -> int:
 
 
 def room_of(module: str) -> str:
-    """`verifier.kernel.ops.linalg` is in `kernel`."""
-    return (*module.split("."), "itself")[1]
+    """`shardproof.verifier.kernel.ops.linalg` is in `kernel`."""
+    return (*module.split("."), "itself")[2]
 
 
 class Runs:
@@ -154,7 +154,7 @@ class Runs:
         del event, arg
         code = frame.f_code
         if code not in self._left:
-            ours = code.co_filename.startswith(str(ROOT / "verifier"))
+            ours = code.co_filename.startswith(str(ROOT / "shardproof" / "verifier"))
             known = {number for _, _, number in code.co_lines() if number} if ours else set[int]()
             self._left[code] = known - {code.co_firstlineno}
         return self._line if self._left[code] else None
@@ -301,7 +301,9 @@ def order() -> list[str]:
         together, key=lambda n: min(together.nodes[n]["members"])
     )
     read = [m for step in steps for m in sorted(together.nodes[step]["members"])]
-    rows = [f"| `{m.removeprefix('verifier.')}` | {lines([m])} | {_about(m)} |" for m in read]
+    rows = [
+        f"| `{m.removeprefix('shardproof.verifier.')}` | {lines([m])} | {_about(m)} |" for m in read
+    ]
     return [
         "## The order to read it in",
         "",

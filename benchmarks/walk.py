@@ -34,6 +34,7 @@ def room_of(file: str) -> str | None:
     if not path.is_relative_to(ROOT):
         return None
     parts = path.relative_to(ROOT).parts
+    parts = parts[1:] if parts[0] == "shardproof" else parts
     if parts[0] not in ("agent", "synthesis", "verifier"):
         return None
     depth = 1 if parts[0] == "agent" else 3 if parts[1] == "provers" else 2
@@ -42,7 +43,7 @@ def room_of(file: str) -> str | None:
 
 def walk(*words: str) -> list[tuple[int, str]]:
     """The rooms that `shardproof verify WORDS` enters, in order, with how deep each is called."""
-    from agent.cli import main
+    from shardproof.agent.cli import main
 
     stays: list[tuple[int, str]] = [(0, "agent")]
 

@@ -193,9 +193,9 @@ def unfit(name: str) -> str:
     """Why a class is not built with these sizes, or does not run so on one device; '' if it is."""
     import torch
 
-    from synthesis.frontends.torch.inputs import find_inputs, torch_types
-    from synthesis.frontends.torch.request import CaptureRequest, InputSpec
-    from synthesis.frontends.torch.target import library
+    from shardproof.synthesis.frontends.torch.inputs import find_inputs, torch_types
+    from shardproof.synthesis.frontends.torch.request import CaptureRequest, InputSpec
+    from shardproof.synthesis.frontends.torch.target import library
 
     specs = tuple(map(InputSpec.parse, inputs(name)))
     try:

@@ -7,6 +7,11 @@ online softmax, and passes keys and values on.
 
 from fractions import Fraction
 
+from shardproof.verifier.kernel.contract import Contract
+from shardproof.verifier.kernel.placements import from_placements
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.types import Mesh, TensorType
+from shardproof.verifier.verdict import Counterexample, Proof
 from verifier import (
     AllGather,
     DeviceMesh,
@@ -22,11 +27,6 @@ from verifier import (
     compute_local_shape,
     verify,
 )
-from verifier.kernel.contract import Contract
-from verifier.kernel.placements import from_placements
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.types import Mesh, TensorType
-from verifier.verdict import Counterexample, Proof
 
 mesh = DeviceMesh((2,), ("cp",))
 spec = ShardingSpec((Shard(1),), mesh)

@@ -24,7 +24,7 @@ from operator import index
 
 import numpy as np
 
-from synthesis.guard.fingerprint import (
+from shardproof.synthesis.guard.fingerprint import (
     GAY_SEED,
     TensorPartition,
     fingerprint,
@@ -34,10 +34,10 @@ from synthesis.guard.fingerprint import (
     verify_allgather,
     verify_allreduce,
 )
+from shardproof.verifier.text.contract import read_contract
+from shardproof.verifier.text.parser import parse_text
+from shardproof.verifier.verdict import Counterexample, Proof
 from verifier import Problem, verify
-from verifier.text.contract import read_contract
-from verifier.text.parser import parse_text
-from verifier.verdict import Counterexample, Proof
 
 
 class Communicator:

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from agent.errors import ShardproofError
+    from shardproof.agent.errors import ShardproofError
     from shardproof.api import (
         Repair,
         assert_parallel_equal,
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
         verify,
     )
     from shardproof.planned import Plan
-    from verifier.kernel.contract import Contract
-    from verifier.problem import Problem
-    from verifier.verdict import Counterexample, Proof, Unknown, Verdict
+    from shardproof.verifier.kernel.contract import Contract
+    from shardproof.verifier.problem import Problem
+    from shardproof.verifier.verdict import Counterexample, Proof, Unknown, Verdict
 
 HOME = {
-    "Contract": "verifier.kernel.contract",
-    "Counterexample": "verifier.verdict",
+    "Contract": "shardproof.verifier.kernel.contract",
+    "Counterexample": "shardproof.verifier.verdict",
     "Plan": "shardproof.planned",
-    "Problem": "verifier.problem",
-    "Proof": "verifier.verdict",
+    "Problem": "shardproof.verifier.problem",
+    "Proof": "shardproof.verifier.verdict",
     "Repair": "shardproof.api",
-    "ShardproofError": "agent.errors",
-    "Unknown": "verifier.verdict",
-    "Verdict": "verifier.verdict",
+    "ShardproofError": "shardproof.agent.errors",
+    "Unknown": "shardproof.verifier.verdict",
+    "Verdict": "shardproof.verifier.verdict",
     "assert_parallel_equal": "shardproof.api",
     "check": "shardproof.api",
     "load_problem": "shardproof.api",

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from agent import events, verdicts
-from agent.errors import InputError
-from agent.run import Outcome, Run
-from agent.translate import as_ours
+from shardproof.agent import events, verdicts
+from shardproof.agent.errors import InputError
+from shardproof.agent.run import Outcome, Run
+from shardproof.agent.translate import as_ours
 from shardproof.planned import Plan
-from verifier.kernel.program.types import Mesh
-from verifier.problem import Problem
-from verifier.verdict import Counterexample, Proof, Unknown, Verdict
+from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.verdict import Counterexample, Proof, Unknown, Verdict
 
 MeshLike = Any
 """`"dp=2,tp=2"`, `{"dp": 2, "tp": 2}`, or a `DeviceMesh` with names."""
@@ -76,11 +76,11 @@ def parallelize(
     Raises:
         ShardproofError: something given cannot be used, or no plan can be written.
     """
-    from agent import choosing, pipeline
-    from agent.considering import wished
-    from agent.options import Wanted, mesh_for
-    from synthesis import hardware as clusters
-    from synthesis.frontends.torch.request import CaptureRequest, InputSpec
+    from shardproof.agent import choosing, pipeline
+    from shardproof.agent.considering import wished
+    from shardproof.agent.options import Wanted, mesh_for
+    from shardproof.synthesis import hardware as clusters
+    from shardproof.synthesis.frontends.torch.request import CaptureRequest, InputSpec
 
     with _said():
         target, fields = _target(model, config)
@@ -121,7 +121,7 @@ def verify(problem: Problem) -> Verdict:
     Raises:
         ShardproofError: programs that do not fit the contract.
     """
-    from synthesis.repair.diagnosis import verify as decide
+    from shardproof.synthesis.repair.diagnosis import verify as decide
 
     with _said():
         return decide(problem, fixes=True)
@@ -137,8 +137,8 @@ def load_problem(
     Raises:
         ShardproofError: a file that cannot be read, or that does not fit.
     """
-    from verifier.text.contract import compose, load_contract
-    from verifier.text.files import load
+    from shardproof.verifier.text.contract import compose, load_contract
+    from shardproof.verifier.text.files import load
 
     with _said():
         one, many = load(Path(sequential)), load(Path(distributed))
@@ -162,8 +162,8 @@ def check(
     Raises:
         ShardproofError: code that cannot be traced, an option that cannot be used.
     """
-    from agent.check.asked import Asked
-    from agent.check.command import decided
+    from shardproof.agent.check.asked import Asked
+    from shardproof.agent.check.command import decided
 
     unknown = sorted(set(options) - set(Asked.__dataclass_fields__))
     with _said():
@@ -207,8 +207,8 @@ def repair(problem: Problem, *, seconds: float = 30.0, max_edits: int = 3) -> Re
         seconds: of the whole search.
         max_edits: of one repair.
     """
-    from agent.loop import Mended, Question, Settings, mend
-    from agent.repairing import diff
+    from shardproof.agent.loop import Mended, Question, Settings, mend
+    from shardproof.agent.repairing import diff
 
     with _said():
         stated = json.dumps(problem.contract.to_json())
@@ -230,7 +230,7 @@ def repair(problem: Problem, *, seconds: float = 30.0, max_edits: int = 3) -> Re
 
 
 def _run(progress: bool) -> Run:
-    from agent.console import Console
+    from shardproof.agent.console import Console
 
     return Run([Console(sys.stderr)] if progress else [])
 
@@ -252,7 +252,7 @@ def _said() -> Generator[None]:
 
 def _mesh(mesh: MeshLike) -> Mesh:
     """Raises InputError for what is no mesh with names."""
-    from agent.options import read_mesh
+    from shardproof.agent.options import read_mesh
 
     if isinstance(mesh, Mesh):
         return mesh

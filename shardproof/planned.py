@@ -11,9 +11,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from agent.errors import InputError
-from agent.patching import record, tree
-from synthesis.emit.patch import COMMENT
+from shardproof.agent.errors import InputError
+from shardproof.agent.patching import record, tree
+from shardproof.synthesis.emit.patch import COMMENT
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from synthesis.lower import Choices
-from synthesis.roles import Module, Param, heads
-from verifier.kernel.contract import output_key
-from verifier.kernel.layout import Atom, Layout, bound, normal, whole
-from verifier.kernel.placements import split_leading
-from verifier.kernel.program.program import Input, Program
-from verifier.kernel.program.types import Mesh
+from shardproof.synthesis.lower import Choices
+from shardproof.synthesis.roles import Module, Param, heads
+from shardproof.verifier.kernel.contract import output_key
+from shardproof.verifier.kernel.layout import Atom, Layout, bound, normal, whole
+from shardproof.verifier.kernel.placements import split_leading
+from shardproof.verifier.kernel.program.program import Input, Program
+from shardproof.verifier.kernel.program.types import Mesh
 
 
 class PlanError(ValueError):

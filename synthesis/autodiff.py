@@ -12,14 +12,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
-from verifier.kernel.composites.expansion import results
-from verifier.kernel.ops import lookup
-from verifier.kernel.ops.control import scan_parts
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.program import Input, Node, Output, Program
-from verifier.kernel.program.where import EVERYWHERE, Where, coordinates, within
-from verifier.ops import facets
+from shardproof.verifier.kernel.composites.expansion import results
+from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.kernel.ops.control import scan_parts
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.kernel.program.program import Input, Node, Output, Program
+from shardproof.verifier.kernel.program.where import EVERYWHERE, Where, coordinates, within
+from shardproof.verifier.ops import facets
 
 Cotangents = dict[str, str]
 Reduced = Mapping[str, Sequence[tuple[str, str]]]

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
-from synthesis.assign import PlanError, Point, misfit, options
-from synthesis.roles import Module
-from synthesis.tactics import TACTICS
+from shardproof.synthesis.assign import PlanError, Point, misfit, options
+from shardproof.synthesis.roles import Module
+from shardproof.synthesis.tactics import TACTICS
 
 Supported = Callable[[Module, str], bool]
 Kind = Literal["pin", "ban", "constrain"]

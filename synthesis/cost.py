@@ -11,16 +11,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
-from synthesis.hardware import Cluster
-from synthesis.kernels.found import Kernels, Product, kernels
-from synthesis.kernels.graph import Value
-from synthesis.price.compute import chains, matmul
-from synthesis.price.constants import Machine
-from synthesis.price.machines import machine
-from synthesis.price.traffic import Group, exchange, ring
-from verifier.kernel.ops import lookup
-from verifier.kernel.program.program import Node, Program
-from verifier.kernel.program.types import Mesh, TensorType, mesh_dims
+from shardproof.synthesis.hardware import Cluster
+from shardproof.synthesis.kernels.found import Kernels, Product, kernels
+from shardproof.synthesis.kernels.graph import Value
+from shardproof.synthesis.price.compute import chains, matmul
+from shardproof.synthesis.price.constants import Machine
+from shardproof.synthesis.price.machines import machine
+from shardproof.synthesis.price.traffic import Group, exchange, ring
+from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.kernel.program.program import Node, Program
+from shardproof.verifier.kernel.program.types import Mesh, TensorType, mesh_dims
 
 LOCAL = frozenset({"shard_slice", "shard_pad", "on_coord"})
 """Collectives that send nothing."""

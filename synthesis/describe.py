@@ -3,16 +3,16 @@
 from collections.abc import Mapping
 from math import prod
 
-from synthesis.cost import Estimate
-from synthesis.forward import forward_values
-from synthesis.lower import Lowered, Pair
-from synthesis.plan import CollectiveUse, LocalExtent, ModulePlan, Plan
-from synthesis.roles import Module, heads
-from synthesis.scoring import Candidate, axes
-from synthesis.search import Found
-from verifier.kernel.layout import Dim, Layout, bound
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import Mesh
+from shardproof.synthesis.cost import Estimate
+from shardproof.synthesis.forward import forward_values
+from shardproof.synthesis.lower import Lowered, Pair
+from shardproof.synthesis.plan import CollectiveUse, LocalExtent, ModulePlan, Plan
+from shardproof.synthesis.roles import Module, heads
+from shardproof.synthesis.scoring import Candidate, axes
+from shardproof.synthesis.search import Found
+from shardproof.verifier.kernel.layout import Dim, Layout, bound
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import Mesh
 
 
 def describe(

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from synthesis.forward import forward_values
-from synthesis.lower import Lowered
-from synthesis.roles import Module, heads
-from verifier.kernel.program.program import Node, Program
+from shardproof.synthesis.forward import forward_values
+from shardproof.synthesis.lower import Lowered
+from shardproof.synthesis.roles import Module, heads
+from shardproof.verifier.kernel.program.program import Node, Program
 
 MOVES = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "shard_slice"})
 VIEWS = frozenset({"reshape", "permute", "cast"})

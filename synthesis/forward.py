@@ -1,6 +1,6 @@
 """Which values belong to the forward pass: those that an output or the loss depends on."""
 
-from verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.program import Program
 
 
 def forward_values(program: Program, *, state: bool = True, since: int = 0) -> set[tuple[str, str]]:

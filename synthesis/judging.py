@@ -5,17 +5,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from synthesis.assign import Point
-from synthesis.constraints import show_bytes
-from synthesis.describe import describe
-from synthesis.emit import EmitError, ModelFacts, emit
-from synthesis.plan import PassedOver
-from synthesis.planner import Synthesis
-from synthesis.scoring import Candidate, Refusal
-from synthesis.search import ROOM
-from verifier.problem import Problem
-from verifier.verdict import Counterexample, Proof, Trace, Unknown, Verdict, Witness
-from verifier.verification import verify
+from shardproof.synthesis.assign import Point
+from shardproof.synthesis.constraints import show_bytes
+from shardproof.synthesis.describe import describe
+from shardproof.synthesis.emit import EmitError, ModelFacts, emit
+from shardproof.synthesis.plan import PassedOver
+from shardproof.synthesis.planner import Synthesis
+from shardproof.synthesis.scoring import Candidate, Refusal
+from shardproof.synthesis.search import ROOM
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.verdict import Counterexample, Proof, Trace, Unknown, Verdict, Witness
+from shardproof.verifier.verification import verify
 
 Status = Literal["proved", "refuted", "unproved", "emitter", "memory", "lowering"]
 """What a candidate ended in: `emitter`: no module style or patch stands for it; `memory`: it needs

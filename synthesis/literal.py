@@ -6,19 +6,19 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import cast
 
-from synthesis.assign import PlanError, split
-from synthesis.localize import Reading, localize, regroup_whole
-from synthesis.roles import Module
-from synthesis.share import share
-from verifier.kernel.contract import Contract
-from verifier.kernel.layout import Layout, bound, whole
-from verifier.kernel.live import live
-from verifier.kernel.ops.control import scan_parts
-from verifier.kernel.placements import split_leading
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.program import Node, Program
-from verifier.kernel.program.types import Mesh
+from shardproof.synthesis.assign import PlanError, split
+from shardproof.synthesis.localize import Reading, localize, regroup_whole
+from shardproof.synthesis.roles import Module
+from shardproof.synthesis.share import share
+from shardproof.verifier.kernel.contract import Contract
+from shardproof.verifier.kernel.layout import Layout, bound, whole
+from shardproof.verifier.kernel.live import live
+from shardproof.verifier.kernel.ops.control import scan_parts
+from shardproof.verifier.kernel.placements import split_leading
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.kernel.program.program import Node, Program
+from shardproof.verifier.kernel.program.types import Mesh
 
 
 class LiteralError(ValueError):

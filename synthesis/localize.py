@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from verifier.kernel.layout import (
+from shardproof.verifier.kernel.layout import (
     Atom,
     Dim,
     Layout,
@@ -18,9 +18,9 @@ from verifier.kernel.layout import (
     normal,
     whole,
 )
-from verifier.kernel.ops import Refused
-from verifier.kernel.program.program import Node
-from verifier.provers.placement.indexing import shard_offset
+from shardproof.verifier.kernel.ops import Refused
+from shardproof.verifier.kernel.program.program import Node
+from shardproof.verifier.provers.placement.indexing import shard_offset
 
 LAZY = frozenset({"full", "iota", "expand"})
 """Ops whose result can be made in any layout: they wait until a layout is wanted."""

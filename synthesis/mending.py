@@ -4,12 +4,12 @@ its kind at once; then as much of that as can be is split again."""
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from synthesis.assign import Point
-from synthesis.constraints import Rules
-from synthesis.forward import forward_values
-from synthesis.roles import Module
-from synthesis.scoring import Candidate, Refusal, Search
-from verifier.kernel.program.program import Program
+from shardproof.synthesis.assign import Point
+from shardproof.synthesis.constraints import Rules
+from shardproof.synthesis.forward import forward_values
+from shardproof.synthesis.roles import Module
+from shardproof.synthesis.scoring import Candidate, Refusal, Search
+from shardproof.verifier.kernel.program.program import Program
 
 COLUMNS = ("column", "fused_column")
 

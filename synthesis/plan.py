@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, cast
 
-from verifier.kernel.program.types import Mesh
+from shardproof.verifier.kernel.program.types import Mesh
 
 STYLES = (
     "column", "row", "fused_column", "vocab", "experts", "channels", "recurrent",

@@ -3,19 +3,19 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from synthesis.assign import PlanError as PlanError, Point
-from synthesis.constraints import WishError as WishError, Wishes as Wishes, show_bytes
-from synthesis.cost import Estimate, Use as Use, estimate, prices
-from synthesis.describe import KINDS, describe as describe
-from synthesis.emit.styles import supported
-from synthesis.lower import Lowered
-from synthesis.plan import Plan
-from synthesis.roles import ATTENTION, Module
-from synthesis.scoring import Asked as Asked
-from synthesis.search import Found, Search, search
-from verifier.kernel.inline import inline
-from verifier.kernel.live import live
-from verifier.kernel.program.program import Program
+from shardproof.synthesis.assign import PlanError as PlanError, Point
+from shardproof.synthesis.constraints import WishError as WishError, Wishes as Wishes, show_bytes
+from shardproof.synthesis.cost import Estimate, Use as Use, estimate, prices
+from shardproof.synthesis.describe import KINDS, describe as describe
+from shardproof.synthesis.emit.styles import supported
+from shardproof.synthesis.lower import Lowered
+from shardproof.synthesis.plan import Plan
+from shardproof.synthesis.roles import ATTENTION, Module
+from shardproof.synthesis.scoring import Asked as Asked
+from shardproof.synthesis.search import Found, Search, search
+from shardproof.verifier.kernel.inline import inline
+from shardproof.verifier.kernel.live import live
+from shardproof.verifier.kernel.program.program import Program
 
 LOOKS_UP = ("", "Embedding", "EmbeddingBag")
 """Classes that look up what they are given, though capture sees them work the rows out."""

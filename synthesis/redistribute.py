@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
-from synthesis.localize import regroup_whole
-from verifier.kernel.layout import Atom, Layout, bound, global_extent, normal
-from verifier.kernel.placements import split_leading
-from verifier.kernel.program.types import Attr, Mesh
+from shardproof.synthesis.localize import regroup_whole
+from shardproof.verifier.kernel.layout import Atom, Layout, bound, global_extent, normal
+from shardproof.verifier.kernel.placements import split_leading
+from shardproof.verifier.kernel.program.types import Attr, Mesh
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,9 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from synthesis.uses import uses
-from verifier.kernel.ops.control import scan_parts
-from verifier.kernel.program.program import Program
+from shardproof.synthesis.uses import uses
+from shardproof.verifier.kernel.ops.control import scan_parts
+from shardproof.verifier.kernel.program.program import Program
 
 GATES = {"LSTM": 4, "GRU": 3}
 """Gates of a recurrent module, whose weights are stacked."""

@@ -4,18 +4,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from synthesis.assign import PlanError, Point, choices
-from synthesis.constraints import NO_WISHES, Wishes
-from synthesis.cost import Estimate, Prices, estimate, prices
-from synthesis.expressible import Obstacle, Passed, obstacle, unexpressed
-from synthesis.hardware import Cluster
-from synthesis.lower import Ahead, Choices, Lowered, Lowering, LoweringError, Move
-from synthesis.roles import Module, Param, modules
-from synthesis.share import share
-from verifier.kernel.inline import inline
-from verifier.kernel.live import live
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import Mesh, TensorType
+from shardproof.synthesis.assign import PlanError, Point, choices
+from shardproof.synthesis.constraints import NO_WISHES, Wishes
+from shardproof.synthesis.cost import Estimate, Prices, estimate, prices
+from shardproof.synthesis.expressible import Obstacle, Passed, obstacle, unexpressed
+from shardproof.synthesis.hardware import Cluster
+from shardproof.synthesis.lower import Ahead, Choices, Lowered, Lowering, LoweringError, Move
+from shardproof.synthesis.roles import Module, Param, modules
+from shardproof.synthesis.share import share
+from shardproof.verifier.kernel.inline import inline
+from shardproof.verifier.kernel.live import live
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import Mesh, TensorType
 
 Needs = Callable[[Point, Estimate], int]
 """Bytes that a rank needs for a plan, whose program is estimated so."""

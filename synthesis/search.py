@@ -8,15 +8,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
-from synthesis.assign import PlanError, Point, options
-from synthesis.constraints import Rules, Supported, settle
-from synthesis.mending import Mender, alike, layered
-from synthesis.optimum.best import Bound, lower_bound, suggested
-from synthesis.optimum.space import Restriction
-from synthesis.roles import Module, heads
-from synthesis.scoring import Asked, Candidate, Refusal, Search, as_captured, axes, prepare
-from synthesis.tactics import TACTICS
-from verifier.kernel.program.program import Program
+from shardproof.synthesis.assign import PlanError, Point, options
+from shardproof.synthesis.constraints import Rules, Supported, settle
+from shardproof.synthesis.mending import Mender, alike, layered
+from shardproof.synthesis.optimum.best import Bound, lower_bound, suggested
+from shardproof.synthesis.optimum.space import Restriction
+from shardproof.synthesis.roles import Module, heads
+from shardproof.synthesis.scoring import (
+    Asked,
+    Candidate,
+    Refusal,
+    Search,
+    as_captured,
+    axes,
+    prepare,
+)
+from shardproof.synthesis.tactics import TACTICS
+from shardproof.verifier.kernel.program.program import Program
 
 __all__ = ["Candidate", "Found", "Refusal", "Search", "axes", "check_heads", "prepare", "search"]
 

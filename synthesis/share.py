@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from verifier.kernel.ops import lookup
-from verifier.kernel.ops.control import scan_parts
-from verifier.kernel.program.program import Node, Output, Program
+from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.kernel.ops.control import scan_parts
+from shardproof.verifier.kernel.program.program import Node, Output, Program
 
 Names = dict[str, str]
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
-from synthesis.assign import Point, options
-from synthesis.roles import Module
+from shardproof.synthesis.assign import Point, options
+from shardproof.synthesis.roles import Module
 
 TAKE = ("row", "channels")
 """Styles that take split channels."""

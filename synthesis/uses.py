@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from verifier.kernel.program.program import Node, Program
+from shardproof.verifier.kernel.program.program import Node, Program
 
 PASSES = frozenset({"reshape", "permute", "cast", "add", "neg", "mul_scalar"})
 

@@ -3,17 +3,17 @@
 from dataclasses import dataclass, replace
 from typing import Literal as OneOf
 
-from synthesis.assign import PlanError, misfit, options
-from synthesis.constraints import ALIASES, STYLES, WishError, named
-from synthesis.judging import WORDS, Judge, Judgement, against, differences, shown
-from synthesis.literal import LiteralError, literal
-from synthesis.optimum.best import lower_bound
-from synthesis.planner import Synthesis, can_emit, synthesize
-from synthesis.repair.diagnosis import verify
-from synthesis.roles import Module
-from synthesis.scoring import Candidate, Refusal
-from verifier.problem import Problem
-from verifier.verdict import Counterexample, Proof, Unknown, Verdict
+from shardproof.synthesis.assign import PlanError, misfit, options
+from shardproof.synthesis.constraints import ALIASES, STYLES, WishError, named
+from shardproof.synthesis.judging import WORDS, Judge, Judgement, against, differences, shown
+from shardproof.synthesis.literal import LiteralError, literal
+from shardproof.synthesis.optimum.best import lower_bound
+from shardproof.synthesis.planner import Synthesis, can_emit, synthesize
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.synthesis.roles import Module
+from shardproof.synthesis.scoring import Candidate, Refusal
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.verdict import Counterexample, Proof, Unknown, Verdict
 
 Answer = OneOf[
     "chosen", "misfit", "refuted", "unproved", "emitter", "memory", "lowering", "dearer", "cheaper"

@@ -8,14 +8,14 @@ from typing import Any
 
 import z3 as _z3
 
-from verifier.domains.base import Array
-from verifier.domains.symbolic import Symbolic, equations
-from verifier.kernel.contract import Contract, output_key
-from verifier.kernel.program.program import Program
-from verifier.provers.scalars.outputs import all_ranks, pairs
-from verifier.refute.evaluate import Ranks, Values, evaluate
-from verifier.smt import solver as smt
-from verifier.smt.solver import Answer
+from shardproof.verifier.domains.base import Array
+from shardproof.verifier.domains.symbolic import Symbolic, equations
+from shardproof.verifier.kernel.contract import Contract, output_key
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.provers.scalars.outputs import all_ranks, pairs
+from shardproof.verifier.refute.evaluate import Ranks, Values, evaluate
+from shardproof.verifier.smt import solver as smt
+from shardproof.verifier.smt.solver import Answer
 
 z3: Any = _z3
 SMALL_GOAL = 2_000

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from agent import events
-from agent.run import Run
-from verifier.assumptions import undeclared
+from shardproof.agent import events
+from shardproof.agent.run import Run
+from shardproof.verifier.assumptions import undeclared
 
 
 @pytest.fixture(autouse=True)

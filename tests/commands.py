@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from agent.cli import main
-from synthesis.execute.run.launcher import shared
+from shardproof.agent.cli import main
+from shardproof.synthesis.execute.run.launcher import shared
 
 ROOT = Path(__file__).resolve().parents[1]
-COMMAND = (sys.executable, "-m", "agent")
+COMMAND = (sys.executable, "-m", "shardproof")
 
 
 def environment(**extra: str) -> dict[str, str]:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli import FIRST, app
 from benchmarks.assumptions_page import written
-from verifier.assumptions import DECLARED, said, undeclared
+from shardproof.agent.cli import FIRST, app
+from shardproof.verifier.assumptions import DECLARED, said, undeclared
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted((ROOT / "docs").glob("*.md"))
@@ -24,7 +24,7 @@ CHECKER = (
 @pytest.mark.parametrize(("module", "name"), sorted(set(re.findall(CHECKER, FIGURES))))
 def test_rules_name_functions_of_the_checker(module: str, name: str) -> None:
     if name != "py":
-        found = importlib.import_module(f"verifier.checker.{module}")
+        found = importlib.import_module(f"shardproof.verifier.checker.{module}")
         assert hasattr(found, name) or any(hasattr(v, name) for v in vars(found).values())
 
 

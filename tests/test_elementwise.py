@@ -15,6 +15,25 @@ from benchmarks.mutation_testing.author import Base
 from benchmarks.mutation_testing.mutants import mutations
 from benchmarks.mutation_testing.truth import draw, equal
 from benchmarks.mutation_testing.zoo import bases
+from shardproof.verifier.checker import prepare
+from shardproof.verifier.checker.scalars import ReplayError, certify, replay
+from shardproof.verifier.domains.algebra import Budget
+from shardproof.verifier.domains.floats import Floats
+from shardproof.verifier.kernel.contract import Contract
+from shardproof.verifier.kernel.inline import inline
+from shardproof.verifier.kernel.live import live
+from shardproof.verifier.kernel.placements import from_placements
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import Mesh, TensorType
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.provers.scalars.answers import Decision, Equal, Undecided
+from shardproof.verifier.provers.scalars.cases import cases
+from shardproof.verifier.provers.scalars.deciding import decide as compare
+from shardproof.verifier.refute.compare import run_both
+from shardproof.verifier.refute.scatter import piece
+from shardproof.verifier.refute.search import refute
+from shardproof.verifier.smt import solver as smt
 from tests.asking import confirm, elementwise
 from tests.domains.spellings import (
     SPELLINGS,
@@ -25,25 +44,6 @@ from tests.domains.spellings import (
     ring_attention,
     variance,
 )
-from verifier.checker import prepare
-from verifier.checker.scalars import ReplayError, certify, replay
-from verifier.domains.algebra import Budget
-from verifier.domains.floats import Floats
-from verifier.kernel.contract import Contract
-from verifier.kernel.inline import inline
-from verifier.kernel.live import live
-from verifier.kernel.placements import from_placements
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import Mesh, TensorType
-from verifier.problem import Problem
-from verifier.provers.scalars.answers import Decision, Equal, Undecided
-from verifier.provers.scalars.cases import cases
-from verifier.provers.scalars.deciding import decide as compare
-from verifier.refute.compare import run_both
-from verifier.refute.scatter import piece
-from verifier.refute.search import refute
-from verifier.smt import solver as smt
 
 SLOW = {"ulysses", "layers"}
 BASES = [b for b in bases() if b.name not in SLOW]

@@ -26,7 +26,7 @@ def test_the_lines_of_the_checker_are_those_that_a_page_says(page: str) -> None:
 
 def test_the_core_is_listed_in_an_order_in_which_nothing_is_read_before_what_it_needs() -> None:
     told = [row.split("`")[1] for row in order() if row.startswith("| `")]
-    own = {m.removeprefix("verifier.") for m in core() if lines([m]) > 1}
+    own = {m.removeprefix("shardproof.verifier.") for m in core() if lines([m]) > 1}
     assert sorted(told) == sorted(own)
     first = ("kernel.layout", "kernel.program.registry", "terms.table", "checker.rules")
     at = [told.index(m) for m in (*first, "checker.replay", "checker.proofs")]

@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 import typer
 
-from agent.chat.registry import registered
-from agent.cli import app
+from shardproof.agent.chat.registry import registered
+from shardproof.agent.cli import app
 
 RETIRED = {
     r"roads?": "pipeline",

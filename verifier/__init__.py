@@ -2,7 +2,8 @@
 
 `verify(Problem(sequential, distributed, contract))` gives a `Proof`, a `Counterexample` or
 `Unknown`; `check` accepts or rejects the certificate of a proof. The other names are those of the
-class interface (`shardproof.compat`). Every name is loaded when it is first asked for.
+class interface (`shardproof.compat`). Every name is loaded when it is first asked for. In a
+checkout, `import verifier` gives the same names, and the same modules.
 """
 
 from importlib import import_module
@@ -10,22 +11,22 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from shardproof.compat import *  # noqa: F403
-    from verifier.checker import check
-    from verifier.kernel.contract import Contract
-    from verifier.problem import Problem
-    from verifier.verdict import Counterexample, Proof, Unknown
-    from verifier.verification import verify
+    from shardproof.verifier.checker import check
+    from shardproof.verifier.kernel.contract import Contract
+    from shardproof.verifier.problem import Problem
+    from shardproof.verifier.verdict import Counterexample, Proof, Unknown
+    from shardproof.verifier.verification import verify
 
     __all__ = ["Contract", "Counterexample", "Problem", "Proof", "Unknown", "check", "verify"]
 
 _OWN = {
-    "verify": "verifier.verification",
-    "check": "verifier.checker",
-    "Problem": "verifier.problem",
-    "Contract": "verifier.kernel.contract",
-    "Proof": "verifier.verdict",
-    "Counterexample": "verifier.verdict",
-    "Unknown": "verifier.verdict",
+    "verify": "shardproof.verifier.verification",
+    "check": "shardproof.verifier.checker",
+    "Problem": "shardproof.verifier.problem",
+    "Contract": "shardproof.verifier.kernel.contract",
+    "Proof": "shardproof.verifier.verdict",
+    "Counterexample": "shardproof.verifier.verdict",
+    "Unknown": "shardproof.verifier.verdict",
 }
 
 
@@ -42,3 +43,7 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return [*_OWN, *sorted({*globals(), *import_module("shardproof.compat").__all__} - {*_OWN})]
+
+
+if __name__ == "verifier":  # of a checkout
+    import_module("shardproof.compat.one_copy").install()

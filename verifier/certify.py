@@ -8,20 +8,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from verifier.checker.certificate import VERSION, header, sealed
-from verifier.checker.prepared import Prepared
-from verifier.kernel.contract import layout_to_json, output_key
-from verifier.kernel.layout import Layout
-from verifier.kernel.peeling import Peel
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.registry import ONE
-from verifier.kernel.program.where import EVERYWHERE, Where, within
-from verifier.terms import Ref
-from verifier.text.digest import digest
+from shardproof.verifier.checker.certificate import VERSION, header, sealed
+from shardproof.verifier.checker.prepared import Prepared
+from shardproof.verifier.kernel.contract import layout_to_json, output_key
+from shardproof.verifier.kernel.layout import Layout
+from shardproof.verifier.kernel.peeling import Peel
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.registry import ONE
+from shardproof.verifier.kernel.program.where import EVERYWHERE, Where, within
+from shardproof.verifier.terms import Ref
+from shardproof.verifier.text.digest import digest
 
 if TYPE_CHECKING:
-    from verifier.provers.relate.facts import Fact, Related
-    from verifier.provers.sequential import Sequential
+    from shardproof.verifier.provers.relate.facts import Fact, Related
+    from shardproof.verifier.provers.sequential import Sequential
 
 
 def certificate(

@@ -9,22 +9,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from verifier.explain import place
-from verifier.kernel.contract import Contract
-from verifier.kernel.program.program import Program
-from verifier.problem import Problem
-from verifier.provers.relate.goal import initial, satisfied
-from verifier.provers.relate.peeling import relate_peeled
-from verifier.provers.relate.rules import Rules
-from verifier.provers.relate.walk import relate
-from verifier.provers.sequential import Sequential
-from verifier.refute.compare import Difference
-from verifier.refute.search import refute
-from verifier.verdict import Proof, Unknown
+from shardproof.verifier.explain import place
+from shardproof.verifier.kernel.contract import Contract
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.provers.relate.goal import initial, satisfied
+from shardproof.verifier.provers.relate.peeling import relate_peeled
+from shardproof.verifier.provers.relate.rules import Rules
+from shardproof.verifier.provers.relate.walk import relate
+from shardproof.verifier.provers.sequential import Sequential
+from shardproof.verifier.refute.compare import Difference
+from shardproof.verifier.refute.search import refute
+from shardproof.verifier.verdict import Proof, Unknown
 
 if TYPE_CHECKING:
-    from verifier.provers.scalars.answers import Undecided
-    from verifier.refute.scale_down.refuting import SmallDifference
+    from shardproof.verifier.provers.scalars.answers import Undecided
+    from shardproof.verifier.refute.scale_down.refuting import SmallDifference
 
 Compared = Callable[[bool], "Proof | Unknown | Undecided"]
 """What comes of comparing all elements, large constants taken for masks or not."""
@@ -65,7 +65,7 @@ class Unrelated:
 def decide_small(given: Unrelated, compared: Compared) -> Proof | Unknown | Difference | str:
     """Every element of every output as an expression of the inputs, at the extents at hand; what is
     not shown to be equal is run on numbers."""
-    from verifier.provers.scalars.answers import Undecided
+    from shardproof.verifier.provers.scalars.answers import Undecided
 
     p, why = given.problem, ""
     if p.contract.balanced:
@@ -84,9 +84,9 @@ def decide_small(given: Unrelated, compared: Compared) -> Proof | Unknown | Diff
 
 def refute_large(given: Unrelated) -> Difference | str:
     """The programs at small extents, run on numbers."""
-    from verifier.refute.scale_down.refuting import refute_resized
-    from verifier.refute.scale_down.substitution import proved_otherwise, shows_too
-    from verifier.refute.scale_down.system import Declined
+    from shardproof.verifier.refute.scale_down.refuting import refute_resized
+    from shardproof.verifier.refute.scale_down.substitution import proved_otherwise, shows_too
+    from shardproof.verifier.refute.scale_down.system import Declined
 
     p = given.problem
     other = proved_otherwise(p.sequential, p.distributed, p.contract, given.holds)
@@ -122,7 +122,7 @@ def as_witnessed(found: SmallDifference) -> Difference:
 
 def smallest(problem: Problem, found: Difference) -> str:
     """The difference where it shows on the smallest mesh and at the smallest extents, in words."""
-    from verifier.refute.scale_down.refuting import shrink
+    from shardproof.verifier.refute.scale_down.refuting import shrink
 
     small = shrink(problem, found)
     if small is None:

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from math import prod
 
-from verifier.kernel.contract import Contract, output_key
-from verifier.kernel.program.program import Node, Program
-from verifier.kernel.program.where import Where
-from verifier.kernel.rank_sets import regions
-from verifier.provers.relate.facts import Break, Fact, Related, describe
-from verifier.provers.sequential import Sequential
-from verifier.verdict import Location, Relation
+from shardproof.verifier.kernel.contract import Contract, output_key
+from shardproof.verifier.kernel.program.program import Node, Program
+from shardproof.verifier.kernel.program.where import Where
+from shardproof.verifier.kernel.rank_sets import regions
+from shardproof.verifier.provers.relate.facts import Break, Fact, Related, describe
+from shardproof.verifier.provers.sequential import Sequential
+from shardproof.verifier.verdict import Location, Relation
 
 
 def show(node: Node) -> str:

@@ -1,3 +1,3 @@
-"""Run-time fingerprints. The names are those of `synthesis.guard.fingerprint`."""
+"""Run-time fingerprints. The names are those of `shardproof.synthesis.guard.fingerprint`."""
 
-from synthesis.guard.fingerprint import *  # noqa: F403
+from shardproof.synthesis.guard.fingerprint import *  # noqa: F403

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from verifier.kernel.contract import Contract
-from verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.contract import Contract
+from shardproof.verifier.kernel.program.program import Program
 
 SCOPE = (
     "equality over the reals, for all inputs and parameters on which the outputs of one device are "

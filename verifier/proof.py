@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from verifier.kernel.program.types import NOWHERE, Source
+from shardproof.verifier.kernel.program.types import NOWHERE, Source
 
 
 @dataclass(frozen=True)

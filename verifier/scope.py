@@ -1,7 +1,7 @@
 """What a proof by relations is about, worked out from the two programs."""
 
-from verifier.kernel.program.program import Program
-from verifier.problem import SCOPE
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.problem import SCOPE
 
 NAMED = 6
 """Inputs whose extents a scope names; the programs hold them all."""

@@ -1,4 +1,4 @@
-"""Orders of class programs. The checks are those of `verifier.order`."""
+"""Orders of class programs. The checks are those of `shardproof.verifier.order`."""
 
 from shardproof.compat.order import RaceReport, RaceType, TemporalVerifyResult, verify_temporal
 

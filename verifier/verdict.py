@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from verifier.kernel.program.types import NOWHERE, Source
-from verifier.proof import Proof as Proof, Relation as Relation
+from shardproof.verifier.kernel.program.types import NOWHERE, Source
+from shardproof.verifier.proof import Proof as Proof, Relation as Relation
 
 
 @dataclass(frozen=True)

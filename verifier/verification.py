@@ -8,34 +8,34 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from verifier.analysis.garbage import no_collection
-from verifier.certify import certificate
-from verifier.checker import Prepared, Rejected, prepare, prove, prove_by_elements
-from verifier.escalate import Unrelated, decide_small, refute_large
-from verifier.explain import locate, relations as every_relation
-from verifier.kernel.contract import Contract, check, output_key
-from verifier.kernel.peeling import Peel
-from verifier.kernel.program.program import Program
-from verifier.order.legality import illegal, ordered
-from verifier.problem import Problem
-from verifier.provers.relate.facts import Fact, Related
-from verifier.provers.relate.goal import equal_otherwise, satisfied
-from verifier.provers.relate.peeling import relate_peeled
-from verifier.provers.relate.rules import Rules
-from verifier.provers.scalars.answers import Equal, Undecided
-from verifier.provers.sequential import Sequential
-from verifier.refute.compare import Difference
-from verifier.refute.search import (
+from shardproof.verifier.analysis.garbage import no_collection
+from shardproof.verifier.certify import certificate
+from shardproof.verifier.checker import Prepared, Rejected, prepare, prove, prove_by_elements
+from shardproof.verifier.escalate import Unrelated, decide_small, refute_large
+from shardproof.verifier.explain import locate, relations as every_relation
+from shardproof.verifier.kernel.contract import Contract, check, output_key
+from shardproof.verifier.kernel.peeling import Peel
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.order.legality import illegal, ordered
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.provers.relate.facts import Fact, Related
+from shardproof.verifier.provers.relate.goal import equal_otherwise, satisfied
+from shardproof.verifier.provers.relate.peeling import relate_peeled
+from shardproof.verifier.provers.relate.rules import Rules
+from shardproof.verifier.provers.scalars.answers import Equal, Undecided
+from shardproof.verifier.provers.sequential import Sequential
+from shardproof.verifier.refute.compare import Difference
+from shardproof.verifier.refute.search import (
     MAX_ELEMENTS,
     Tried,
     elements_of,
     nowhere_defined,
     refute,
 )
-from verifier.verdict import Counterexample, Location, Proof, Relation, Unknown, Verdict
+from shardproof.verifier.verdict import Counterexample, Location, Proof, Relation, Unknown, Verdict
 
 if TYPE_CHECKING:
-    from verifier.smt.answers import Answers
+    from shardproof.verifier.smt.answers import Answers
 
 Progress = Callable[[str], None]
 
@@ -374,7 +374,7 @@ def _reaches(run: Examination, opened: Program) -> bool:
 
 def _opened(run: Examination, ways: Sequence[tuple[bool, bool]]) -> tuple[Walk, Program] | None:
     """By opened cross entropies, for labels that name a class, or are the one that is ignored."""
-    from verifier.provers.cross_entropy import open_entropy
+    from shardproof.verifier.provers.cross_entropy import open_entropy
 
     if not run.few:
         return None

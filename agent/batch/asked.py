@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from agent.arguments import Ban, Constrain, Memory, Pin
+from shardproof.agent.arguments import Ban, Constrain, Memory, Pin
 
 if TYPE_CHECKING:
-    from agent.batch.manifest import Options
+    from shardproof.agent.batch.manifest import Options
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Asked:
     @property
     def given(self) -> "Options":
         """What takes the place of `[defaults]`."""
-        from agent.batch.manifest import Options
+        from shardproof.agent.batch.manifest import Options
 
         said = {n: v for n, v in vars(self).items() if n in Options.model_fields and v != []}
         if len(self.mesh) == 1:

@@ -15,11 +15,11 @@ from typing import IO
 
 from pydantic import ValidationError
 
-from agent import events
-from agent.batch.pool import Ended, Happening, Task
-from agent.batch.processes import environment
-from agent.batch.wire import WORD, At, Commission, Hello, Lost, Over, Word
-from agent.errors import InputError
+from shardproof.agent import events
+from shardproof.agent.batch.pool import Ended, Happening, Task
+from shardproof.agent.batch.processes import environment
+from shardproof.agent.batch.wire import WORD, At, Commission, Hello, Lost, Over, Word
+from shardproof.agent.errors import InputError
 
 PATIENCE_S = 90.0
 """Seconds until a cluster must have answered."""
@@ -127,7 +127,7 @@ def joined(
     words += ["--address", address] if address else []
     log = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the process)
     process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "agent.batch.relay", *words],
+        [sys.executable, "-P", "-m", "shardproof.agent.batch.relay", *words],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=log,

@@ -5,19 +5,19 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing
 
-from agent import events, outdir
-from agent.batch import cluster, expand, keys, processes, rows, summary
-from agent.batch.asked import Asked
-from agent.batch.folder import Folder, check, held
-from agent.batch.forked import Warm
-from agent.batch.jobs import asked
-from agent.batch.pool import Ended, Pool, Task
-from agent.batch.progress import Planned, Progress
-from agent.batch.rows import Row
-from agent.batch.worker import Order
-from agent.errors import Exit, InputError
-from agent.run import Outcome, Run
-from synthesis.constraints import read_bytes
+from shardproof.agent import events, outdir
+from shardproof.agent.batch import cluster, expand, keys, processes, rows, summary
+from shardproof.agent.batch.asked import Asked
+from shardproof.agent.batch.folder import Folder, check, held
+from shardproof.agent.batch.forked import Warm
+from shardproof.agent.batch.jobs import asked
+from shardproof.agent.batch.pool import Ended, Pool, Task
+from shardproof.agent.batch.progress import Planned, Progress
+from shardproof.agent.batch.rows import Row
+from shardproof.agent.batch.worker import Order
+from shardproof.agent.errors import Exit, InputError
+from shardproof.agent.run import Outcome, Run
+from shardproof.synthesis.constraints import read_bytes
 
 AT_ONCE = 4
 """Jobs at once where it is not said: captures of large models take gigabytes."""

@@ -5,10 +5,10 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from agent.batch.rows import ORDER, Row
-from agent.batch.summary import detail, rows_in
-from agent.errors import Exit, InputError
-from agent.run import Outcome
+from shardproof.agent.batch.rows import ORDER, Row
+from shardproof.agent.batch.summary import detail, rows_in
+from shardproof.agent.errors import Exit, InputError
+from shardproof.agent.run import Outcome
 
 SLOWER = 1.5
 """Times the seconds of the older run from which a job counts as slower, if it took a second."""

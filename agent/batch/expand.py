@@ -11,14 +11,14 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from agent.batch.jobs import NAME, NAME_FORM, Job, asked
-from agent.batch.manifest import Entry, Manifest, Options, Origin, Place, read, values
-from agent.batch.names import is_field, label, labels, slug, worded
-from agent.errors import InputError, ShardproofError
-from agent.translate import as_ours
-from synthesis import hardware as clusters
-from synthesis.frontends.torch.errors import CaptureError
-from synthesis.frontends.torch.request import library_classes, read_config_file
+from shardproof.agent.batch.jobs import NAME, NAME_FORM, Job, asked
+from shardproof.agent.batch.manifest import Entry, Manifest, Options, Origin, Place, read, values
+from shardproof.agent.batch.names import is_field, label, labels, slug, worded
+from shardproof.agent.errors import InputError, ShardproofError
+from shardproof.agent.translate import as_ours
+from shardproof.synthesis import hardware as clusters
+from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.request import library_classes, read_config_file
 
 ARGUMENT = "a manifest (.toml or .json), path/model.py:Class, hf:Class, or config files (a pattern)"
 MOST = 10_000

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agent import __version__, outdir
-from agent.errors import InputError
-from agent.files import sha256, write_whole
+from shardproof.agent import __version__, outdir
+from shardproof.agent.errors import InputError
+from shardproof.agent.files import sha256, write_whole
 
 KIND = "batch"
 PATIENCE_S = 12.0

@@ -11,23 +11,23 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
-from synthesis.execute.run import launcher
-from synthesis.frontends.torch.process import NUMBER, Server, shared
-from synthesis.frontends.torch.sessions import end_session
+from shardproof.synthesis.execute.run import launcher
+from shardproof.synthesis.frontends.torch.process import NUMBER, Server, shared
+from shardproof.synthesis.frontends.torch.sessions import end_session
 
-ENTRY = "agent.batch.worker:forked"
+ENTRY = "shardproof.agent.batch.worker:forked"
 IMPORTED = (
-    "agent.batch.worker",
-    "agent.pipeline",
-    "agent.translation.command",
-    "agent.report:compile_templates",
-    "synthesis.frontends.torch.captured",
+    "shardproof.agent.batch.worker",
+    "shardproof.agent.pipeline",
+    "shardproof.agent.translation.command",
+    "shardproof.agent.report:compile_templates",
+    "shardproof.synthesis.frontends.torch.captured",
     "highspy",
-    "verifier.checker",
-    "verifier.checker.conclusion",
-    "verifier.checker.rewritten",
-    "verifier.provers.cross_entropy",
-    "verifier.smt.answers",
+    "shardproof.verifier.checker",
+    "shardproof.verifier.checker.conclusion",
+    "shardproof.verifier.checker.rewritten",
+    "shardproof.verifier.provers.cross_entropy",
+    "shardproof.verifier.smt.answers",
 )
 """What every job imports."""
 

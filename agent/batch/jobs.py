@@ -5,11 +5,11 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from agent import considering, pipeline
-from agent.options import Wanted, read_mesh
-from synthesis import hardware as clusters
-from synthesis.frontends.torch.request import split_target
-from synthesis.search import axes
+from shardproof.agent import considering, pipeline
+from shardproof.agent.options import Wanted, read_mesh
+from shardproof.synthesis import hardware as clusters
+from shardproof.synthesis.frontends.torch.request import split_target
+from shardproof.synthesis.search import axes
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=+-]{0,119}")
 """Names are names of folders, too."""

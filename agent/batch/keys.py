@@ -17,12 +17,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from agent import pipeline
-from agent.batch.jobs import Job
-from agent.machine import versions
-from synthesis.frontends.torch.request import CaptureRequest, read_config_file, split_target
-
-PACKAGES = ("agent", "prompts", "shardproof", "synthesis", "verifier")
+from shardproof.agent import pipeline
+from shardproof.agent.batch.jobs import Job
+from shardproof.agent.machine import versions
+from shardproof.installed import PACKAGE, ROOMS
+from shardproof.synthesis.frontends.torch.request import (
+    CaptureRequest,
+    read_config_file,
+    split_target,
+)
 
 
 def of_model(request: CaptureRequest) -> str:
@@ -100,13 +103,12 @@ def _ways() -> list[str]:
 @functools.cache
 def ours() -> Mapping[str, str]:
     """Versions, and a hash of our own files: a checkout changes without its version."""
-    root = Path(__file__).resolve().parents[2]
     digest = hashlib.sha256()
-    for package in PACKAGES:
-        for file in sorted((root / package).rglob("*")):
+    for room in ROOMS:
+        for file in sorted((PACKAGE / room).rglob("*")):
             if file.suffix in (".py", ".toml", ".j2") and file.is_file():
                 content = hashlib.sha256(file.read_bytes()).hexdigest()
-                digest.update(f"{file.relative_to(root)} {content}\n".encode())
+                digest.update(f"{file.relative_to(PACKAGE)} {content}\n".encode())
     return {**versions(), "files": digest.hexdigest()}
 
 

@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agent.batch import keys
-from agent.batch.pool import Ended, Task, captured
-from agent.batch.processes import Processes
-from agent.batch.wire import At, Commission, Over
-from agent.batch.worker import PLACE
+from shardproof.agent.batch import keys
+from shardproof.agent.batch.pool import Ended, Task, captured
+from shardproof.agent.batch.processes import Processes
+from shardproof.agent.batch.wire import At, Commission, Over
+from shardproof.agent.batch.worker import PLACE
 
 
 def perform(

@@ -15,9 +15,10 @@ from typing import IO
 
 from pydantic import ValidationError
 
-from agent import events
-from agent.batch.forked import Forked, Warm
-from agent.batch.pool import Ended, Happening, Task, phase_of
+from shardproof.agent import events
+from shardproof.agent.batch.forked import Forked, Warm
+from shardproof.agent.batch.pool import Ended, Happening, Task, phase_of
+from shardproof.installed import IMPORTED_FROM
 
 GRACE_S = 5.0
 """Seconds beyond its limit until a job is told to end, and then until it is ended."""
@@ -42,7 +43,7 @@ class _Worker:
 
 def command(task: Task) -> list[str]:
     """How the process of a task is started."""
-    return [sys.executable, "-P", "-m", "agent.batch.worker", task.name]
+    return [sys.executable, "-P", "-m", "shardproof.agent.batch.worker", task.name]
 
 
 @dataclass
@@ -212,7 +213,6 @@ def _descendants(pid: int) -> list[int]:
 
 def environment() -> dict[str, str]:
     """As ours, with one thread a process and this program importable."""
-    root = str(Path(__file__).resolve().parents[2])
-    paths = [root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    paths = [IMPORTED_FROM, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     threads = os.environ.get("OMP_NUM_THREADS", "1")
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": threads}

@@ -6,15 +6,15 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from agent import __version__, events
-from agent.batch import summary
-from agent.batch.asked import Asked
-from agent.batch.folder import Folder
-from agent.batch.jobs import Job
-from agent.batch.rows import Row
-from agent.files import write_whole
-from agent.machine import versions
-from agent.run import Run
+from shardproof.agent import __version__, events
+from shardproof.agent.batch import summary
+from shardproof.agent.batch.asked import Asked
+from shardproof.agent.batch.folder import Folder
+from shardproof.agent.batch.jobs import Job
+from shardproof.agent.batch.rows import Row
+from shardproof.agent.files import write_whole
+from shardproof.agent.machine import versions
+from shardproof.agent.run import Run
 
 SHOWN = 4
 """Running jobs that are named on the screen."""

@@ -20,9 +20,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from agent.batch import keys, on_node
-from agent.batch.processes import GRACE_S, environment
-from agent.batch.wire import At, Commission, Hello, Lost, Over, Word
+from shardproof.agent.batch import keys, on_node
+from shardproof.agent.batch.processes import GRACE_S, environment
+from shardproof.agent.batch.wire import At, Commission, Hello, Lost, Over, Word
 
 TICK_S = 0.2
 TRIES = 3

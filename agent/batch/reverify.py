@@ -5,10 +5,10 @@ import json
 from pathlib import Path
 from typing import Any, cast
 
-from agent import outdir, reverify as recheck
-from agent.batch.folder import KIND
-from agent.errors import Exit, InputError
-from agent.run import Outcome, Run
+from shardproof.agent import outdir, reverify as recheck
+from shardproof.agent.batch.folder import KIND
+from shardproof.agent.errors import Exit, InputError
+from shardproof.agent.run import Outcome, Run
 
 
 def folder_again(run: Run, root: Path, recapture: bool = False, sources: Path = Path()) -> Outcome:

@@ -3,11 +3,11 @@
 import contextlib
 from pathlib import Path
 
-from agent import pipeline
-from agent.files import write_whole
-from agent.run import Run
-from synthesis.frontends.torch.captured import dump, load
-from synthesis.frontends.torch.request import CaptureRequest
+from shardproof.agent import pipeline
+from shardproof.agent.files import write_whole
+from shardproof.agent.run import Run
+from shardproof.synthesis.frontends.torch.captured import dump, load
+from shardproof.synthesis.frontends.torch.request import CaptureRequest
 
 
 def shelved(run: Run, asked: CaptureRequest, place: Path) -> pipeline.Model:

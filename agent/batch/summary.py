@@ -10,10 +10,10 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader
 from markupsafe import Markup
 from pydantic import BaseModel
 
-from agent.batch.rows import MEANING, ORDER, Row, Status, sort_key
-from agent.report import html, markdown
-from agent.report.markdown import Limits, Marked
-from agent.report.text import count, duration, legible, size
+from shardproof.agent.batch.rows import MEANING, ORDER, Row, Status, sort_key
+from shardproof.agent.report import html, markdown
+from shardproof.agent.report.markdown import Limits, Marked
+from shardproof.agent.report.text import count, duration, legible, size
 
 FORMAT = 1
 FILES = ("summary.json", "summary.md", "summary.html")
@@ -212,7 +212,7 @@ def _context(found: Summary) -> dict[str, Any]:
 
 
 def _loaded(environment: Environment) -> Environment:
-    ours = PackageLoader("agent.batch", "templates")
+    ours = PackageLoader("shardproof.agent.batch", "templates")
     before = environment.loader
     return environment.overlay(
         loader=ChoiceLoader([ours, *([before] if before is not None else [])])
@@ -245,7 +245,7 @@ def _html(found: Summary) -> str:
     )
 
 
-SORT = resources.files("agent.batch").joinpath("templates/sort.js").read_text("utf-8")
+SORT = resources.files("shardproof.agent.batch").joinpath("templates/sort.js").read_text("utf-8")
 STYLE = """
 .mark.failed { color: var(--bad); background: var(--bad-bg); }
 .mark.timeout, .mark.refused { color: var(--warn); background: var(--warn-bg); }

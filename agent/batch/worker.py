@@ -15,9 +15,9 @@ from typing import NoReturn
 
 from pydantic import BaseModel
 
-from agent.batch.jobs import Job, asked
-from agent.batch.shelf import shelved
-from agent.run import Outcome, Run, conduct
+from shardproof.agent.batch.jobs import Job, asked
+from shardproof.agent.batch.shelf import shelved
+from shardproof.agent.run import Outcome, Run, conduct
 
 PLACE = "SHARDPROOF_BATCH_PLACE"
 """Set on a node of a cluster: the folder that a job writes to and finds captured models in."""
@@ -46,8 +46,8 @@ def perform(order: Order) -> int:
     place = shelf / order.model
 
     def work(run: Run) -> Outcome:
-        from agent import pipeline
-        from agent.translation import command
+        from shardproof.agent import pipeline
+        from shardproof.agent.translation import command
 
         known = place.with_name(f"{place.name}.ops").absolute()
         what = replace(asked(job, Path(order.out), order.inputs), out=out, known_ops=known)

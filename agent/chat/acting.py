@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from agent import events
-from agent.chat import tools
-from agent.errors import InputError
-from agent.llm.hygiene import clean
-from agent.llm.secret import redacted
+from shardproof.agent import events
+from shardproof.agent.chat import tools
+from shardproof.agent.errors import InputError
+from shardproof.agent.llm.hygiene import clean
+from shardproof.agent.llm.secret import redacted
 
 if TYPE_CHECKING:
-    from agent.chat.engine import Session
+    from shardproof.agent.chat.engine import Session
 
 MOST = 8
 """Commands of one reply."""
@@ -130,7 +130,7 @@ def without_source(session: Session, text: str) -> str:
 
 
 def _source_lines(session: Session) -> set[str]:
-    from verifier.kernel.program.program import Program
+    from shardproof.verifier.kernel.program.program import Program
 
     state = session.state
     programs: list[Program] = []

@@ -6,16 +6,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from agent import events, patching
-from agent.chat.workspace import key
-from agent.errors import Exit, InputError
-from agent.patching import tree
-from agent.run import Outcome
-from agent.verdicts import word
+from shardproof.agent import events, patching
+from shardproof.agent.chat.workspace import key
+from shardproof.agent.errors import Exit, InputError
+from shardproof.agent.patching import tree
+from shardproof.agent.run import Outcome
+from shardproof.agent.verdicts import word
 
 if TYPE_CHECKING:
-    from agent.chat.engine import Session
-    from agent.pipeline import Job
+    from shardproof.agent.chat.engine import Session
+    from shardproof.agent.pipeline import Job
 
 
 def apply(session: Session, *, yes: bool, unsafe: bool) -> Outcome:
@@ -53,7 +53,7 @@ def again(session: Session, doing: Literal["undo", "redo"]) -> Outcome:
 
 
 def _done(session: Session, done: patching.Applied, text: str) -> Outcome:
-    from agent.patching.command import tell
+    from shardproof.agent.patching.command import tell
 
     tell(session.run, done)
     session.say(f"{', '.join(done.files)}: {text}{_read_again(session, done)}")
@@ -93,7 +93,7 @@ def _root(session: Session) -> Path:
 def _plan_directory(session: Session) -> tuple[Path, Path, str]:
     """An out-directory of the plan, proved, checked and tried on local processes, the root of its
     paths, and what it rests on."""
-    from agent import outdir, reverify as recheck
+    from shardproof.agent import outdir, reverify as recheck
 
     session.desk.patch()
     planned, settings = session.state.planned, session.state.settings
@@ -119,15 +119,15 @@ def _reached(session: Session) -> str:
 
 def _program_directory(session: Session) -> tuple[Path, Path]:
     """The repaired program as a patch of its file: proved once more as it is written."""
-    from agent import outdir
-    from agent.patching.record import describe
-    from synthesis.emit.patch import patch
-    from synthesis.repair.diagnosis import verify
-    from verifier.checker import Accepted, check
-    from verifier.problem import Problem
-    from verifier.text.contract import compose
-    from verifier.text.parser import parse_text
-    from verifier.verdict import Proof
+    from shardproof.agent import outdir
+    from shardproof.agent.patching.record import describe
+    from shardproof.synthesis.emit.patch import patch
+    from shardproof.synthesis.repair.diagnosis import verify
+    from shardproof.verifier.checker import Accepted, check
+    from shardproof.verifier.problem import Problem
+    from shardproof.verifier.text.contract import compose
+    from shardproof.verifier.text.parser import parse_text
+    from shardproof.verifier.verdict import Proof
 
     pair, programs = session.desk.pair(), session.state.programs
     source = programs.distributed
@@ -184,7 +184,7 @@ def _plan_diff(session: Session) -> str:
 
 
 def _program_diff(session: Session) -> str:
-    from synthesis.emit.patch import unified
+    from shardproof.synthesis.emit.patch import unified
 
     programs = session.state.programs
     if not programs.repaired or programs.distributed is None:
@@ -204,8 +204,8 @@ def report(session: Session, out: Path | None) -> Outcome:
 
 
 def _written(session: Session, place: Path, *, force: bool) -> Outcome:
-    from agent import outdir
-    from agent.finishing import finish
+    from shardproof.agent import outdir
+    from shardproof.agent.finishing import finish
 
     outdir.check_free(place, force=force)
     job = _job(session, place, force)
@@ -223,8 +223,8 @@ def _written(session: Session, place: Path, *, force: bool) -> Outcome:
 
 
 def _job(session: Session, out: Path, force: bool) -> Job:
-    from agent.batch import jobs
-    from agent.chat import planning
+    from shardproof.agent.batch import jobs
+    from shardproof.agent.chat import planning
 
     model, settings = session.desk.model(), session.state.settings
     job = jobs.Job(

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from agent.arguments import EXITS, AnswerCache, Json
-from agent.commands import command
+from shardproof.agent.arguments import EXITS, AnswerCache, Json
+from shardproof.agent.commands import command
 
 if TYPE_CHECKING:
-    from agent.run import Outcome, Run
+    from shardproof.agent.run import Outcome, Run
 
 app = typer.Typer()
 Prompts = Annotated[
@@ -28,11 +28,11 @@ Prompts = Annotated[
 
 def bare(prompts: list[str], json: bool, usage: str) -> int:
     """`shardproof` without a command."""
-    from agent.errors import Exit
+    from shardproof.agent.errors import Exit
 
     if prompts:
-        from agent.chat import headless
-        from agent.chat.engine import Session
+        from shardproof.agent.chat import headless
+        from shardproof.agent.chat.engine import Session
 
         return _guarded(lambda: headless.run(Session.new, prompts, json), json)
     if _terminal() and not json:
@@ -50,8 +50,8 @@ def _terminal() -> bool:
 
 
 def _chat(folder: Path | None) -> int:
-    from agent.chat.engine import Session
-    from agent.chat.terminal import app
+    from shardproof.agent.chat.engine import Session
+    from shardproof.agent.chat.terminal import app
 
     if folder is None:
         return _guarded(lambda: app.run(Session.new), False)
@@ -60,8 +60,8 @@ def _chat(folder: Path | None) -> int:
 
 def _guarded(work: Callable[[], int], json: bool) -> int:
     """Errors before a session is open end like those of any command."""
-    from agent.errors import Exit, ShardproofError
-    from agent.run import refused
+    from shardproof.agent.errors import Exit, ShardproofError
+    from shardproof.agent.run import refused
 
     try:
         return work()
@@ -111,14 +111,14 @@ def resume(
 
 
 def _resume(session: str, prompts: list[str], listing: bool, json: bool) -> int:
-    from agent.chat import headless, journal
-    from agent.chat.engine import Session
-    from agent.errors import InputError
+    from shardproof.agent.chat import headless, journal
+    from shardproof.agent.chat.engine import Session
+    from shardproof.agent.errors import InputError
 
     folder = journal.folder_of_all()
     if listing:
-        from agent.chat.commands.session import sessions
-        from agent.console import Pipe
+        from shardproof.agent.chat.commands.session import sessions
+        from shardproof.agent.console import Pipe
 
         Pipe(sys.stdout).line(sessions(journal.listed(folder)))
         return 0
@@ -162,6 +162,6 @@ def replay(
     Example:
       shardproof replay session.jsonl
     """
-    from agent.chat import replaying
+    from shardproof.agent.chat import replaying
 
     return replaying.replay(run, transcript)

@@ -5,22 +5,22 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from agent import events, verdicts
-from agent.chat import acting, tools
-from agent.chat.state import Idea, Turn
-from agent.errors import Exit
-from agent.llm.answers import Unanswered, advice, exit_of
-from agent.llm.dialogue import Malformed, Read
-from agent.llm.hygiene import one_line
-from agent.run import Outcome
+from shardproof.agent import events, verdicts
+from shardproof.agent.chat import acting, tools
+from shardproof.agent.chat.state import Idea, Turn
+from shardproof.agent.errors import Exit
+from shardproof.agent.llm.answers import Unanswered, advice, exit_of
+from shardproof.agent.llm.dialogue import Malformed, Read
+from shardproof.agent.llm.hygiene import one_line
+from shardproof.agent.run import Outcome
 
 if TYPE_CHECKING:
-    from agent.chat.engine import Session
-    from agent.llm.client import Message
-    from agent.llm.conversing import Answered
-    from agent.llm.proposing import Proposed, Task
-    from synthesis.scoring import Search
-    from verifier.verdict import Verdict
+    from shardproof.agent.chat.engine import Session
+    from shardproof.agent.llm.client import Message
+    from shardproof.agent.llm.conversing import Answered
+    from shardproof.agent.llm.proposing import Proposed, Task
+    from shardproof.synthesis.scoring import Search
+    from shardproof.verifier.verdict import Verdict
 
 ROUNDS = 6
 """Questions of one input: commands run between them, and the last one is for words."""
@@ -32,8 +32,8 @@ REMEMBERED = 4
 
 def answer(session: Session, line: str) -> Outcome:
     """Ask the model, and judge what it proposes."""
-    from agent.llm.conversing import converse
-    from agent.llm.source import boundary
+    from shardproof.agent.llm.conversing import converse
+    from shardproof.agent.llm.source import boundary
 
     offered = tools.offered(session.withheld)
     ask = partial(
@@ -78,7 +78,7 @@ def _told_by_model(session: Session, line: str, said: Answered) -> None:
 
 def unanswered(session: Session, answer: Unanswered | Malformed, line: str = "") -> Outcome:
     """Say in one line what became of a question, and what works instead."""
-    from agent.chat import registry
+    from shardproof.agent.chat import registry
 
     code = Exit.ENDPOINT if isinstance(answer, Malformed) else exit_of(answer)
     known = advice(answer) if not isinstance(answer, Malformed) else ""
@@ -97,7 +97,7 @@ def unanswered(session: Session, answer: Unanswered | Malformed, line: str = "")
 
 def explained(session: Session, question: str) -> Outcome:
     """The verdict in the model's words."""
-    from agent.llm.explaining import explain
+    from shardproof.agent.llm.explaining import explain
 
     pair = session.desk.pair()
     verdict = session.desk.verdict()
@@ -128,8 +128,8 @@ def _backed(session: Session) -> Outcome:
 
 def facts(session: Session) -> list[tuple[str, str]]:
     """What the session knows, for the model: names and findings, no source."""
-    from agent.chat.planning import estimated
-    from synthesis.plan import table
+    from shardproof.agent.chat.planning import estimated
+    from shardproof.synthesis.plan import table
 
     state = session.state
     found: list[tuple[str, str]] = []
@@ -151,8 +151,8 @@ def facts(session: Session) -> list[tuple[str, str]]:
         for kind in ("sequential", "distributed"):
             source = getattr(state.programs, kind)
             if source is not None:
-                from agent.llm.source import bare
-                from verifier.text.parser import to_text
+                from shardproof.agent.llm.source import bare
+                from shardproof.verifier.text.parser import to_text
 
                 text = to_text(bare(session.desk.program(source)))
                 found.append((f"{kind} program", "\n" + text.strip()))
@@ -163,7 +163,7 @@ def facts(session: Session) -> list[tuple[str, str]]:
 
 def _search(session: Session) -> Search | None:
     """The space that proposals would be points of; None where there is nothing to place."""
-    from agent.chat import planning
+    from shardproof.agent.chat import planning
 
     state = session.state
     if state.subject != "model" or state.model is None or state.mesh.get("tp", 1) < 2:
@@ -172,8 +172,8 @@ def _search(session: Session) -> Search | None:
 
 
 def _task(session: Session) -> Task | None:
-    from agent.llm.proposing import Task, described
-    from synthesis.hardware import load
+    from shardproof.agent.llm.proposing import Task, described
+    from shardproof.synthesis.hardware import load
 
     searched = _search(session)
     if searched is None:
@@ -223,12 +223,12 @@ def _judged(session: Session, proposed: tuple[Proposed, ...]) -> tuple[Outcome |
 
 def _one(session: Session, searched: Search, proposed: Proposed) -> tuple[events.VerdictWord, str]:
     """What became of one proposal: (verdict, one line)."""
-    from synthesis.repair.diagnosis import verify
-    from synthesis.scoring import Candidate
-    from verifier.kernel.inline import inline
-    from verifier.kernel.live import live
-    from verifier.problem import Problem
-    from verifier.verdict import Proof
+    from shardproof.synthesis.repair.diagnosis import verify
+    from shardproof.synthesis.scoring import Candidate
+    from shardproof.verifier.kernel.inline import inline
+    from shardproof.verifier.kernel.live import live
+    from shardproof.verifier.problem import Problem
+    from shardproof.verifier.verdict import Proof
 
     found = searched.score(proposed.point, proposed.tactic)
     if not isinstance(found, Candidate):

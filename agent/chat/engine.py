@@ -12,14 +12,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Literal
 
-from agent import __version__, events
-from agent.chat import journal, registry
-from agent.chat.journal import Artifacts, Journal
-from agent.chat.models import Asker, Source
-from agent.chat.state import Judged, Model, State
-from agent.chat.wording import in_session
-from agent.errors import Exit, InputError
-from agent.run import Outcome, Run, Terminated, completed, failed, interruptible
+from shardproof.agent import __version__, events
+from shardproof.agent.chat import journal, registry
+from shardproof.agent.chat.journal import Artifacts, Journal
+from shardproof.agent.chat.models import Asker, Source
+from shardproof.agent.chat.state import Judged, Model, State
+from shardproof.agent.chat.wording import in_session
+from shardproof.agent.errors import Exit, InputError
+from shardproof.agent.run import Outcome, Run, Terminated, completed, failed, interruptible
 
 LONGEST_INPUT = 200_000
 """Characters of one input."""
@@ -38,7 +38,7 @@ class Session:
     """State, journal and events of one session; commands work on it."""
 
     def __init__(self, folder: Path, sinks: list[events.Sink], asker: Asker | None = None) -> None:
-        from agent.chat.workspace import Desk
+        from shardproof.agent.chat.workspace import Desk
 
         self.journal = Journal(folder)
         self.artifacts = Artifacts(folder / "artifacts")
@@ -215,7 +215,7 @@ class Session:
         if line in registry.BARE:
             line = f"/{line}"
         if not line.startswith("/"):
-            from agent.chat import conversation as talk
+            from shardproof.agent.chat import conversation as talk
 
             return talk.answer(self, line)
         name, _, raw = line[1:].partition(" ") if "\n" not in line.split(" ")[0] else _at_line(line)
@@ -247,7 +247,7 @@ class Session:
             wishes=self.state.wishes if same or before is None else [],
         )
         if not same:
-            from agent.chat.planning import take_defaults
+            from shardproof.agent.chat.planning import take_defaults
 
             take_defaults(self, first=before is None)
 

@@ -12,10 +12,10 @@ from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from agent import events
-from agent.chat.state import Budget, Spent
-from agent.llm.answer_cache import AnswerCache
-from agent.llm.answers import (
+from shardproof.agent import events
+from shardproof.agent.chat.state import Budget, Spent
+from shardproof.agent.llm.answer_cache import AnswerCache
+from shardproof.agent.llm.answers import (
     Answer,
     Call,
     Cancelled,
@@ -26,10 +26,10 @@ from agent.llm.answers import (
     Trouble,
     Usage,
 )
-from agent.llm.budget import Limits
+from shardproof.agent.llm.budget import Limits
 
 if TYPE_CHECKING:
-    from agent.llm.client import Client, Form, Message, Model
+    from shardproof.agent.llm.client import Client, Form, Message, Model
 
 BOUNDARY = re.compile(r"\bB[0-9a-f]{32}\b")
 _MORE = ("tool_calls", "tool_call_id")
@@ -119,7 +119,7 @@ class Asker:
         if self.source is not Source.USER:
             return NoModel("this session has no endpoint")
         if self._client is None:
-            from agent.llm.client import Client
+            from shardproof.agent.llm.client import Client
 
             found = Client.of_user()
             if isinstance(found, NoModel):

@@ -5,21 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from agent import events, project
-from agent.chat.registry import Words
-from agent.chat.state import Settings, Wish
-from agent.errors import InputError
-from agent.llm.endpoint import PROJECT_FILE
-from verifier.kernel.program.types import Mesh
+from shardproof.agent import events, project
+from shardproof.agent.chat.registry import Words
+from shardproof.agent.chat.state import Settings, Wish
+from shardproof.agent.errors import InputError
+from shardproof.agent.llm.endpoint import PROJECT_FILE
+from shardproof.verifier.kernel.program.types import Mesh
 
 if TYPE_CHECKING:
-    from agent.chat.engine import Session
-    from synthesis.assign import Point
-    from synthesis.constraints import Wishes
-    from synthesis.judging import Considered, Judge
-    from synthesis.plan import Plan
-    from synthesis.planner import Asked, Synthesis
-    from synthesis.scoring import Search
+    from shardproof.agent.chat.engine import Session
+    from shardproof.synthesis.assign import Point
+    from shardproof.synthesis.constraints import Wishes
+    from shardproof.synthesis.judging import Considered, Judge
+    from shardproof.synthesis.plan import Plan
+    from shardproof.synthesis.planner import Asked, Synthesis
+    from shardproof.synthesis.scoring import Search
 
 
 def mesh(session: Session) -> Mesh:
@@ -40,7 +40,7 @@ def wishes(session: Session) -> Wishes:
     Raises:
         WishError: a wish that cannot be read.
     """
-    from synthesis.constraints import NO_WISHES
+    from shardproof.synthesis.constraints import NO_WISHES
 
     found = NO_WISHES
     for wish in session.state.wishes:
@@ -71,7 +71,7 @@ def take_defaults(session: Session, *, first: bool) -> None:
 
 
 def _hardware(session: Session, name: str) -> str:
-    from synthesis import hardware
+    from shardproof.synthesis import hardware
 
     hardware.load(name)
     session.change(settings=session.state.settings.model_copy(update={"hardware": name}))
@@ -79,8 +79,8 @@ def _hardware(session: Session, name: str) -> str:
 
 
 def _mesh(session: Session, table: dict[str, Any]) -> Mesh:
-    from agent.options import read_mesh
-    from synthesis.search import axes
+    from shardproof.agent.options import read_mesh
+    from shardproof.synthesis.search import axes
 
     gpus = table.get("gpus")
     found = chosen(session, Words(""), gpus) if gpus else read_mesh(table["mesh"])
@@ -91,9 +91,9 @@ def _mesh(session: Session, table: dict[str, Any]) -> Mesh:
 
 def asked(session: Session, where: Mesh | None = None) -> Asked:
     """What a plan is asked for, on the mesh of the session or another. Raises InputError."""
-    from agent import pipeline
-    from synthesis import hardware
-    from synthesis.planner import Asked
+    from shardproof.agent import pipeline
+    from shardproof.synthesis import hardware
+    from shardproof.synthesis.planner import Asked
 
     captured = session.desk.captured()
     cluster = hardware.load(session.state.settings.hardware)
@@ -103,14 +103,14 @@ def asked(session: Session, where: Mesh | None = None) -> Asked:
 
 def space(session: Session) -> Search:
     """The points that there are for the model on its mesh."""
-    from synthesis.scoring import prepare
+    from shardproof.synthesis.scoring import prepare
 
     return session.desk.space(lambda: prepare(asked(session)))
 
 
 def seeds(session: Session, names: list[str]) -> list[tuple[str, Point]]:
     """Ideas as starting points of the search."""
-    from synthesis.assign import Point
+    from shardproof.synthesis.assign import Point
 
     modules = [m.path for m in space(session).modules]
     found: list[tuple[str, Point]] = []
@@ -127,7 +127,7 @@ def search(session: Session, ideas: list[str]) -> Synthesis:
     Raises:
         PlanError: a mesh that the model cannot use, or wishes that leave nothing.
     """
-    from synthesis.planner import synthesize
+    from shardproof.synthesis.planner import synthesize
 
     found = seeds(session, ideas) if ideas else ()
     return synthesize(asked(session), progress=session.run.note, seeds=found)
@@ -140,8 +140,8 @@ def wished(session: Session) -> list[str]:
 
 def estimated(plan: Plan) -> str:
     """Time, communication and memory, as the cost model has them."""
-    from agent.report import text
-    from synthesis.optimum.linear import within
+    from shardproof.agent.report import text
+    from shardproof.synthesis.optimum.linear import within
 
     found = plan.estimates
     least = found.get("bound_s")
@@ -160,9 +160,9 @@ def chosen(session: Session, words: Words, gpus: int) -> Mesh:
     Raises:
         InputError: none does.
     """
-    from agent import choosing, strategy
-    from agent.options import Wanted, read_fixed
-    from synthesis.strategy import choice
+    from shardproof.agent import choosing, strategy
+    from shardproof.agent.options import Wanted, read_fixed
+    from shardproof.synthesis.strategy import choice
 
     captured = session.desk.captured()
     fixed = read_fixed(words.options.get("fix", ()))
@@ -203,7 +203,7 @@ def priced(session: Session, where: Mesh) -> events.PlanJudged:
     Raises:
         PlanError: a mesh that the model cannot use, or wishes that leave nothing on it.
     """
-    from synthesis.planner import synthesize
+    from shardproof.synthesis.planner import synthesize
 
     best = synthesize(asked(session, where), progress=session.run.note).found.best
     return events.PlanJudged(
@@ -217,14 +217,14 @@ def priced(session: Session, where: Mesh) -> events.PlanJudged:
 
 def judge(session: Session, made: Synthesis) -> Judge:
     """What verifies, writes and weighs the candidates of the search."""
-    from synthesis.judging import Judge
+    from shardproof.synthesis.judging import Judge
 
     return Judge(made, session.desk.captured().consts, session.desk.facts())
 
 
 def considered(row: Considered) -> str:
     """A candidate in a line, and what it does otherwise than the plan."""
-    from agent.report import text
+    from shardproof.agent.report import text
 
     head = "chosen" if row.chosen else row.judgement.status
     cost = f"{text.duration(row.step_s)}, {text.size(row.memory_bytes)}" if row.step_s else ""

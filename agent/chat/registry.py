@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from agent.errors import InputError
-from agent.run import Outcome
+from shardproof.agent.errors import InputError
+from shardproof.agent.run import Outcome
 
 if TYPE_CHECKING:
-    from agent.chat.engine import Session
+    from shardproof.agent.chat.engine import Session
 
 Completes = Literal[
     "target", "path", "module", "style", "command", "session", "mesh", "program", "setting", "value"
@@ -136,7 +136,7 @@ def command(
 
 def registered() -> dict[str, Command]:
     """Every command, by name, in the order of their groups."""
-    from agent.chat import commands
+    from shardproof.agent.chat import commands
 
     commands.declare()
     return dict(sorted(COMMANDS.items(), key=lambda item: GROUPS.index(item[1].group)))

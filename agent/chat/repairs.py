@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agent import events, loop, repairing
-from agent.chat.state import Judged
-from agent.chat.workspace import Pair
-from agent.errors import Exit, InputError
-from agent.run import Outcome
-from synthesis.repair.frame import own_part
-from synthesis.repair.textual import rewritten
-from verifier.text.parser import to_text
+from shardproof.agent import events, loop, repairing
+from shardproof.agent.chat.state import Judged
+from shardproof.agent.chat.workspace import Pair
+from shardproof.agent.errors import Exit, InputError
+from shardproof.agent.run import Outcome
+from shardproof.synthesis.repair.frame import own_part
+from shardproof.synthesis.repair.textual import rewritten
+from shardproof.verifier.text.parser import to_text
 
 if TYPE_CHECKING:
-    from agent.chat.engine import Session
-    from agent.chat.registry import Words
+    from shardproof.agent.chat.engine import Session
+    from shardproof.agent.chat.registry import Words
 
 SHARE = 0.4
 """Of the seconds, for one search: what is left is for a fresh start."""

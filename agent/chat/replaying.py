@@ -19,13 +19,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from agent import events
-from agent.chat import journal, registry
-from agent.chat.engine import Session
-from agent.chat.models import BOUNDARY, Asker, Recorded
-from agent.chat.workspace import Desk
-from agent.errors import Exit, InputError
-from agent.run import Outcome, Run
+from shardproof.agent import events
+from shardproof.agent.chat import journal, registry
+from shardproof.agent.chat.engine import Session
+from shardproof.agent.chat.models import BOUNDARY, Asker, Recorded
+from shardproof.agent.chat.workspace import Desk
+from shardproof.agent.errors import Exit, InputError
+from shardproof.agent.run import Outcome, Run
 
 UNMEASURED = frozenset({"candidates", "tried", "claims"})
 """Facts of phases that are counts."""

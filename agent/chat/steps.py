@@ -4,16 +4,16 @@ from typing import Any
 
 import numpy as np
 
-from agent import verdicts
-from agent.chat.workspace import Pair
-from verifier.domains.floats import Floats
-from verifier.kernel.contract import output_key
-from verifier.kernel.inline import inline
-from verifier.kernel.program.program import Node
-from verifier.refute.evaluate import evaluate, simulate
-from verifier.refute.scatter import piece, scatter
-from verifier.refute.search import refute, too_large
-from verifier.verdict import Counterexample, Trace, Witness
+from shardproof.agent import verdicts
+from shardproof.agent.chat.workspace import Pair
+from shardproof.verifier.domains.floats import Floats
+from shardproof.verifier.kernel.contract import output_key
+from shardproof.verifier.kernel.inline import inline
+from shardproof.verifier.kernel.program.program import Node
+from shardproof.verifier.refute.evaluate import evaluate, simulate
+from shardproof.verifier.refute.scatter import piece, scatter
+from shardproof.verifier.refute.search import refute, too_large
+from shardproof.verifier.verdict import Counterexample, Trace, Witness
 
 SHOWN = 8
 """Numbers of a tensor that are written out."""

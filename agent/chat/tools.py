@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 from typing import Any
 
-from agent.chat import registry
-from agent.chat.registry import Command, Words
-from agent.errors import InputError
-from agent.llm.hygiene import one_line
+from shardproof.agent.chat import registry
+from shardproof.agent.chat.registry import Command, Words
+from shardproof.agent.errors import InputError
+from shardproof.agent.llm.hygiene import one_line
 
 LONGEST = 400
 """Characters of one command."""

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agent.chat.state import Model, Refused, Source, Translated
-from agent.errors import InputError
-from agent.llm.answers import NoModel
-from agent.run import Outcome
+from shardproof.agent.chat.state import Model, Refused, Source, Translated
+from shardproof.agent.errors import InputError
+from shardproof.agent.llm.answers import NoModel
+from shardproof.agent.run import Outcome
 
 if TYPE_CHECKING:
-    from agent.chat.engine import Session
-    from agent.translation.trust import Bound
-    from synthesis.frontends.torch.captured import ModelFacts
-    from synthesis.frontends.torch.errors import CaptureError
+    from shardproof.agent.chat.engine import Session
+    from shardproof.agent.translation.trust import Bound
+    from shardproof.synthesis.frontends.torch.captured import ModelFacts
+    from shardproof.synthesis.frontends.torch.errors import CaptureError
 
 LONGEST_SHOWN = 60
 """Lines of a program that are shown."""
@@ -26,8 +26,8 @@ FROM_FILE = "/translate --reply FILE takes a reply from a file"
 
 def offer(session: Session, refused: Refused, error: CaptureError) -> Outcome:
     """Say why capture refuses a target, and how it can be translated. Nothing is sent."""
-    from agent.chat.wording import in_session
-    from agent.run import failed
+    from shardproof.agent.chat.wording import in_session
+    from shardproof.agent.run import failed
 
     outcome = failed(session.run, in_session(error), [])
     session.change(refused=refused)
@@ -51,13 +51,13 @@ def translate(session: Session, refused: Refused, reply: str, whole: bool) -> Ou
     Raises:
         InputError, CaptureError: a target or a file that cannot be used.
     """
-    from agent import pipeline
-    from agent.chat.commands.subject import read
-    from agent.chat.workspace import key
-    from agent.translation.command import ended, sat, trial_of, tried
-    from agent.translation.rounds import GivenUp, Replies
-    from agent.translation.trust import Bound, DisplayOnly
-    from verifier.text.parser import to_text
+    from shardproof.agent import pipeline
+    from shardproof.agent.chat.commands.subject import read
+    from shardproof.agent.chat.workspace import key
+    from shardproof.agent.translation.command import ended, sat, trial_of, tried
+    from shardproof.agent.translation.rounds import GivenUp, Replies
+    from shardproof.agent.translation.trust import Bound, DisplayOnly
+    from shardproof.verifier.text.parser import to_text
 
     files = [read(session, path) for path in refused.reads()]
     given = [session.artifacts.text(read(session, reply).sha256)] if reply else []
@@ -104,8 +104,8 @@ def _adopt(
     session: Session, refused: Refused, files: list[Source], bound: Bound, facts: ModelFacts
 ) -> None:
     """The session is about the bound translation from now on."""
-    from agent.chat.workspace import packed
-    from synthesis.frontends.torch.captured import Captured
+    from shardproof.agent.chat.workspace import packed
+    from shardproof.synthesis.frontends.torch.captured import Captured
 
     captured = Captured(bound.program, dict(bound.consts), facts)
     session.about(

@@ -15,22 +15,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from agent import verdicts
-from agent.chat.state import KINDS, Model, Source
-from agent.errors import InputError
-from verifier.problem import Problem
+from shardproof.agent import verdicts
+from shardproof.agent.chat.state import KINDS, Model, Source
+from shardproof.agent.errors import InputError
+from shardproof.verifier.problem import Problem
 
 if TYPE_CHECKING:
-    from agent.chat.engine import Session
-    from synthesis.emit import ModelFacts, Patch
-    from synthesis.frontends.torch.captured import Captured
-    from synthesis.frontends.torch.observed import Observed
-    from synthesis.frontends.torch.request import CaptureRequest
-    from synthesis.planner import Synthesis
-    from synthesis.scoring import Search
-    from verifier.kernel.program.program import Program
-    from verifier.text.contract import Stated
-    from verifier.verdict import Verdict
+    from shardproof.agent.chat.engine import Session
+    from shardproof.synthesis.emit import ModelFacts, Patch
+    from shardproof.synthesis.frontends.torch.captured import Captured
+    from shardproof.synthesis.frontends.torch.observed import Observed
+    from shardproof.synthesis.frontends.torch.request import CaptureRequest
+    from shardproof.synthesis.planner import Synthesis
+    from shardproof.synthesis.scoring import Search
+    from shardproof.verifier.kernel.program.program import Program
+    from shardproof.verifier.text.contract import Stated
+    from shardproof.verifier.verdict import Verdict
 
 T = TypeVar("T")
 ROOT = "<the root of the session>/"
@@ -71,7 +71,7 @@ class Desk:
 
     def observed(self, of: str, request: CaptureRequest, tell: Callable[[str], None]) -> Observed:
         """What became of a target that capture refuses, and of its code on samples."""
-        from synthesis.frontends.torch.capture import attempt
+        from shardproof.synthesis.frontends.torch.capture import attempt
 
         return self._once("observed", of, lambda: attempt(request, tell))
 
@@ -97,7 +97,7 @@ class Desk:
         return model
 
     def request(self) -> CaptureRequest:
-        from agent import pipeline
+        from shardproof.agent import pipeline
 
         return pipeline.request(*self.model().words())
 
@@ -107,8 +107,8 @@ class Desk:
 
     def facts(self) -> ModelFacts | None:
         """What the emitter knows; None for a translation, whose source is not edited."""
-        from synthesis.emit.facts import ModelFacts
-        from synthesis.frontends.torch.captured import load
+        from shardproof.synthesis.emit.facts import ModelFacts
+        from shardproof.synthesis.frontends.torch.captured import load
 
         name = self.model().facts
         if not name:
@@ -124,7 +124,7 @@ class Desk:
 
     def splits_loss(self) -> bool:
         """Whether the loss may be computed on split logits."""
-        from synthesis.emit import loss_obstacle
+        from shardproof.synthesis.emit import loss_obstacle
 
         facts = self.facts()
         return facts is None or loss_obstacle(facts) is None
@@ -162,8 +162,8 @@ class Desk:
         Raises:
             InputError: no plan, a plan for something else, or a search that comes out otherwise.
         """
-        from agent.chat import planning
-        from synthesis.plan import to_json
+        from shardproof.agent.chat import planning
+        from shardproof.synthesis.plan import to_json
 
         planned = self.session.state.planned
         if planned is None:
@@ -196,7 +196,7 @@ class Desk:
         Raises:
             InputError: there is no plan, or it is one of a translation.
         """
-        from synthesis.emit import emit
+        from shardproof.synthesis.emit import emit
 
         facts = self.facts()
         if facts is None:
@@ -246,7 +246,7 @@ class Desk:
         return self._once("programs", of, lambda: self._read(parts, of))
 
     def _read(self, parts: list[Source], of: str) -> Pair:
-        from verifier.text.contract import compose
+        from shardproof.verifier.text.contract import compose
 
         one, written = self.program(parts[0]), self.program(parts[1])
         stated = self.contract(parts[2], one, written)
@@ -255,15 +255,15 @@ class Desk:
 
     def program(self, source: Source) -> Program:
         """The program in a file as it was read."""
-        from verifier.text.jsonio import loads
-        from verifier.text.parser import parse_text
+        from shardproof.verifier.text.jsonio import loads
+        from shardproof.verifier.text.parser import parse_text
 
         text = self.session.artifacts.text(source.sha256)
         read = loads if text.lstrip()[:1] in ("{", "[") else parse_text
         return read(text, source.path)
 
     def contract(self, source: Source, one: Program, many: Program) -> Stated:
-        from verifier.text.contract import load_contract
+        from shardproof.verifier.text.contract import load_contract
 
         with tempfile.TemporaryDirectory() as scratch:
             path = Path(scratch) / Path(source.path).name
@@ -283,7 +283,7 @@ class Desk:
         pair = self.pair()
 
         def judge() -> Verdict:
-            from synthesis.repair.diagnosis import verify
+            from shardproof.synthesis.repair.diagnosis import verify
 
             with self.session.run.phase("verify") as phase:
                 found = verify(
@@ -300,7 +300,7 @@ class Desk:
 
     def _assuming(self, verdict: Verdict) -> Verdict:
         """A proof about a translation says what is assumed of the code."""
-        from verifier.verdict import Proof
+        from shardproof.verifier.verdict import Proof
 
         more = self.translated()
         if more is None or not isinstance(verdict, Proof):
@@ -315,14 +315,14 @@ def key(*parts: object) -> str:
 
 def packed(captured: Captured) -> str:
     """A captured model as one text, without what differs from run to run."""
-    from synthesis.frontends.torch import captured as format
+    from shardproof.synthesis.frontends.torch import captured as format
 
     return format.dump(format.Captured, replace(captured, timings={}, peak_bytes=0))
 
 
 def unpacked(text: str) -> Captured:
     """Read what `packed` wrote. Raises InputError for a text of another version."""
-    from synthesis.frontends.torch import captured as format
+    from shardproof.synthesis.frontends.torch import captured as format
 
     try:
         return format.load(format.Captured, text)

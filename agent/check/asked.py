@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from agent.arguments import Batch, Config, Inputs, MeshDims, Seq
+from shardproof.agent.arguments import Batch, Config, Inputs, MeshDims, Seq
 
 
 @dataclass(frozen=True)

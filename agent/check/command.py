@@ -10,16 +10,16 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from agent import events, verdicts
-from agent.check import confirming, in_source, judging, layouts, loads
-from agent.check.asked import Asked
-from agent.check.contract import Statements
-from agent.check.judging import Checked
-from agent.errors import Exit, InputError
-from agent.options import read_mesh
-from agent.run import Outcome, Run, within
-from synthesis.frontends.torch.errors import CaptureError
-from synthesis.frontends.torch.ranks.request import (
+from shardproof.agent import events, verdicts
+from shardproof.agent.check import confirming, in_source, judging, layouts, loads
+from shardproof.agent.check.asked import Asked
+from shardproof.agent.check.contract import Statements
+from shardproof.agent.check.judging import Checked
+from shardproof.agent.errors import Exit, InputError
+from shardproof.agent.options import read_mesh
+from shardproof.agent.run import Outcome, Run, within
+from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.ranks.request import (
     EVAL,
     INFERENCE,
     MADE_UP,
@@ -28,18 +28,18 @@ from synthesis.frontends.torch.ranks.request import (
     TRAIN,
     RanksRequest,
 )
-from synthesis.frontends.torch.ranks.result import (
+from shardproof.synthesis.frontends.torch.ranks.result import (
     RanksCaptured,
     capture_ranks,
     one_is_traced,
 )
-from synthesis.frontends.torch.ranks.stated import read_lines
-from synthesis.frontends.torch.request import InputSpec, read_config
-from synthesis.repair.edits import Edit
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.types import Mesh
-from verifier.text.parser import to_text
-from verifier.verdict import Counterexample, Proof, Verdict
+from shardproof.synthesis.frontends.torch.ranks.stated import read_lines
+from shardproof.synthesis.frontends.torch.request import InputSpec, read_config
+from shardproof.synthesis.repair.edits import Edit
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.text.parser import to_text
+from shardproof.verifier.verdict import Counterexample, Proof, Verdict
 
 ALONE = "same@1"
 """In place of a model: the target itself, on one rank."""
@@ -174,7 +174,7 @@ def _told(run: Run, found: in_source.InSource, outcome: Outcome, asked: Asked) -
     run.emit(events.Repaired(edits=[], sources=[found.place], diff=found.diff))
     if not asked.write:
         return replace(outcome, answer=f"{outcome.answer}\n{found.diff}".rstrip("\n"))
-    from agent.patching.tree import apply_texts
+    from shardproof.agent.patching.tree import apply_texts
 
     name = found.rewrite.file
     apply_texts(found.diff, {name: (found.before, found.rewrite.text)}, found.sources, found.root)
@@ -224,7 +224,7 @@ def modes_told(captured: Sequence[RanksCaptured]) -> list[str]:
 def _request(asked: Asked, mesh: Mesh, stated: Statements) -> RanksRequest:
     file, config = read_config(asked.config)
     if file:
-        from synthesis.frontends.torch.request import read_config_file
+        from shardproof.synthesis.frontends.torch.request import read_config_file
 
         config = {**read_config_file(file), **config}
     names: list[tuple[str, str]] = []

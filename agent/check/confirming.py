@@ -3,17 +3,17 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from agent import real_run
-from agent.check.asked import Asked
-from agent.check.contract import Statements
-from agent.check.pieces import Pieces
-from agent.execution import PARAMETERS, PROCESSES
-from agent.run import Run
-from synthesis.execute.run.running import LaunchError, Order, Side, run as run_all
-from synthesis.frontends.torch.ranks.request import RanksRequest
-from synthesis.frontends.torch.ranks.result import RanksCaptured
-from synthesis.frontends.torch.request import EXPERTS, NOT_CONFIG, split_target
-from verifier.verdict import Counterexample, Unknown, Verdict
+from shardproof.agent import real_run
+from shardproof.agent.check.asked import Asked
+from shardproof.agent.check.contract import Statements
+from shardproof.agent.check.pieces import Pieces
+from shardproof.agent.execution import PARAMETERS, PROCESSES
+from shardproof.agent.run import Run
+from shardproof.synthesis.execute.run.running import LaunchError, Order, Side, run as run_all
+from shardproof.synthesis.frontends.torch.ranks.request import RanksRequest
+from shardproof.synthesis.frontends.torch.ranks.result import RanksCaptured
+from shardproof.synthesis.frontends.torch.request import EXPERTS, NOT_CONFIG, split_target
+from shardproof.verifier.verdict import Counterexample, Unknown, Verdict
 
 INSISTS = "--run insists"
 

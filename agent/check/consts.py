@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from agent.errors import InputError
-from synthesis.frontends.torch.ranks.result import RanksCaptured
+from shardproof.agent.errors import InputError
+from shardproof.synthesis.frontends.torch.ranks.result import RanksCaptured
 
 
 def same_tables(captured: RanksCaptured) -> Mapping[str, str]:

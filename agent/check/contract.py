@@ -9,16 +9,16 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from agent.errors import InputError
-from synthesis.frontends.torch.ranks.pairing import GRAD_OF_INPUT, STATE
-from synthesis.frontends.torch.ranks.result import RanksCaptured
-from synthesis.frontends.torch.ranks.stated import LayoutLine, layout_for
-from verifier.kernel.contract import Contract, output_key
-from verifier.kernel.layout import Layout
-from verifier.kernel.placements import from_placements
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import Mesh
-from verifier.kernel.program.where import EVERYWHERE, Where, contains, ranks_where, show
+from shardproof.agent.errors import InputError
+from shardproof.synthesis.frontends.torch.ranks.pairing import GRAD_OF_INPUT, STATE
+from shardproof.synthesis.frontends.torch.ranks.result import RanksCaptured
+from shardproof.synthesis.frontends.torch.ranks.stated import LayoutLine, layout_for
+from shardproof.verifier.kernel.contract import Contract, output_key
+from shardproof.verifier.kernel.layout import Layout
+from shardproof.verifier.kernel.placements import from_placements
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.kernel.program.where import EVERYWHERE, Where, contains, ranks_where, show
 
 
 @dataclass(frozen=True)

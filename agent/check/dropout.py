@@ -8,13 +8,13 @@ cannot do both along one mesh dim.
 import itertools
 from collections.abc import Mapping, Sequence
 
-from agent.check.contract import Statements, splits
-from agent.errors import InputError
-from synthesis.frontends.torch.ranks.result import RanksCaptured
-from synthesis.frontends.torch.ranks.stated import layout_for
-from verifier.kernel.layout import Layout
-from verifier.kernel.program.types import Mesh, Source
-from verifier.verdict import Location, Unknown
+from shardproof.agent.check.contract import Statements, splits
+from shardproof.agent.errors import InputError
+from shardproof.synthesis.frontends.torch.ranks.result import RanksCaptured
+from shardproof.synthesis.frontends.torch.ranks.stated import layout_for
+from shardproof.verifier.kernel.layout import Layout
+from shardproof.verifier.kernel.program.types import Mesh, Source
+from shardproof.verifier.verdict import Location, Unknown
 
 MASKS = "dropout."
 """Before the names of masks."""

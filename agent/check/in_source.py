@@ -10,30 +10,30 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from agent.check import judging, loads
-from agent.check.contract import Statements
-from agent.check.judging import Checked, Compared
-from agent.loop.sources import node_of
-from agent.repairing import unified
-from agent.translate import as_ours
-from synthesis.frontends.torch.ranks.bounds import outside
-from synthesis.frontends.torch.ranks.pairing import GRAD_OF_INPUT
-from synthesis.frontends.torch.ranks.request import EVAL, TRAIN, RanksRequest
-from synthesis.frontends.torch.ranks.result import RanksCaptured, Side, capture_ranks
-from synthesis.repair.agreement import differing, needless, spared
-from synthesis.repair.culprits import Seen, culprit
-from synthesis.repair.edits import Edit, of_line
-from synthesis.repair.in_source import Module, Rewrite, read_module
-from synthesis.repair.leads import Lead, leads
-from synthesis.repair.localize import REASON, SHARE
-from synthesis.repair.plan_entries import rules
-from synthesis.repair.rewrites import BLAMED, Hint, rewrites, tactics_for, tactics_of
-from synthesis.repair.view import strays
-from verifier.kernel.contract import output_key
-from verifier.kernel.program.program import Node, Program
-from verifier.kernel.program.types import NOWHERE, Source
-from verifier.text.parser import to_text
-from verifier.verdict import Counterexample, Location, Proof, Verdict
+from shardproof.agent.check import judging, loads
+from shardproof.agent.check.contract import Statements
+from shardproof.agent.check.judging import Checked, Compared
+from shardproof.agent.loop.sources import node_of
+from shardproof.agent.repairing import unified
+from shardproof.agent.translate import as_ours
+from shardproof.synthesis.frontends.torch.ranks.bounds import outside
+from shardproof.synthesis.frontends.torch.ranks.pairing import GRAD_OF_INPUT
+from shardproof.synthesis.frontends.torch.ranks.request import EVAL, TRAIN, RanksRequest
+from shardproof.synthesis.frontends.torch.ranks.result import RanksCaptured, Side, capture_ranks
+from shardproof.synthesis.repair.agreement import differing, needless, spared
+from shardproof.synthesis.repair.culprits import Seen, culprit
+from shardproof.synthesis.repair.edits import Edit, of_line
+from shardproof.synthesis.repair.in_source import Module, Rewrite, read_module
+from shardproof.synthesis.repair.leads import Lead, leads
+from shardproof.synthesis.repair.localize import REASON, SHARE
+from shardproof.synthesis.repair.plan_entries import rules
+from shardproof.synthesis.repair.rewrites import BLAMED, Hint, rewrites, tactics_for, tactics_of
+from shardproof.synthesis.repair.view import strays
+from shardproof.verifier.kernel.contract import output_key
+from shardproof.verifier.kernel.program.program import Node, Program
+from shardproof.verifier.kernel.program.types import NOWHERE, Source
+from shardproof.verifier.text.parser import to_text
+from shardproof.verifier.verdict import Counterexample, Location, Proof, Verdict
 
 Capture = Callable[[RanksRequest, Path], Sequence[RanksCaptured]]
 

@@ -4,29 +4,29 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from agent.check import dropout
-from agent.check.consts import same_tables
-from agent.check.contract import Placed, Statements, agree, no_rank, untrained
-from agent.check.parts import in_parts
-from agent.errors import InputError
-from agent.loop.sources import node_of
-from agent.repairing import told
-from synthesis.frontends.rank_programs import Ingested, judged, read_ranks
-from synthesis.frontends.torch.ranks import in_time
-from synthesis.frontends.torch.ranks.bounds import outside
-from synthesis.frontends.torch.ranks.buckets import one_by_one
-from synthesis.frontends.torch.ranks.join import gathers_by_dim
-from synthesis.frontends.torch.ranks.pairing import GRAD_OF_INPUT, STATE
-from synthesis.frontends.torch.ranks.result import RanksCaptured
-from synthesis.repair.edits import Edit
-from verifier.kernel.contract import output_key
-from verifier.kernel.program.errors import MalformedError
-from verifier.kernel.program.program import Node, Output, Program
-from verifier.kernel.program.types import NOWHERE, Attr, Mesh, Source
-from verifier.kernel.program.where import EVERYWHERE
-from verifier.problem import Problem
-from verifier.text import source_note
-from verifier.verdict import Counterexample, Location, Proof, Trace, Unknown, Verdict
+from shardproof.agent.check import dropout
+from shardproof.agent.check.consts import same_tables
+from shardproof.agent.check.contract import Placed, Statements, agree, no_rank, untrained
+from shardproof.agent.check.parts import in_parts
+from shardproof.agent.errors import InputError
+from shardproof.agent.loop.sources import node_of
+from shardproof.agent.repairing import told
+from shardproof.synthesis.frontends.rank_programs import Ingested, judged, read_ranks
+from shardproof.synthesis.frontends.torch.ranks import in_time
+from shardproof.synthesis.frontends.torch.ranks.bounds import outside
+from shardproof.synthesis.frontends.torch.ranks.buckets import one_by_one
+from shardproof.synthesis.frontends.torch.ranks.join import gathers_by_dim
+from shardproof.synthesis.frontends.torch.ranks.pairing import GRAD_OF_INPUT, STATE
+from shardproof.synthesis.frontends.torch.ranks.result import RanksCaptured
+from shardproof.synthesis.repair.edits import Edit
+from shardproof.verifier.kernel.contract import output_key
+from shardproof.verifier.kernel.program.errors import MalformedError
+from shardproof.verifier.kernel.program.program import Node, Output, Program
+from shardproof.verifier.kernel.program.types import NOWHERE, Attr, Mesh, Source
+from shardproof.verifier.kernel.program.where import EVERYWHERE
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.text import source_note
+from shardproof.verifier.verdict import Counterexample, Location, Proof, Trace, Unknown, Verdict
 
 Tell = Callable[[str], None]
 
@@ -411,7 +411,7 @@ def edits_for(checked: Checked, seconds: float) -> tuple[Edit, ...]:
     question = checked.question
     if isinstance(checked.verdict, Proof) or question is None or seconds <= 0:
         return ()
-    from synthesis.repair.search import Repaired, repair
+    from shardproof.synthesis.repair.search import Repaired, repair
 
     one, many = question.sequential, question.distributed
     found = repair(one, many, question.contract, seconds=seconds, consts=question.consts)

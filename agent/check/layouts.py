@@ -4,12 +4,12 @@ its shape makes look like one that is split as a whole."""
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from agent.check import judging
-from agent.check.contract import Placed, Statements
-from agent.check.judging import Checked, Compared
-from agent.translate import as_ours
-from synthesis.frontends.torch.ranks.stated import LayoutLine
-from verifier.verdict import Counterexample, Proof
+from shardproof.agent.check import judging
+from shardproof.agent.check.contract import Placed, Statements
+from shardproof.agent.check.judging import Checked, Compared
+from shardproof.agent.translate import as_ours
+from shardproof.synthesis.frontends.torch.ranks.stated import LayoutLine
+from shardproof.verifier.verdict import Counterexample, Proof
 
 FUSED = (2, 3, 4)
 """Weights that are kept as one, at most: gate and up, queries with keys and values."""

@@ -9,15 +9,20 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from agent.check.contract import Placed, placement
-from agent.check.judging import Checked
-from agent.check.parts import part
-from agent.errors import InputError
-from synthesis.frontends.torch.ranks.request import MADE_UP, RanksRequest
-from synthesis.frontends.torch.ranks.result import Loaded, Loads, RanksCaptured, read_loads
-from verifier.kernel.program.types import Mesh
-from verifier.refute.scatter import piece
-from verifier.verdict import Counterexample, Trace, Verdict
+from shardproof.agent.check.contract import Placed, placement
+from shardproof.agent.check.judging import Checked
+from shardproof.agent.check.parts import part
+from shardproof.agent.errors import InputError
+from shardproof.synthesis.frontends.torch.ranks.request import MADE_UP, RanksRequest
+from shardproof.synthesis.frontends.torch.ranks.result import (
+    Loaded,
+    Loads,
+    RanksCaptured,
+    read_loads,
+)
+from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.refute.scatter import piece
+from shardproof.verifier.verdict import Counterexample, Trace, Verdict
 
 MOST_TOLD = 8
 """Wrong pieces that are told; of others, how many there are."""

@@ -9,12 +9,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from agent.check.contract import Statements
-from agent.errors import InputError
-from synthesis.frontends.torch.ranks.result import RanksCaptured
-from synthesis.frontends.torch.ranks.stated import LayoutLine
-from verifier.kernel.program.program import Input, Node, Output, Program
-from verifier.kernel.program.types import Attr, TensorType
+from shardproof.agent.check.contract import Statements
+from shardproof.agent.errors import InputError
+from shardproof.synthesis.frontends.torch.ranks.result import RanksCaptured
+from shardproof.synthesis.frontends.torch.ranks.stated import LayoutLine
+from shardproof.verifier.kernel.program.program import Input, Node, Output, Program
+from shardproof.verifier.kernel.program.types import Attr, TensorType
 
 _DIM = re.compile(r"\[([^\]]*)\]")
 _ATOM = re.compile(r"^\d+(@\w+)?$")

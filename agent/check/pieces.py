@@ -5,16 +5,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent.check.contract import Statements, decide
-from agent.check.parts import read_parts
-from agent.errors import InputError
-from synthesis.execute.run.running import UnlikeError
-from synthesis.frontends.torch.errors import CaptureError
-from synthesis.frontends.torch.ranks.pairing import pair_kept, pair_names, pair_names_of_arguments
-from synthesis.frontends.torch.ranks.stated import LayoutLine, layout_for
-from verifier.kernel.layout import Layout
-from verifier.kernel.program.types import Mesh
-from verifier.refute.scatter import cut
+from shardproof.agent.check.contract import Statements, decide
+from shardproof.agent.check.parts import read_parts
+from shardproof.agent.errors import InputError
+from shardproof.synthesis.execute.run.running import UnlikeError
+from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.ranks.pairing import (
+    pair_kept,
+    pair_names,
+    pair_names_of_arguments,
+)
+from shardproof.synthesis.frontends.torch.ranks.stated import LayoutLine, layout_for
+from shardproof.verifier.kernel.layout import Layout
+from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.refute.scatter import cut
 
 Said = Mapping[str, Any]
 """What a process says, as JSON."""

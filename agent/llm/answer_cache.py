@@ -14,9 +14,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agent import events
-from agent.files import user_folder, write_whole
-from agent.llm.endpoint import Endpoint
+from shardproof.agent import events
+from shardproof.agent.files import user_folder, write_whole
+from shardproof.agent.llm.endpoint import Endpoint
 
 MOST = 2000
 """Answers that are kept; beyond that the oldest go."""

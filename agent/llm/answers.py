@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from agent.errors import Exit
+from shardproof.agent.errors import Exit
 
 
 class Trouble(StrEnum):
@@ -79,7 +79,7 @@ class Completion:
     text: str
     usage: Usage = Usage()
     rung: str = "text"
-    """How structure was asked for: one of `agent.llm.format_tiers.RUNGS`."""
+    """How structure was asked for: one of `shardproof.agent.llm.format_tiers.RUNGS`."""
     model: str = ""
     """As the endpoint names it."""
     attempts: int = 1

@@ -7,7 +7,7 @@ import threading
 import time
 from dataclasses import dataclass
 
-from agent.llm.answers import OutOfBudget, Usage
+from shardproof.agent.llm.answers import OutOfBudget, Usage
 
 CHARS_PER_TOKEN = 3.5
 """Where an endpoint does not count: a rough figure for code in English."""

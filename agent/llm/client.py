@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from agent.llm import format_tiers as rungs
-from agent.llm.answers import (
+from shardproof.agent.llm import format_tiers as rungs
+from shardproof.agent.llm.answers import (
     Answer,
     Call,
     Cancelled,
@@ -24,14 +24,14 @@ from agent.llm.answers import (
     NoModel,
     OutOfBudget,
 )
-from agent.llm.budget import Ledger
-from agent.llm.endpoint import PROJECT_FILE, Endpoint, find
-from agent.llm.faults import Heard, WireError
-from agent.llm.hygiene import clean, one_line
-from agent.llm.profile import Profile, Profiles, adapted
-from agent.llm.retry import Patience, retrying, spoken
-from agent.llm.secret import redacted
-from agent.llm.stream import Stopped, connect, exchange
+from shardproof.agent.llm.budget import Ledger
+from shardproof.agent.llm.endpoint import PROJECT_FILE, Endpoint, find
+from shardproof.agent.llm.faults import Heard, WireError
+from shardproof.agent.llm.hygiene import clean, one_line
+from shardproof.agent.llm.profile import Profile, Profiles, adapted
+from shardproof.agent.llm.retry import Patience, retrying, spoken
+from shardproof.agent.llm.secret import redacted
+from shardproof.agent.llm.stream import Stopped, connect, exchange
 
 if TYPE_CHECKING:
     from openai import OpenAI
@@ -96,7 +96,7 @@ class Client:
         """One question. With a form, the rung of this endpoint is found first, once."""
         known = self.profiles.of(self.endpoint)
         if form is not None and self.endpoint.structured == "auto":
-            from agent.llm.probe import climb, offer
+            from shardproof.agent.llm.probe import climb, offer
 
             found = offer(self, known) if form.tools and known.tools is None else known
             if not isinstance(found, Profile):

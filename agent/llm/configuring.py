@@ -2,18 +2,18 @@
 
 from dataclasses import dataclass, fields
 
-from agent.errors import InputError
-from agent.llm.client import Form, Model
-from agent.llm.dialogue import Result, put
-from agent.llm.hygiene import one_line
-from agent.llm.proposing import described
-from agent.llm.replies import Configurations, ReplyError, read, schema
-from agent.llm.source import boundary
-from agent.options import read_fixed
-from prompts import render
-from synthesis.strategy import words
-from synthesis.strategy.choice import Choice
-from synthesis.strategy.space import FIXED
+from shardproof.agent.errors import InputError
+from shardproof.agent.llm.client import Form, Model
+from shardproof.agent.llm.dialogue import Result, put
+from shardproof.agent.llm.hygiene import one_line
+from shardproof.agent.llm.proposing import described
+from shardproof.agent.llm.replies import Configurations, ReplyError, read, schema
+from shardproof.agent.llm.source import boundary
+from shardproof.agent.options import read_fixed
+from shardproof.prompts import render
+from shardproof.synthesis.strategy import words
+from shardproof.synthesis.strategy.choice import Choice
+from shardproof.synthesis.strategy.space import FIXED
 
 FORM = Form("configurations", schema(Configurations))
 MOST = 3

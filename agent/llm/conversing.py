@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from agent.llm import vocabulary
-from agent.llm.answers import Call, Completion
-from agent.llm.client import Form, Message, Model
-from agent.llm.dialogue import Result, put
-from agent.llm.hygiene import clean, one_line
-from agent.llm.proposing import Proposed, Task, points, row
-from agent.llm.replies import (
+from shardproof.agent.llm import vocabulary
+from shardproof.agent.llm.answers import Call, Completion
+from shardproof.agent.llm.client import Form, Message, Model
+from shardproof.agent.llm.dialogue import Result, put
+from shardproof.agent.llm.hygiene import clean, one_line
+from shardproof.agent.llm.proposing import Proposed, Task, points, row
+from shardproof.agent.llm.replies import (
     Conversation,
     Proposal,
     Proposals,
@@ -23,8 +23,8 @@ from agent.llm.replies import (
     read_parts,
     schema,
 )
-from agent.llm.source import boundary, excerpt
-from prompts import render
+from shardproof.agent.llm.source import boundary, excerpt
+from shardproof.prompts import render
 
 Pairs = Sequence[tuple[str, str]]
 Tool = Mapping[str, Any]

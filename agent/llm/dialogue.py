@@ -4,11 +4,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-from agent.llm.answers import Completion, Failed, Trouble, Unanswered, Usage
-from agent.llm.client import Form, Message, Model
-from agent.llm.hygiene import one_line
-from agent.llm.replies import ReplyError
-from prompts import Rendered
+from shardproof.agent.llm.answers import Completion, Failed, Trouble, Unanswered, Usage
+from shardproof.agent.llm.client import Form, Message, Model
+from shardproof.agent.llm.hygiene import one_line
+from shardproof.agent.llm.replies import ReplyError
+from shardproof.prompts import Rendered
 
 T = TypeVar("T")
 SHOWN = 4000

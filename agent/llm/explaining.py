@@ -1,16 +1,16 @@
 """The role of an explainer: words about a verdict, for its owner. They decide nothing."""
 
-from agent.llm import vocabulary
-from agent.llm.client import Form, Model
-from agent.llm.dialogue import Result, put
-from agent.llm.hygiene import clean
-from agent.llm.replies import Explanation, read, schema
-from agent.llm.source import bare, boundary, excerpt
-from agent.verdicts import message, word
-from prompts import render
-from verifier.kernel.program.program import Program
-from verifier.text.parser import to_text
-from verifier.verdict import Counterexample, Trace, Verdict
+from shardproof.agent.llm import vocabulary
+from shardproof.agent.llm.client import Form, Model
+from shardproof.agent.llm.dialogue import Result, put
+from shardproof.agent.llm.hygiene import clean
+from shardproof.agent.llm.replies import Explanation, read, schema
+from shardproof.agent.llm.source import bare, boundary, excerpt
+from shardproof.agent.verdicts import message, word
+from shardproof.prompts import render
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.text.parser import to_text
+from shardproof.verifier.verdict import Counterexample, Trace, Verdict
 
 FORM = Form("explanation", schema(Explanation))
 

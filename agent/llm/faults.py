@@ -14,8 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
-from agent.llm.answers import Trouble, Usage
-from agent.llm.hygiene import one_line
+from shardproof.agent.llm.answers import Trouble, Usage
+from shardproof.agent.llm.hygiene import one_line
 
 if TYPE_CHECKING:
     from openai import APIStatusError

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
-from agent.llm import format_tiers as rungs
-from agent.llm.answers import Answer, Completion, Failed, NoModel, Trouble, Unanswered
-from agent.llm.profile import Profile, adapted
+from shardproof.agent.llm import format_tiers as rungs
+from shardproof.agent.llm.answers import Answer, Completion, Failed, NoModel, Trouble, Unanswered
+from shardproof.agent.llm.profile import Profile, adapted
 
 if TYPE_CHECKING:
-    from agent.llm.client import Client, Form, Message
+    from shardproof.agent.llm.client import Client, Form, Message
 
 _COLOURS = ("ochre-417", "teal-902")
 SCHEMA: rungs.Schema = {
@@ -51,7 +51,7 @@ def climb(client: Client, start: Profile, steps: list[Step] | None = None) -> Pr
 
     What ends every question alike (no network, no budget, a bad key) is the answer instead.
     """
-    from agent.llm.client import Form
+    from shardproof.agent.llm.client import Form
 
     form = Form("probe", SCHEMA)
     profile = start
@@ -79,7 +79,7 @@ _ASK_TOOL = "Choose a colour and a number with the function `choose`."
 
 def offer(client: Client, start: Profile) -> Profile | Unanswered:
     """The profile with whether the model calls a tool that it is offered; kept for the endpoint."""
-    from agent.llm.client import Form
+    from shardproof.agent.llm.client import Form
 
     form = Form("probe", SCHEMA, tools=(_TOOL,))
     messages = [{"role": "user", "content": _ASK_TOOL}]

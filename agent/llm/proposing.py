@@ -4,20 +4,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from agent.llm import vocabulary
-from agent.llm.client import Form, Model
-from agent.llm.dialogue import Result, put
-from agent.llm.hygiene import one_line
-from agent.llm.replies import Proposal, Proposals, ReplyError, read, schema
-from agent.llm.source import boundary
-from prompts import render
-from synthesis.assign import Point, options
-from synthesis.hardware import Cluster
-from synthesis.roles import Module
-from synthesis.scoring import Candidate
-from synthesis.search import Found
-from synthesis.tactics import TACTICS
-from verifier.kernel.program.types import Mesh
+from shardproof.agent.llm import vocabulary
+from shardproof.agent.llm.client import Form, Model
+from shardproof.agent.llm.dialogue import Result, put
+from shardproof.agent.llm.hygiene import one_line
+from shardproof.agent.llm.replies import Proposal, Proposals, ReplyError, read, schema
+from shardproof.agent.llm.source import boundary
+from shardproof.prompts import render
+from shardproof.synthesis.assign import Point, options
+from shardproof.synthesis.hardware import Cluster
+from shardproof.synthesis.roles import Module
+from shardproof.synthesis.scoring import Candidate
+from shardproof.synthesis.search import Found
+from shardproof.synthesis.tactics import TACTICS
+from shardproof.verifier.kernel.program.types import Mesh
 
 TOLD = 8
 """Rows of the table of a search, and of what it refused."""

@@ -7,22 +7,22 @@ the distributed program and an edit of the vocabulary, and nothing else.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from agent.llm import replies, vocabulary
-from agent.llm.client import Form, Model
-from agent.llm.dialogue import SHOWN, Result, put
-from agent.llm.hygiene import clean, one_line
-from agent.llm.replies import Repair, ReplyError, read, schema
-from agent.llm.source import bare, boundary, excerpt
-from prompts import render
-from synthesis.repair.edits import KINDS, Edit, apply
-from synthesis.repair.prefix import Beside
-from verifier.kernel.contract import output_key
-from verifier.kernel.ops import lookup
-from verifier.kernel.program.attrs import KINDS as ATTRS
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.where import Where, ranks_where
-from verifier.text.parser import parse_attrs, to_text
+from shardproof.agent.llm import replies, vocabulary
+from shardproof.agent.llm.client import Form, Model
+from shardproof.agent.llm.dialogue import SHOWN, Result, put
+from shardproof.agent.llm.hygiene import clean, one_line
+from shardproof.agent.llm.replies import Repair, ReplyError, read, schema
+from shardproof.agent.llm.source import bare, boundary, excerpt
+from shardproof.prompts import render
+from shardproof.synthesis.repair.edits import KINDS, Edit, apply
+from shardproof.synthesis.repair.prefix import Beside
+from shardproof.verifier.kernel.contract import output_key
+from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.kernel.program.attrs import KINDS as ATTRS
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.where import Where, ranks_where
+from shardproof.verifier.text.parser import parse_attrs, to_text
 
 FINDING = 6000
 """Characters of a finding that are told."""

@@ -9,8 +9,8 @@ from typing import Annotated, Any, TypeVar, cast
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
-from agent.llm import format_tiers as rungs
-from agent.llm.hygiene import clean, one_line
+from shardproof.agent.llm import format_tiers as rungs
+from shardproof.agent.llm.hygiene import clean, one_line
 
 MOST_CHARS = 400_000
 """Of one reply."""

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from agent.llm import format_tiers as rungs
-from agent.llm.answers import Trouble
-from agent.llm.faults import Heard, WireError
-from agent.llm.stream import LOOK_S
+from shardproof.agent.llm import format_tiers as rungs
+from shardproof.agent.llm.answers import Trouble
+from shardproof.agent.llm.faults import Heard, WireError
+from shardproof.agent.llm.stream import LOOK_S
 
 if TYPE_CHECKING:
     from tenacity import RetryCallState, Retrying

@@ -12,11 +12,11 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from agent.errors import InputError
-from agent.llm.hygiene import clean, one_line
-from agent.llm.secret import holds_a_key, redacted
-from verifier.kernel.program.program import Node, Program
-from verifier.kernel.program.types import Source
+from shardproof.agent.errors import InputError
+from shardproof.agent.llm.hygiene import clean, one_line
+from shardproof.agent.llm.secret import holds_a_key, redacted
+from shardproof.verifier.kernel.program.program import Node, Program
+from shardproof.verifier.kernel.program.types import Source
 
 LONGEST_STRING = 48
 """Characters of a string literal that is kept; what a model computes is not in longer ones."""

@@ -18,12 +18,12 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from agent.llm.answers import Trouble, Usage
-from agent.llm.endpoint import Endpoint
-from agent.llm.faults import Heard, WireError, as_wire_error, told
-from agent.llm.hygiene import clean, one_line
-from agent.llm.replies import MOST_CHARS
-from agent.llm.secret import redacted
+from shardproof.agent.llm.answers import Trouble, Usage
+from shardproof.agent.llm.endpoint import Endpoint
+from shardproof.agent.llm.faults import Heard, WireError, as_wire_error, told
+from shardproof.agent.llm.hygiene import clean, one_line
+from shardproof.agent.llm.replies import MOST_CHARS
+from shardproof.agent.llm.secret import redacted
 
 if TYPE_CHECKING:
     from openai import OpenAI

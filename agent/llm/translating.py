@@ -8,21 +8,21 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from agent.errors import InputError
-from agent.llm import vocabulary
-from agent.llm.answers import Usage
-from agent.llm.client import Form, Model
-from agent.llm.dialogue import Malformed, Result, put
-from agent.llm.hygiene import clean, one_line
-from agent.llm.replies import ReplyError, Translation, Unsupported, read, schema
-from agent.llm.source import boundary, prepared
-from prompts import Rendered, render
-from verifier.kernel.ops import lookup
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.program import IN_ORDER, Input, Node, Program
-from verifier.kernel.program.types import NOWHERE, Source
-from verifier.kernel.program.where import EVERYWHERE
-from verifier.text.parser import parse_text, to_text
+from shardproof.agent.errors import InputError
+from shardproof.agent.llm import vocabulary
+from shardproof.agent.llm.answers import Usage
+from shardproof.agent.llm.client import Form, Model
+from shardproof.agent.llm.dialogue import Malformed, Result, put
+from shardproof.agent.llm.hygiene import clean, one_line
+from shardproof.agent.llm.replies import ReplyError, Translation, Unsupported, read, schema
+from shardproof.agent.llm.source import boundary, prepared
+from shardproof.prompts import Rendered, render
+from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.kernel.program.program import IN_ORDER, Input, Node, Program
+from shardproof.verifier.kernel.program.types import NOWHERE, Source
+from shardproof.verifier.kernel.program.where import EVERYWHERE
+from shardproof.verifier.text.parser import parse_text, to_text
 
 FORM = Form("translation", schema(Translation))
 MOST_NODES = 20_000

@@ -3,9 +3,9 @@
 from fractions import Fraction
 from typing import cast
 
-from synthesis.repair.edits import KINDS
-from verifier.kernel.ops import REQUIRED, Op
-from verifier.ops import REGISTRY, facets
+from shardproof.synthesis.repair.edits import KINDS
+from shardproof.verifier.kernel.ops import REQUIRED, Op
+from shardproof.verifier.ops import REGISTRY, facets
 
 Entry = dict[str, str]
 ONE_DEVICE = frozenset({"map", "einsum", "reduce", "view", "index", "create", "rows", "composite"})
@@ -76,7 +76,7 @@ def edits() -> list[Entry]:
 
 
 def tactics() -> list[Entry]:
-    from synthesis.tactics import TACTICS
+    from shardproof.synthesis.tactics import TACTICS
 
     return [
         {"name": name, "meaning": " ".join((rule.__doc__ or "").split())}
@@ -103,6 +103,6 @@ def streams() -> list[Entry]:
 
 def checks() -> list[Entry]:
     """The checks of what ranks do in time."""
-    from verifier.order.checks import CHECKS
+    from shardproof.verifier.order.checks import CHECKS
 
     return [{"name": check.name, "means": check.means} for check in CHECKS]

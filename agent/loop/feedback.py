@@ -4,11 +4,11 @@ import json
 from collections.abc import Sequence
 from enum import StrEnum
 
-from agent.loop.question import Candidate
-from agent.verdicts import located, message
-from synthesis.repair.edits import KINDS, Edit
-from verifier.text.printing import show_attr
-from verifier.verdict import Counterexample, Trace, Unknown, Verdict
+from shardproof.agent.loop.question import Candidate
+from shardproof.agent.verdicts import located, message
+from shardproof.synthesis.repair.edits import KINDS, Edit
+from shardproof.verifier.text.printing import show_attr
+from shardproof.verifier.verdict import Counterexample, Trace, Unknown, Verdict
 
 SHOWN = 8
 """Values that an edit made right and that are named."""

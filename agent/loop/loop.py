@@ -10,20 +10,20 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from agent import events
-from agent.llm.answers import Cancelled, Unanswered
-from agent.llm.client import Model
-from agent.llm.dialogue import Malformed, Read
-from agent.llm.repairing import Earlier, Task, repair
-from agent.loop.feedback import Level, credit, told
-from agent.loop.question import Candidate, Question
-from agent.verdicts import word
-from synthesis.repair import search as enumerated
-from synthesis.repair.edits import Edit
-from synthesis.repair.prefix import Beside
-from synthesis.repair.search import Clock, Repaired, Tally
-from verifier.kernel.program.errors import IRError
-from verifier.verdict import Counterexample
+from shardproof.agent import events
+from shardproof.agent.llm.answers import Cancelled, Unanswered
+from shardproof.agent.llm.client import Model
+from shardproof.agent.llm.dialogue import Malformed, Read
+from shardproof.agent.llm.repairing import Earlier, Task, repair
+from shardproof.agent.loop.feedback import Level, credit, told
+from shardproof.agent.loop.question import Candidate, Question
+from shardproof.agent.verdicts import word
+from shardproof.synthesis.repair import search as enumerated
+from shardproof.synthesis.repair.edits import Edit
+from shardproof.synthesis.repair.prefix import Beside
+from shardproof.synthesis.repair.search import Clock, Repaired, Tally
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.verdict import Counterexample
 
 ROUNDS_IN_CONTEXT = 3
 TWICE = 2

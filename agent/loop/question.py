@@ -7,17 +7,17 @@ from itertools import combinations
 
 import numpy as np
 
-from synthesis.repair.diagnosis import verify
-from synthesis.repair.edits import Edit, apply, without_dead
-from synthesis.repair.frame import contract_values, keeps
-from synthesis.repair.prefix import NOTHING, Held, Prefixes
-from verifier.domains.base import Array
-from verifier.kernel.contract import Contract, ContractError
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.program import Program
-from verifier.problem import Problem
-from verifier.text.wellformed import well_formed
-from verifier.verdict import Counterexample, Proof, Unknown, Verdict
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.synthesis.repair.edits import Edit, apply, without_dead
+from shardproof.synthesis.repair.frame import contract_values, keeps
+from shardproof.synthesis.repair.prefix import NOTHING, Held, Prefixes
+from shardproof.verifier.domains.base import Array
+from shardproof.verifier.kernel.contract import Contract, ContractError
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.text.wellformed import well_formed
+from shardproof.verifier.verdict import Counterexample, Proof, Unknown, Verdict
 
 
 @dataclass(frozen=True)

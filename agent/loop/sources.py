@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
-from synthesis.repair.edits import Edit
-from verifier.kernel.contract import output_key
-from verifier.kernel.program.program import Node, Program
-from verifier.kernel.program.types import Attr, Source
-from verifier.text.printing import show_attr
+from shardproof.synthesis.repair.edits import Edit
+from shardproof.verifier.kernel.contract import output_key
+from shardproof.verifier.kernel.program.program import Node, Program
+from shardproof.verifier.kernel.program.types import Attr, Source
+from shardproof.verifier.text.printing import show_attr
 
 SPELLED: tuple[dict[str, str], ...] = (
     {"sum": "sum", "avg": "mean", "max": "max", "min": "min"},

@@ -5,7 +5,7 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from agent.errors import InputError
+from shardproof.agent.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from agent.patching.record import Applicability
+from shardproof.agent.patching.record import Applicability
 
 State = Literal["ready", "applied", "changed", "missing", "in the way", "unusable"]
 """Of a file: as the patch expects it, already patched, edited since, not there, there although the

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
-from agent import outdir
-from agent.errors import InputError
+from shardproof.agent import outdir
+from shardproof.agent.errors import InputError
 
 NAME = "patch.diff"
 Applicability = Literal["safe", "unsafe", "display-only"]

@@ -18,10 +18,10 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from agent.errors import InputError
-from agent.files import sync, user_folder, write_whole
-from agent.patching.disk import Content, look, place, stage
-from agent.patching.facts import Recovered
+from shardproof.agent.errors import InputError
+from shardproof.agent.files import sync, user_folder, write_whole
+from shardproof.agent.patching.disk import Content, look, place, stage
+from shardproof.agent.patching.facts import Recovered
 
 Doing = Literal["apply", "undo", "redo"]
 

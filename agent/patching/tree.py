@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from agent.errors import InputError
-from agent.patching import diffs
-from agent.patching.disk import (
+from shardproof.agent.errors import InputError
+from shardproof.agent.patching import diffs
+from shardproof.agent.patching.disk import (
     Content,
     check_writable,
     look,
@@ -16,9 +16,9 @@ from agent.patching.disk import (
     place,
     resolved_root,
 )
-from agent.patching.facts import Applied, FileChange, Preview, Recovered
-from agent.patching.record import Digest, Recorded, read, sha256
-from agent.patching.store import Doing, Image, Record, Store, default_state, key, locked
+from shardproof.agent.patching.facts import Applied, FileChange, Preview, Recovered
+from shardproof.agent.patching.record import Digest, Recorded, read, sha256
+from shardproof.agent.patching.store import Doing, Image, Record, Store, default_state, key, locked
 
 
 def preview(patch: Path, root: Path) -> Preview:

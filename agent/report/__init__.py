@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from agent.files import write_whole
-from agent.report import html, markdown
-from agent.report.html import render_html
-from agent.report.markdown import LEVELS, render_markdown
-from agent.report.model import Report
+from shardproof.agent.files import write_whole
+from shardproof.agent.report import html, markdown
+from shardproof.agent.report.html import render_html
+from shardproof.agent.report.markdown import LEVELS, render_markdown
+from shardproof.agent.report.model import Report
 
 
 def compile_templates() -> None:

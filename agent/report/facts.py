@@ -7,12 +7,12 @@ from typing import Any, cast
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from agent.report import diff
-from agent.report.model import Report
-from agent.report.text import count, duration, shape, short, size, small, times
-from synthesis.execute.run.running import Difference
-from synthesis.plan import CollectiveUse
-from synthesis.strategy.words import TERMS
+from shardproof.agent.report import diff
+from shardproof.agent.report.model import Report
+from shardproof.agent.report.text import count, duration, shape, short, size, small, times
+from shardproof.synthesis.execute.run.running import Difference
+from shardproof.synthesis.plan import CollectiveUse
+from shardproof.synthesis.strategy.words import TERMS
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ WORDS = {"proved": "Proved", "refuted": "Refuted", "unknown": "Unknown"}
 def environment(filters: dict[str, Callable[..., Any]], **options: Any) -> Environment:
     """Templates of reports, with the filters of both forms and more."""
     made = Environment(
-        loader=PackageLoader("agent.report", "templates"),
+        loader=PackageLoader("shardproof.agent.report", "templates"),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -12,11 +12,11 @@ from typing import Any
 from jinja2 import Environment, Template
 from markupsafe import Markup
 
-from agent.report import facts, text
-from agent.report.drawings.block import draw_block, style_class
-from agent.report.drawings.mesh import draw_mesh
-from agent.report.drawings.step import draw_front, draw_step
-from agent.report.model import Report
+from shardproof.agent.report import facts, text
+from shardproof.agent.report.drawings.block import draw_block, style_class
+from shardproof.agent.report.drawings.mesh import draw_mesh
+from shardproof.agent.report.drawings.step import draw_front, draw_step
+from shardproof.agent.report.model import Report
 
 MOST_ROWS = 2000
 MOST_DIFF_LINES = 5000
@@ -43,14 +43,16 @@ def digest(text: str) -> str:
 
 
 def stylesheet() -> Markup:
-    path = resources.files("agent.report").joinpath("templates/report.css")
+    path = resources.files("shardproof.agent.report").joinpath("templates/report.css")
     return Markup(path.read_text("utf-8"))
 
 
 def render_html(report: Report) -> str:
     """The whole page. Strings are escaped and their hidden characters made visible."""
     shown = text.legible(report)
-    script = resources.files("agent.report").joinpath("templates/copy.js").read_text("utf-8")
+    script = (
+        resources.files("shardproof.agent.report").joinpath("templates/copy.js").read_text("utf-8")
+    )
     return render(
         environment().get_template("report.html.j2"),
         stylesheet(),

@@ -8,8 +8,8 @@ from typing import Any
 
 from jinja2 import Environment
 
-from agent.report import facts, text as write
-from agent.report.model import ModuleRow, Parameter, Report
+from shardproof.agent.report import facts, text as write
+from shardproof.agent.report.model import ModuleRow, Parameter, Report
 
 MOST_BYTES = 60_000
 """GitHub refuses comments above 65,536 characters."""

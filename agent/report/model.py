@@ -7,10 +7,10 @@ what is there. Strings may hold anything found in a user's source: the renderers
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from agent.events import DecidedWord
-from synthesis.execute.run.running import Difference
-from synthesis.plan import CollectiveUse, PassedOver
-from verifier.kernel.program.types import NOWHERE, Source
+from shardproof.agent.events import DecidedWord
+from shardproof.synthesis.execute.run.running import Difference
+from shardproof.synthesis.plan import CollectiveUse, PassedOver
+from shardproof.verifier.kernel.program.types import NOWHERE, Source
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ import math
 import unicodedata
 from typing import Any, cast
 
-from verifier.kernel.program.types import Source
+from shardproof.verifier.kernel.program.types import Source
 
 HIDING = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 """Unicode categories that change how other text is shown, or are not shown themselves."""

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from agent.translation import localising
-from agent.translation.trust import (
+from shardproof.agent.translation import localising
+from shardproof.agent.translation.trust import (
     BackwardDiffers,
     Bound,
     Differs,
@@ -23,13 +23,13 @@ from agent.translation.trust import (
     NotRunnable,
     Seal,
 )
-from synthesis.autodiff import grad
-from synthesis.frontends.torch.observed import Sample, Subject, Trouble
-from verifier.kernel.inline import inline
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import TensorType
-from verifier.refute.evaluate import evaluate
+from shardproof.synthesis.autodiff import grad
+from shardproof.synthesis.frontends.torch.observed import Sample, Subject, Trouble
+from shardproof.verifier.kernel.inline import inline
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import TensorType
+from shardproof.verifier.refute.evaluate import evaluate
 
 TOLERANCE = {"f64": 1e-9, "f32": 2.0**-14}
 LARGE = ("scale 20", "scale 50", "scale 100", "scale 1e3", "scale 10000.0")

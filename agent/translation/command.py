@@ -4,27 +4,33 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent import events, pipeline, verdicts
-from agent.errors import Exit, InputError
-from agent.files import read_text
-from agent.llm.client import Model
-from agent.llm.translating import prompted
-from agent.repairing import asking
-from agent.run import Outcome, Run
-from agent.translation.rounds import GivenUp, Replies, Report
-from agent.translation.trial import Trial
-from agent.translation.trust import BackwardDiffers, Bound, Differs, DisplayOnly, NotRunnable
-from synthesis.autodiff import grad
-from synthesis.frontends.torch.capture import attempt
-from synthesis.frontends.torch.captured import Captured, ModelFacts
-from synthesis.frontends.torch.errors import CaptureError
-from synthesis.frontends.torch.observed import Observed, Subject
-from synthesis.frontends.torch.request import CaptureRequest, split_target
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.program import Program
-from verifier.text.files import load
-from verifier.text.parser import to_text
-from verifier.verdict import Proof
+from shardproof.agent import events, pipeline, verdicts
+from shardproof.agent.errors import Exit, InputError
+from shardproof.agent.files import read_text
+from shardproof.agent.llm.client import Model
+from shardproof.agent.llm.translating import prompted
+from shardproof.agent.repairing import asking
+from shardproof.agent.run import Outcome, Run
+from shardproof.agent.translation.rounds import GivenUp, Replies, Report
+from shardproof.agent.translation.trial import Trial
+from shardproof.agent.translation.trust import (
+    BackwardDiffers,
+    Bound,
+    Differs,
+    DisplayOnly,
+    NotRunnable,
+)
+from shardproof.synthesis.autodiff import grad
+from shardproof.synthesis.frontends.torch.capture import attempt
+from shardproof.synthesis.frontends.torch.captured import Captured, ModelFacts
+from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.observed import Observed, Subject
+from shardproof.synthesis.frontends.torch.request import CaptureRequest, split_target
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.text.files import load
+from shardproof.verifier.text.parser import to_text
+from shardproof.verifier.verdict import Proof
 
 Attempt = Callable[[CaptureRequest, Callable[[str], None]], Observed]
 

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from agent.translation.trust import Differs, Suspect
-from synthesis.frontends.torch.observed import Sample, Subject
-from verifier.kernel.inline import inline
-from verifier.kernel.ops import lookup
-from verifier.kernel.program.program import Output, Program
-from verifier.refute.evaluate import evaluate
+from shardproof.agent.translation.trust import Differs, Suspect
+from shardproof.synthesis.frontends.torch.observed import Sample, Subject
+from shardproof.verifier.kernel.inline import inline
+from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.kernel.program.program import Output, Program
+from shardproof.verifier.refute.evaluate import evaluate
 
 Array = NDArray[Any]
 CLOSE = 1e-7

@@ -9,13 +9,13 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from agent.errors import Exit
-from agent.llm.answers import Answer, Completion, NoModel, Unanswered, Usage, exit_of
-from agent.llm.client import Form, Message, Model
-from agent.llm.dialogue import Malformed, Read
-from agent.llm.replies import Unsupported
-from agent.llm.translating import Task, Turn, prompted, translate
-from agent.translation.trust import (
+from shardproof.agent.errors import Exit
+from shardproof.agent.llm.answers import Answer, Completion, NoModel, Unanswered, Usage, exit_of
+from shardproof.agent.llm.client import Form, Message, Model
+from shardproof.agent.llm.dialogue import Malformed, Read
+from shardproof.agent.llm.replies import Unsupported
+from shardproof.agent.llm.translating import Task, Turn, prompted, translate
+from shardproof.agent.translation.trust import (
     BackwardDiffers,
     Bound,
     Differs,
@@ -23,7 +23,7 @@ from agent.translation.trust import (
     Judged,
     NotRunnable,
 )
-from verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.program import Program
 
 ROUNDS = 3
 CONTEXTS = 2

@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from synthesis.frontends.torch.observed import Hole
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.program import Node, Program
+from shardproof.synthesis.frontends.torch.observed import Hole
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.kernel.program.program import Node, Program
 
 
 def splice(

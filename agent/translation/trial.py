@@ -7,18 +7,18 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from agent.errors import InputError
-from agent.llm.client import Model
-from agent.llm.translating import Task, beyond_one_device
-from agent.translation.binding import bind, bind_whole
-from agent.translation.rounds import GivenUp, Report, run_rounds
-from agent.translation.splicing import splice
-from agent.translation.trust import Bound, Differs, Judged, NotRunnable
-from synthesis.frontends.torch.observed import Observed, Subject, Trouble
-from synthesis.frontends.torch.request import InputSpec
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.program import Input, Program
-from verifier.kernel.program.types import TensorType
+from shardproof.agent.errors import InputError
+from shardproof.agent.llm.client import Model
+from shardproof.agent.llm.translating import Task, beyond_one_device
+from shardproof.agent.translation.binding import bind, bind_whole
+from shardproof.agent.translation.rounds import GivenUp, Report, run_rounds
+from shardproof.agent.translation.splicing import splice
+from shardproof.agent.translation.trust import Bound, Differs, Judged, NotRunnable
+from shardproof.synthesis.frontends.torch.observed import Observed, Subject, Trouble
+from shardproof.synthesis.frontends.torch.request import InputSpec
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.kernel.program.program import Input, Program
+from shardproof.verifier.kernel.program.types import TensorType
 
 Tell = Callable[[Subject | None, Sequence[str]], None]
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from synthesis.frontends.torch.observed import Handwritten, Trouble
-from verifier.kernel.program.program import Program
+from shardproof.synthesis.frontends.torch.observed import Handwritten, Trouble
+from shardproof.verifier.kernel.program.program import Program
 
 
 @dataclass(frozen=True)

@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from agent import events
-from agent.chat.models import Asker, Source
-from agent.chat.state import Spent
-from agent.errors import InputError
-from agent.llm.answers import Answer
-from agent.llm.client import Form, Message
 from benchmarks.agent.bases import Bases
 from benchmarks.agent.tasks import TASKS, Seen, Task, unsolved
+from shardproof.agent import events
+from shardproof.agent.chat.models import Asker, Source
+from shardproof.agent.chat.state import Spent
+from shardproof.agent.errors import InputError
+from shardproof.agent.llm.answers import Answer
+from shardproof.agent.llm.client import Form, Message
 
 WITHOUT: dict[str, tuple[str, ...]] = {
     "": (),

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 
-from agent import events
-from agent.chat import planning
-from agent.chat.engine import Session
-from synthesis.why import why_not
-from verifier.kernel.program.types import Mesh
-from verifier.verdict import Counterexample, Proof, Witness
+from shardproof.agent import events
+from shardproof.agent.chat import planning
+from shardproof.agent.chat.engine import Session
+from shardproof.synthesis.why import why_not
+from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.verdict import Counterexample, Proof, Witness
 
 
 @dataclass(frozen=True)
@@ -309,10 +309,10 @@ def considered(seen: Seen) -> str:
 
 def proved(text: str) -> bool:
     """Whether a program of the ranks is proved under the one-device program and contract."""
-    from synthesis.repair.diagnosis import verify
-    from verifier.problem import Problem
-    from verifier.text.contract import compose, load_contract
-    from verifier.text.parser import parse_text
+    from shardproof.synthesis.repair.diagnosis import verify
+    from shardproof.verifier.problem import Problem
+    from shardproof.verifier.text.contract import compose, load_contract
+    from shardproof.verifier.text.parser import parse_text
 
     one = parse_text(Path("one.txt").read_text(), "one.txt")
     many = parse_text(text, "wrong.txt")

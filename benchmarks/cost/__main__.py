@@ -19,8 +19,8 @@ from benchmarks.cost.fit import Fitted, fit
 from benchmarks.cost.score import Score, score
 from benchmarks.cost.tables import Measured, groups, measured, rows
 from benchmarks.cost.write import write
-from synthesis.price.constants import Machine
-from synthesis.strategy.answers import answer, said
+from shardproof.synthesis.price.constants import Machine
+from shardproof.synthesis.strategy.answers import answer, said
 
 
 def halves(data: list[Measured]) -> Callable[[Measured], int]:

@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from benchmarks.cost.tables import Measured, device_bytes
-from synthesis.price.constants import BOUNDS, Constants, Machine
-from synthesis.price.machines import stacks
-from synthesis.price.memory import memory, settled
-from synthesis.price.step import price
+from shardproof.synthesis.price.constants import BOUNDS, Constants, Machine
+from shardproof.synthesis.price.machines import stacks
+from shardproof.synthesis.price.memory import memory, settled
+from shardproof.synthesis.price.step import price
 
 TIME = (
     "gemm", "side", "scores", "low", "passes", "layer_s", "moe_s", "step_s", "node", "network",

@@ -10,13 +10,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from synthesis.hardware import Cluster
-from synthesis.price.constants import Constants
-from synthesis.price.machines import find, stack_of
-from synthesis.price.model import Model
-from synthesis.price.plan import Plan
-from synthesis.price.reading import PriceError
-from synthesis.price.rows import read_row
+from shardproof.synthesis.hardware import Cluster
+from shardproof.synthesis.price.constants import Constants
+from shardproof.synthesis.price.machines import find, stack_of
+from shardproof.synthesis.price.model import Model
+from shardproof.synthesis.price.plan import Plan
+from shardproof.synthesis.price.reading import PriceError
+from shardproof.synthesis.price.rows import read_row
 
 FOLDER = Path(__file__).parents[1] / "tables"
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from benchmarks.cost.fit import SWITCHES, Fitted
 from benchmarks.cost.tables import Measured, groups
-from synthesis.price.constants import Machine
-from synthesis.price.machines import stacks
-from synthesis.price.memory import memory
-from synthesis.price.step import price
+from shardproof.synthesis.price.constants import Machine
+from shardproof.synthesis.price.machines import stacks
+from shardproof.synthesis.price.memory import memory
+from shardproof.synthesis.price.step import price
 
 PACKAGE = Path(__file__).parents[2] / "synthesis"
 MEASURED = "# What a patch runs: "

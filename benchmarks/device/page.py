@@ -14,13 +14,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from synthesis.hardware import Link, load
-from synthesis.price.compute import head, layer, matmul
-from synthesis.price.constants import Machine
-from synthesis.price.machines import constants_of
-from synthesis.price.memory import memory
-from synthesis.price.model import Model, read_model
-from synthesis.price.plan import Plan
+from shardproof.synthesis.hardware import Link, load
+from shardproof.synthesis.price.compute import head, layer, matmul
+from shardproof.synthesis.price.constants import Machine
+from shardproof.synthesis.price.machines import constants_of
+from shardproof.synthesis.price.memory import memory
+from shardproof.synthesis.price.model import Model, read_model
+from shardproof.synthesis.price.plan import Plan
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "device.jsonl"

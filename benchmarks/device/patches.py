@@ -19,8 +19,8 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from synthesis.execute.job import Job
-from synthesis.frontends.torch.captured import dump, load
+from shardproof.synthesis.execute.job import Job
+from shardproof.synthesis.frontends.torch.captured import dump, load
 
 ROOT = Path(__file__).resolve().parents[2]
 KINDS = "tests/kinds/models"
@@ -45,15 +45,15 @@ RUN = "import sys, pathlib, benchmarks.patches.compare as c; c.run(pathlib.Path(
 
 def make(folder: Path) -> None:
     """Plan each target, and keep what its run needs: the same job that the command runs."""
-    import agent.finishing as finishing
-    from agent.cli import app
+    import shardproof.agent.finishing as finishing
+    from shardproof.agent.cli import app
 
     for name, words in TARGETS.items():
         kept: list[tuple[Job, Path]] = []
 
         def keep(request, patch, plan, train=False, kept=kept, name=name, **_):
-            from synthesis.execute.job import patched_folder
-            from synthesis.execute.run.running import Ran
+            from shardproof.synthesis.execute.job import patched_folder
+            from shardproof.synthesis.execute.run.running import Ran
 
             at = folder / name.replace(" ", "_").replace("=", "")
             with patched_folder(patch) as made:

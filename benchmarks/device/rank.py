@@ -23,7 +23,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from synthesis.execute.load import load_file
+from shardproof.synthesis.execute.load import load_file
 
 SHORT = {"num_hidden_layers": 1, "vocab_size": 256, "intermediate_size": 128}
 """Of a model that is built for its buffers alone."""

@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import distributed
 
-from verifier.domains.floats import Floats
-from verifier.kernel.ops import lookup
-from verifier.ops import facets
+from shardproof.verifier.domains.floats import Floats
+from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.ops import facets
 
 untyped: Any = torch  # its stubs know few types
 dist: Any = distributed

@@ -15,24 +15,28 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks.fault_kinds import SUMS, Fault, FaultInjector
-from synthesis.guard.fingerprint.collectives import (
+from shardproof.synthesis.guard.fingerprint.collectives import (
     handoff_key,
     verify_allgather,
     verify_pipeline_handoff,
 )
-from synthesis.guard.fingerprint.errors import FingerprintError, integer
-from synthesis.guard.fingerprint.exact import ordered_sum, sum_canary
-from synthesis.guard.fingerprint.mix import MASK, key as make_key
-from synthesis.guard.fingerprint.movement import colors, fingerprint
-from synthesis.guard.fingerprint.outcome import Verdict, combined
-from synthesis.guard.fingerprint.partition import GAY_SEED, DistributedContext, TensorPartition
-from synthesis.guard.fingerprint.reductions import Level, verify_allreduce
-from synthesis.guard.fingerprint.region import Array
-from synthesis.guard.fingerprint.sums import sample
+from shardproof.synthesis.guard.fingerprint.errors import FingerprintError, integer
+from shardproof.synthesis.guard.fingerprint.exact import ordered_sum, sum_canary
+from shardproof.synthesis.guard.fingerprint.mix import MASK, key as make_key
+from shardproof.synthesis.guard.fingerprint.movement import colors, fingerprint
+from shardproof.synthesis.guard.fingerprint.outcome import Verdict, combined
+from shardproof.synthesis.guard.fingerprint.partition import (
+    GAY_SEED,
+    DistributedContext,
+    TensorPartition,
+)
+from shardproof.synthesis.guard.fingerprint.reductions import Level, verify_allreduce
+from shardproof.synthesis.guard.fingerprint.region import Array
+from shardproof.synthesis.guard.fingerprint.sums import sample
 
 if TYPE_CHECKING:
     from benchmarks.fingerprint_runs.machine import Machine
-    from verifier.kernel.program.program import Program
+    from shardproof.verifier.kernel.program.program import Program
 
 
 @dataclass(frozen=True)

@@ -17,13 +17,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Protocol, cast
 
-from synthesis.frontends.torch.process import environment
-from synthesis.guard.fingerprint.errors import FingerprintError, integer
-from synthesis.guard.fingerprint.exact import ordered_sum
-from synthesis.guard.fingerprint.region import Array
-from verifier.domains.floats import Floats
-from verifier.kernel.ops import lookup
-from verifier.ops import facets
+from shardproof.synthesis.frontends.torch.process import environment
+from shardproof.synthesis.guard.fingerprint.errors import FingerprintError, integer
+from shardproof.synthesis.guard.fingerprint.exact import ordered_sum
+from shardproof.synthesis.guard.fingerprint.region import Array
+from shardproof.verifier.domains.floats import Floats
+from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.ops import facets
 
 Given = Sequence[Array | None]
 ROOT = Path(__file__).resolve().parents[2]

@@ -11,20 +11,20 @@ import numpy as np
 from benchmarks.fault_kinds import SUMS, Fault, FaultInjector
 from benchmarks.fingerprint_runs.inference import Run, added, checked_faults, none_left
 from benchmarks.fingerprint_runs.machine import Machine, Simulated, start
-from synthesis.guard.fingerprint.errors import FingerprintError, integer
-from synthesis.guard.fingerprint.exact import one_nan
-from synthesis.guard.fingerprint.mix import MASK, key as make_key
-from synthesis.guard.fingerprint.movement import fingerprint
-from synthesis.guard.fingerprint.outcome import Verdict
-from synthesis.guard.fingerprint.partition import GAY_SEED
-from synthesis.guard.fingerprint.reductions import verify_allreduce, verify_replicated
-from synthesis.guard.fingerprint.region import Array, raw_words
-from synthesis.guard.fingerprint.sums import sample
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.program import Node, Program
-from verifier.ops import REGISTRY
-from verifier.refute.evaluate import simulate
-from verifier.text.parser import parse_text
+from shardproof.synthesis.guard.fingerprint.errors import FingerprintError, integer
+from shardproof.synthesis.guard.fingerprint.exact import one_nan
+from shardproof.synthesis.guard.fingerprint.mix import MASK, key as make_key
+from shardproof.synthesis.guard.fingerprint.movement import fingerprint
+from shardproof.synthesis.guard.fingerprint.outcome import Verdict
+from shardproof.synthesis.guard.fingerprint.partition import GAY_SEED
+from shardproof.synthesis.guard.fingerprint.reductions import verify_allreduce, verify_replicated
+from shardproof.synthesis.guard.fingerprint.region import Array, raw_words
+from shardproof.synthesis.guard.fingerprint.sums import sample
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.kernel.program.program import Node, Program
+from shardproof.verifier.ops import REGISTRY
+from shardproof.verifier.refute.evaluate import simulate
+from shardproof.verifier.text.parser import parse_text
 
 ADDS = ("all_reduce", "reduce_scatter", "reduce_to")
 STAYS = {n for n, op in REGISTRY.items() if op.traits.alias} | {"shard_slice", "on_coord", "recv"}

@@ -10,14 +10,18 @@ import numpy as np
 
 from benchmarks.fault_kinds import Fault, FaultInjector
 from benchmarks.fingerprint_runs.inference import Run
-from synthesis.guard.fingerprint.collectives import handoff_key
-from synthesis.guard.fingerprint.errors import FingerprintError, integer
-from synthesis.guard.fingerprint.exo import create_exo_partitions, exo_ring_route, verify_exo_ring
-from synthesis.guard.fingerprint.mix import MASK
-from synthesis.guard.fingerprint.movement import fingerprint
-from synthesis.guard.fingerprint.outcome import Verdict, combined
-from synthesis.guard.fingerprint.partition import GAY_SEED
-from synthesis.guard.fingerprint.region import Array
+from shardproof.synthesis.guard.fingerprint.collectives import handoff_key
+from shardproof.synthesis.guard.fingerprint.errors import FingerprintError, integer
+from shardproof.synthesis.guard.fingerprint.exo import (
+    create_exo_partitions,
+    exo_ring_route,
+    verify_exo_ring,
+)
+from shardproof.synthesis.guard.fingerprint.mix import MASK
+from shardproof.synthesis.guard.fingerprint.movement import fingerprint
+from shardproof.synthesis.guard.fingerprint.outcome import Verdict, combined
+from shardproof.synthesis.guard.fingerprint.partition import GAY_SEED
+from shardproof.synthesis.guard.fingerprint.region import Array
 
 CLUSTER_FAULTS: dict[str, str] = {
     "bit_flip": "bits of a message change on the way",

@@ -17,19 +17,19 @@ from benchmarks.mutation_testing.author import Base
 from benchmarks.mutation_testing.mutants import Mutation, mutations
 from benchmarks.mutation_testing.truth import equal
 from benchmarks.mutation_testing.zoo import bases
-from synthesis.repair.diagnosis import verify
-from verifier.checker import Accepted, check
-from verifier.kernel.contract import ContractError
-from verifier.kernel.inline import inline
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.program import Program
-from verifier.problem import Problem
-from verifier.provers.relate.goal import initial, satisfied
-from verifier.provers.relate.rules import Rules
-from verifier.provers.relate.walk import relate
-from verifier.provers.sequential import as_terms
-from verifier.smt.answers import Answers
-from verifier.verdict import Counterexample, Proof, Unknown
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.verifier.checker import Accepted, check
+from shardproof.verifier.kernel.contract import ContractError
+from shardproof.verifier.kernel.inline import inline
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.provers.relate.goal import initial, satisfied
+from shardproof.verifier.provers.relate.rules import Rules
+from shardproof.verifier.provers.relate.walk import relate
+from shardproof.verifier.provers.sequential import as_terms
+from shardproof.verifier.smt.answers import Answers
+from shardproof.verifier.verdict import Counterexample, Proof, Unknown
 
 REWRITE = "rewrite: "
 ANSWERS = Answers()

@@ -10,13 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
-from synthesis.autodiff import grad
-from verifier.kernel.contract import Contract, output_key
-from verifier.kernel.layout import Atom, Layout, normal, whole
-from verifier.kernel.placements import from_placements
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import Affine, Mesh, TensorType
+from shardproof.synthesis.autodiff import grad
+from shardproof.verifier.kernel.contract import Contract, output_key
+from shardproof.verifier.kernel.layout import Atom, Layout, normal, whole
+from shardproof.verifier.kernel.placements import from_placements
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import Affine, Mesh, TensorType
 
 
 @dataclass(frozen=True)

@@ -23,14 +23,14 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from synthesis.repair.diagnosis import verify
-from verifier.kernel.contract import Contract, ContractError
-from verifier.kernel.program.errors import IRError, MalformedError
-from verifier.kernel.program.program import Program
-from verifier.problem import Problem
-from verifier.text.contract import compose, read_contract
-from verifier.text.parser import parse_text
-from verifier.verdict import Counterexample, Proof, Trace, Unknown, Verdict
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.verifier.kernel.contract import Contract, ContractError
+from shardproof.verifier.kernel.program.errors import IRError, MalformedError
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.text.contract import compose, read_contract
+from shardproof.verifier.text.parser import parse_text
+from shardproof.verifier.verdict import Counterexample, Proof, Trace, Unknown, Verdict
 
 Triple = tuple[Program, Program, Contract]
 
@@ -158,9 +158,9 @@ def _told(verdict: Verdict) -> tuple[str, str, str, bool]:
 
 def _in_time(case: Case, side: str) -> tuple[str, str, str, bool]:
     """Events or a schedule: every violation is replayed as a run."""
-    from synthesis import schedules
-    from verifier.order.text import parse_text as parse_events
-    from verifier.order.verify import shown, verify_time
+    from shardproof.synthesis import schedules
+    from shardproof.verifier.order.text import parse_text as parse_events
+    from shardproof.verifier.order.verify import shown, verify_time
 
     text, name = case.sections[side], str(case.path)
     try:

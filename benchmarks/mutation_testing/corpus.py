@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.mutation_testing.cases import Case, Judged, judge, read_case
-from verifier.checker import Accepted, check
-from verifier.problem import Problem
-from verifier.verdict import Proof
+from shardproof.verifier.checker import Accepted, check
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.verdict import Proof
 
 ROOT = Path(__file__).resolve().parents[2] / "tests" / "corpus"
 

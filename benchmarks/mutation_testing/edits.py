@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count as counted, islice
 
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.program import Node, Output, Program
-from verifier.kernel.program.types import Attr, TensorType
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.kernel.program.program import Node, Output, Program
+from shardproof.verifier.kernel.program.types import Attr, TensorType
 
 Path = tuple[int, ...]
 """Indices of the scan nodes that lead to a body."""

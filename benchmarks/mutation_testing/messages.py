@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from benchmarks.mutation_testing.edits import Site, with_attrs
 from benchmarks.mutation_testing.mutants import Variant, rule
-from verifier.kernel.ops import lookup
-from verifier.kernel.program.where import coordinates, ranks_where
+from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.kernel.program.where import coordinates, ranks_where
 
 
 def _movement(site: Site) -> bool:

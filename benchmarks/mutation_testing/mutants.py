@@ -9,9 +9,9 @@ from functools import partial
 from itertools import combinations
 
 from benchmarks.mutation_testing.edits import Site, rebuilt, sites, splice, with_attrs, wrapped
-from verifier.kernel.ops import lookup
-from verifier.kernel.program.program import Node, Program
-from verifier.kernel.program.types import Affine
+from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.kernel.program.program import Node, Program
+from shardproof.verifier.kernel.program.types import Affine
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from fractions import Fraction
 import numpy as np
 
 from benchmarks.mutation_testing.edits import Site, rebuilt, sites, splice, with_attrs, with_scope
-from verifier.kernel.contract import Contract
-from verifier.kernel.ops import lookup
-from verifier.kernel.program.program import Node, Program
+from shardproof.verifier.kernel.contract import Contract
+from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.kernel.program.program import Node, Program
 
 Variant = list[Node]
 Rule = Callable[[Site], Iterator[Variant]]

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 import numpy as np
 
 from benchmarks.mutation_testing.author import Base
-from verifier.domains.base import Array
-from verifier.domains.floats import Floats
-from verifier.kernel.contract import output_key
-from verifier.kernel.program.program import Program
-from verifier.refute.evaluate import evaluate, simulate
-from verifier.refute.scatter import copies, gather, scatter
+from shardproof.verifier.domains.base import Array
+from shardproof.verifier.domains.floats import Floats
+from shardproof.verifier.kernel.contract import output_key
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.refute.evaluate import evaluate, simulate
+from shardproof.verifier.refute.scatter import copies, gather, scatter
 
 FLOATS = Floats()
 RTOL = 1e-7

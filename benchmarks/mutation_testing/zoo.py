@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from benchmarks.mutation_testing.author import Author, Base, base
-from verifier.kernel.program.types import Mesh, TensorType
+from shardproof.verifier.kernel.program.types import Mesh, TensorType
 
 H, F, T = 4, 8, 4
 """Hidden size, inner size, tokens."""

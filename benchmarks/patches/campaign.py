@@ -15,10 +15,10 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from agent.batch.keys import ours
 from benchmarks.patches.models import Generated
 from benchmarks.patches.truth import TOLERANCE, Truth, judge
 from benchmarks.patches.verdicts import Said, Tool
+from shardproof.agent.batch.keys import ours
 
 ENDS = {
     "proved": "proved, and right",

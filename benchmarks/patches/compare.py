@@ -12,13 +12,13 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor
 from torch.overrides import TorchFunctionMode
 
-from synthesis.execute.child import fork, wait
-from synthesis.execute.job import Job
-from synthesis.execute.load import make_inputs, open_target, patched_model, rows
-from synthesis.frontends.torch.captured import load
-from synthesis.frontends.torch.inputs import find_inputs
-from synthesis.frontends.torch.modes import mode_of
-from synthesis.plan import Plan
+from shardproof.synthesis.execute.child import fork, wait
+from shardproof.synthesis.execute.job import Job
+from shardproof.synthesis.execute.load import make_inputs, open_target, patched_model, rows
+from shardproof.synthesis.frontends.torch.captured import load
+from shardproof.synthesis.frontends.torch.inputs import find_inputs
+from shardproof.synthesis.frontends.torch.modes import mode_of
+from shardproof.synthesis.plan import Plan
 
 NOISE = 2e-5
 """The least that a gradient is measured by, as a share of the largest one. Where terms as large as

@@ -32,13 +32,13 @@ from benchmarks.patches.compare import (
     rank_step,
     reference_step,
 )
-from synthesis.emit.patch import Patch, git_apply, write_old
-from synthesis.execute.child import fork, wait
-from synthesis.execute.job import Job
-from synthesis.execute.load import make_inputs, open_target
-from synthesis.frontends.torch.inputs import find_inputs
-from synthesis.frontends.torch.request import CaptureRequest
-from synthesis.plan import Plan
+from shardproof.synthesis.emit.patch import Patch, git_apply, write_old
+from shardproof.synthesis.execute.child import fork, wait
+from shardproof.synthesis.execute.job import Job
+from shardproof.synthesis.execute.load import make_inputs, open_target
+from shardproof.synthesis.frontends.torch.inputs import find_inputs
+from shardproof.synthesis.frontends.torch.request import CaptureRequest
+from shardproof.synthesis.plan import Plan
 
 for _name in ("torch._dynamo", "torch.distributed.fsdp", "torch.distributed.tensor.parallel"):
     importlib.import_module(_name)  # here, and not in every process that is forked

@@ -10,16 +10,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
-from agent import events, pipeline
-from agent.errors import LimitError
-from agent.options import read_mesh
-from agent.run import Run, interruptible
-from agent.translate import as_ours
-from synthesis import hardware, plan as plans
-from synthesis.emit import EmitError, Patch, emit
-from synthesis.emit.patch import apply_diff, write_old
-from synthesis.frontends.torch.request import CaptureRequest
-from synthesis.plan import Plan
+from shardproof.agent import events, pipeline
+from shardproof.agent.errors import LimitError
+from shardproof.agent.options import read_mesh
+from shardproof.agent.run import Run, interruptible
+from shardproof.agent.translate import as_ours
+from shardproof.synthesis import hardware, plan as plans
+from shardproof.synthesis.emit import EmitError, Patch, emit
+from shardproof.synthesis.emit.patch import apply_diff, write_old
+from shardproof.synthesis.frontends.torch.request import CaptureRequest
+from shardproof.synthesis.plan import Plan
 
 TIMEOUT = 180.0
 

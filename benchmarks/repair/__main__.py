@@ -11,9 +11,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from agent.run import Outcome, Run, conduct
 from benchmarks.repair.command import Choice, command
 from benchmarks.repair.programs import PARTS
+from shardproof.agent.run import Outcome, Run, conduct
 
 
 def main() -> int:

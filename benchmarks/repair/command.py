@@ -9,15 +9,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from agent import events
-from agent.errors import Exit, InputError
-from agent.loop import Level, Settings
-from agent.repairing import asking
-from agent.run import Outcome as Ended, Run
 from benchmarks.machine import described
 from benchmarks.repair.outcome import Outcome, keep, kept, repaired, summary, tactics
 from benchmarks.repair.programs import PARTS, size, wrong
 from benchmarks.repair.tables import page
+from shardproof.agent import events
+from shardproof.agent.errors import Exit, InputError
+from shardproof.agent.loop import Level, Settings
+from shardproof.agent.repairing import asking
+from shardproof.agent.run import Outcome as Ended, Run
 
 FOLDER = Path("build/repair")
 """Where outcomes are kept between runs, where no directory is given."""

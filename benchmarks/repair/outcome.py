@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from agent.llm.answers import Answer
-from agent.llm.client import Form, Message, Model
-from agent.loop import Mended, Question, Settings, mend
 from benchmarks.repair.programs import Wrong
-from verifier.kernel.program.program import Node, Program
+from shardproof.agent.llm.answers import Answer
+from shardproof.agent.llm.client import Form, Message, Model
+from shardproof.agent.loop import Mended, Question, Settings, mend
+from shardproof.verifier.kernel.program.program import Node, Program
 
 ROUNDS = (1, 2, 3)
 Row = dict[str, float | int | str]

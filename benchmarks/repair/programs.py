@@ -24,15 +24,15 @@ from benchmarks.mutation_testing.zoo import bases
 from benchmarks.steps.examples import preconditions
 from benchmarks.steps.strategies import STRATEGIES
 from benchmarks.steps.truth import agrees
-from synthesis.training.step import Step
-from verifier.domains.base import Array
-from verifier.kernel.contract import Contract, ContractError, check
-from verifier.kernel.inline import inline
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.program import Program
-from verifier.problem import Problem
-from verifier.refute.search import refute
-from verifier.text.wellformed import well_formed
+from shardproof.synthesis.training.step import Step
+from shardproof.verifier.domains.base import Array
+from shardproof.verifier.kernel.contract import Contract, ContractError, check
+from shardproof.verifier.kernel.inline import inline
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.refute.search import refute
+from shardproof.verifier.text.wellformed import well_formed
 
 assert messages.__name__  # importing it declares its kinds of mutations
 PARTS = ("corpus", "zoo", "training")

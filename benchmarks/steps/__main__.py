@@ -12,12 +12,12 @@ from pathlib import Path
 from benchmarks.steps.examples import preconditions
 from benchmarks.steps.model import MODELS, Degrees
 from benchmarks.steps.step import training_step
-from synthesis.repair.diagnosis import verify
-from synthesis.training.step import Step, TrainingError
-from verifier.kernel.program.program import Program
-from verifier.problem import Problem
-from verifier.text.printing import to_text
-from verifier.verdict import Proof, Trace, Unknown
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.synthesis.training.step import Step, TrainingError
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.text.printing import to_text
+from shardproof.verifier.verdict import Proof, Trace, Unknown
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from synthesis.training.optimizer import total
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.types import Affine
+from shardproof.synthesis.training.optimizer import total
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.types import Affine
 
 LOW = Fraction(-(10**30))
 """What a masked score is before the softmax."""

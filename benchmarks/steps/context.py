@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from benchmarks.steps import blocks
 from benchmarks.steps.model import Degrees, Model
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.types import Affine
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.types import Affine
 
 
 def attention(

@@ -7,10 +7,10 @@ from benchmarks.steps.blocks import named
 from benchmarks.steps.model import Degrees, Model, table_type
 from benchmarks.steps.rank import batch_types, local_type
 from benchmarks.steps.weights import Weight, state_layout
-from synthesis.training import optimizer
-from synthesis.training.optimizer import total
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.types import TensorType
+from shardproof.synthesis.training import optimizer
+from shardproof.synthesis.training.optimizer import total
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.types import TensorType
 
 
 def inputs(b: Builder, model: Model, degrees: Degrees, table: list[Weight]) -> None:

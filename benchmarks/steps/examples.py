@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from synthesis.training import optimizer
-from synthesis.training.step import Step
-from verifier.domains.base import Array
-from verifier.refute.search import too_large
+from shardproof.synthesis.training import optimizer
+from shardproof.synthesis.training.step import Step
+from shardproof.verifier.domains.base import Array
+from shardproof.verifier.refute.search import too_large
 
 
 def examples(step: Step, rng: np.random.Generator) -> dict[str, Array]:

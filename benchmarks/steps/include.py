@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from synthesis.autodiff import expand
-from synthesis.training.microbatch import added, include, repeated, row
-from verifier.kernel.contract import output_key
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.program import Node, Program
+from shardproof.synthesis.autodiff import expand
+from shardproof.synthesis.training.microbatch import added, include, repeated, row
+from shardproof.verifier.kernel.contract import output_key
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.program import Node, Program
 
 BATCH = ("ids", "labels", "weight")
 """Inputs with a leading dim of micro-batches."""

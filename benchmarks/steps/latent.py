@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from benchmarks.steps import blocks
 from benchmarks.steps.model import Model
-from verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.builder import Builder
 
 
 def _cut(b: Builder, x: str, at: int) -> tuple[str, str]:

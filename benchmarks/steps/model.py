@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from synthesis.training.step import TrainingError
-from verifier.kernel.program.types import Mesh, TensorType
+from shardproof.synthesis.training.step import TrainingError
+from shardproof.verifier.kernel.program.types import Mesh, TensorType
 
 CP_KINDS = ("all_gather", "ulysses", "ring", "zigzag")
 SCHEDULES = ("gpipe", "1f1b", "zero_bubble")

@@ -18,14 +18,14 @@ from benchmarks.steps.include import BATCH, Joint, Part, renamed, shared
 from benchmarks.steps.model import Degrees, Model
 from benchmarks.steps.rank import stage_program, stage_weights
 from benchmarks.steps.weights import weights
-from synthesis.schedules import Slot, generate
-from synthesis.training import optimizer
-from synthesis.training.microbatch import added, row
-from synthesis.training.optimizer import Optimizer
-from verifier.kernel.contract import output_key
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.program import Program, Timing
-from verifier.kernel.program.types import Attr, TensorType
+from shardproof.synthesis.schedules import Slot, generate
+from shardproof.synthesis.training import optimizer
+from shardproof.synthesis.training.microbatch import added, row
+from shardproof.synthesis.training.optimizer import Optimizer
+from shardproof.verifier.kernel.contract import output_key
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.program import Program, Timing
+from shardproof.verifier.kernel.program.types import Attr, TensorType
 
 BETWEEN = ("output:x", "grad:x")
 """Outputs of a stage that go to its neighbours."""

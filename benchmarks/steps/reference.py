@@ -13,12 +13,12 @@ from benchmarks.steps import blocks, latent, routing
 from benchmarks.steps.include import Joint, accumulated, forward_nodes, shared
 from benchmarks.steps.model import Degrees, Model, table_type
 from benchmarks.steps.weights import Weight, run_weights, stage_runs, weights
-from synthesis.autodiff import grad
-from synthesis.training import optimizer
-from synthesis.training.optimizer import Optimizer, State, adamw, clip_factor, squares
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import TensorType
+from shardproof.synthesis.autodiff import grad
+from shardproof.synthesis.training import optimizer
+from shardproof.synthesis.training.optimizer import Optimizer, State, adamw, clip_factor, squares
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import TensorType
 
 F32 = "f32"
 

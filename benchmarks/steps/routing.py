@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchmarks.steps import blocks
 from benchmarks.steps.model import Moe
-from verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.builder import Builder
 
 
 def routed(b: Builder, x: str, router: str, moe: Moe) -> tuple[str, str, str]:

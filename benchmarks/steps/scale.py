@@ -16,11 +16,11 @@ from dataclasses import dataclass, replace
 from benchmarks.steps.examples import preconditions
 from benchmarks.steps.model import MODELS, Degrees, Model
 from benchmarks.steps.step import training_step
-from synthesis.schedules import check_schedule, generate
-from verifier.checker import Accepted, check
-from verifier.problem import Problem
-from verifier.verdict import Proof
-from verifier.verification import verify
+from shardproof.synthesis.schedules import check_schedule, generate
+from shardproof.verifier.checker import Accepted, check
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.verdict import Proof
+from shardproof.verifier.verification import verify
 
 SEQ = 8192
 

@@ -8,15 +8,15 @@ from benchmarks.steps.model import Degrees, Model, check
 from benchmarks.steps.rank import stage_program
 from benchmarks.steps.reference import reference
 from benchmarks.steps.weights import Weight, layout, state_layout, weights
-from synthesis.training import optimizer
-from synthesis.training.optimizer import Optimizer
-from synthesis.training.step import Step
-from verifier.kernel.contract import Contract, output_key
-from verifier.kernel.layout import Layout
-from verifier.kernel.placements import from_placements
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.where import EVERYWHERE, Where, ranks_where
+from shardproof.synthesis.training import optimizer
+from shardproof.synthesis.training.optimizer import Optimizer
+from shardproof.synthesis.training.step import Step
+from shardproof.verifier.kernel.contract import Contract, output_key
+from shardproof.verifier.kernel.layout import Layout
+from shardproof.verifier.kernel.placements import from_placements
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.where import EVERYWHERE, Where, ranks_where
 
 
 def training_step(

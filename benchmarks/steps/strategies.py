@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from benchmarks.steps.model import MODELS, Degrees, Model
 from benchmarks.steps.step import training_step
-from synthesis.training.step import Step
+from shardproof.synthesis.training.step import Step
 
 
 @dataclass(frozen=True)

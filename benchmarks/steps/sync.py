@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 from benchmarks.steps.model import Degrees
 from benchmarks.steps.weights import Weight, layout
-from synthesis.training.captured import over
-from synthesis.training.optimizer import Optimizer, State, adamw, squares
-from verifier.kernel.program.builder import Builder
+from shardproof.synthesis.training.captured import over
+from shardproof.synthesis.training.optimizer import Optimizer, State, adamw, squares
+from shardproof.verifier.kernel.program.builder import Builder
 
 
 @dataclass(frozen=True)

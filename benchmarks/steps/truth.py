@@ -7,14 +7,14 @@ from collections.abc import Mapping
 import numpy as np
 
 from benchmarks.steps.examples import examples
-from synthesis.training.step import Step
-from verifier.domains.base import Array
-from verifier.domains.floats import Floats
-from verifier.kernel.contract import output_key
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.where import EVERYWHERE, contains
-from verifier.refute.evaluate import evaluate, simulate
-from verifier.refute.scatter import piece, scatter
+from shardproof.synthesis.training.step import Step
+from shardproof.verifier.domains.base import Array
+from shardproof.verifier.domains.floats import Floats
+from shardproof.verifier.kernel.contract import output_key
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.where import EVERYWHERE, contains
+from shardproof.verifier.refute.evaluate import evaluate, simulate
+from shardproof.verifier.refute.scatter import piece, scatter
 
 RTOL = 1e-10
 """Right steps differ by rounding, 1e-15 or so."""

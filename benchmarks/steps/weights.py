@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 
 from benchmarks.steps.model import Degrees, Model
-from synthesis.training.step import TrainingError
-from verifier.kernel.layout import Layout
-from verifier.kernel.placements import from_placements, split_leading
+from shardproof.synthesis.training.step import TrainingError
+from shardproof.verifier.kernel.layout import Layout
+from shardproof.verifier.kernel.placements import from_placements, split_leading
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,9 @@ from benchmarks.verifier_faults.campaign import campaign
 from benchmarks.verifier_faults.edits import made
 from benchmarks.verifier_faults.rules import FAULTS as RULES
 from benchmarks.verifier_faults.structure import FAULTS as STRUCTURE
-from verifier.checker.conclusion import conclude
-from verifier.smt.discharge import discharge
-from verifier.smt.forms import form
+from shardproof.verifier.checker.conclusion import conclude
+from shardproof.verifier.smt.discharge import discharge
+from shardproof.verifier.smt.forms import form
 
 FOUND = Path(__file__).resolve().parents[1] / "results" / "verifier_faults.json"
 

@@ -25,7 +25,7 @@ class Fault:
 
     @property
     def room(self) -> str:
-        first, *rest = self.edit.room.removeprefix("verifier.").split(".")
+        first, *rest = self.edit.room.removeprefix("shardproof.verifier.").split(".")
         return ".".join([first, *rest[:1]]) if first == "provers" else first
 
     @property
@@ -37,7 +37,7 @@ class Fault:
 RELATE = (
     "goal joining moving peeling propagate_back recognition relayout rules scans strategies walk"
 )
-PROVER_ALONE = tuple(f"verifier.provers.relate.{name}" for name in RELATE.split())
+PROVER_ALONE = tuple(f"shardproof.verifier.provers.relate.{name}" for name in RELATE.split())
 FAULTS: list[Fault] = []
 A, A3, A8, V = "f32 4 4", "f32 2 2 2", "f32 8", "f32 4"
 
@@ -45,7 +45,7 @@ A, A3, A8, V = "f32 4 4", "f32 2 2 2", "f32 8", "f32 4"
 def fault(
     name: str, place: str, old: str, new: Any, *pairs: Pair, opened: bool = False, about: str = ""
 ) -> None:
-    FAULTS.append(Fault(name, Edit(f"verifier.{place}", old, new), pairs, opened, about))
+    FAULTS.append(Fault(name, Edit(f"shardproof.verifier.{place}", old, new), pairs, opened, about))
 
 
 def part(op: Op, x: str, dim: int, start: int, stop: int) -> str:

@@ -19,17 +19,17 @@ from unittest.mock import patch
 from benchmarks.verifier_faults.believed import FAULTS, Fault
 from benchmarks.verifier_faults.edits import made
 from benchmarks.verifier_faults.programs import ENTROPIES, copied, corpus, problem
-from verifier import escalate, verification
-from verifier.checker import Accepted, check
-from verifier.kernel.contract import ContractError
-from verifier.kernel.inline import inline
-from verifier.kernel.program.errors import IRError
-from verifier.problem import Problem
-from verifier.provers.cross_entropy import open_entropy
-from verifier.refute import agreement
-from verifier.smt.answers import Answers
-from verifier.verdict import Proof, Unknown, Verdict
-from verifier.verification import verify
+from shardproof.verifier import escalate, verification
+from shardproof.verifier.checker import Accepted, check
+from shardproof.verifier.kernel.contract import ContractError
+from shardproof.verifier.kernel.inline import inline
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.provers.cross_entropy import open_entropy
+from shardproof.verifier.refute import agreement
+from shardproof.verifier.smt.answers import Answers
+from shardproof.verifier.verdict import Proof, Unknown, Verdict
+from shardproof.verifier.verification import verify
 
 SECONDS = 2.5
 """Of the processor, for the wrong programs of one fault."""

@@ -15,29 +15,29 @@ from typing import Any
 
 import numpy as np
 
+from shardproof.verifier.checker import Accepted, check, claims, prepare
+from shardproof.verifier.checker.certificate import header, seal
+from shardproof.verifier.checker.claims import NotShownError, fits, stands
+from shardproof.verifier.domains.floats import Floats
+from shardproof.verifier.kernel.contract import Contract
+from shardproof.verifier.kernel.layout import Atom, Layout, normal
+from shardproof.verifier.kernel.peeling import Peel, peeled
+from shardproof.verifier.kernel.placements import from_placements
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.order.events import TimeProgram
+from shardproof.verifier.order.text import parse_text as parse_events
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.refute.evaluate import simulate
+from shardproof.verifier.refute.scatter import gather, scatter
+from shardproof.verifier.text.parser import parse_text
+from shardproof.verifier.text.wellformed import well_formed
+from shardproof.verifier.verdict import Proof
+from shardproof.verifier.verification import verify
 from tests.checker.edits import packed
 from tests.checker.forging import edited, forged
 from tests.checker.second import spelled_out
 from tests.checker.test_order import RIGHT, WRONG, accepted, harmless, shown
-from verifier.checker import Accepted, check, claims, prepare
-from verifier.checker.certificate import header, seal
-from verifier.checker.claims import NotShownError, fits, stands
-from verifier.domains.floats import Floats
-from verifier.kernel.contract import Contract
-from verifier.kernel.layout import Atom, Layout, normal
-from verifier.kernel.peeling import Peel, peeled
-from verifier.kernel.placements import from_placements
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import Mesh
-from verifier.order.events import TimeProgram
-from verifier.order.text import parse_text as parse_events
-from verifier.problem import Problem
-from verifier.refute.evaluate import simulate
-from verifier.refute.scatter import gather, scatter
-from verifier.text.parser import parse_text
-from verifier.text.wellformed import well_formed
-from verifier.verdict import Proof
-from verifier.verification import verify
 
 Law = Callable[[], str]
 

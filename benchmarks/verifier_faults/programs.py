@@ -10,14 +10,14 @@ from functools import cache
 from typing import Any
 
 from benchmarks.mutation_testing.corpus import cases
-from verifier.kernel.contract import Contract, ContractError, output_key
-from verifier.kernel.layout import Layout
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import Mesh, TensorType
-from verifier.problem import Problem
-from verifier.refute.search import elements_of
+from shardproof.verifier.kernel.contract import Contract, ContractError, output_key
+from shardproof.verifier.kernel.layout import Layout
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import Mesh, TensorType
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.refute.search import elements_of
 
 Op = Callable[..., str]
 Write = Callable[..., str]

@@ -12,15 +12,15 @@ from typing import Any
 from unittest.mock import patch
 
 from benchmarks.verifier_faults.edits import Edit, made
-from verifier.checker import collectives, conclusion, rules
-from verifier.checker.claims import Claim, Row
-from verifier.checker.step import Made, Step
-from verifier.kernel.instance import JOINED, Instance, Piece
-from verifier.kernel.layout import Atom, Layout, normal
-from verifier.kernel.ops import lookup
-from verifier.kernel.program.types import Affine, Attr, Mesh
-from verifier.smt.instances import normal_form
-from verifier.terms import Ref, Terms
+from shardproof.verifier.checker import collectives, conclusion, rules
+from shardproof.verifier.checker.claims import Claim, Row
+from shardproof.verifier.checker.step import Made, Step
+from shardproof.verifier.kernel.instance import JOINED, Instance, Piece
+from shardproof.verifier.kernel.layout import Atom, Layout, normal
+from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.kernel.program.types import Affine, Attr, Mesh
+from shardproof.verifier.smt.instances import normal_form
+from shardproof.verifier.terms import Ref, Terms
 
 MESH = Mesh.of(dp=4, tp=8)
 
@@ -112,11 +112,11 @@ class Fault:
     def place(self) -> str:
         """The module it lies in."""
         if isinstance(self.at, Edit):
-            return self.at.room.removeprefix("verifier.")
+            return self.at.room.removeprefix("shardproof.verifier.")
         return (
             "checker.rules"
             if isinstance(self.at, dict)
-            else self.at.__name__.removeprefix("verifier.")
+            else self.at.__name__.removeprefix("shardproof.verifier.")
         )
 
 
@@ -299,7 +299,7 @@ FAULTS = [
 
 
 def slip(name: str, place: str, old: str, new: str, step: Instance) -> None:
-    FAULTS.append(Fault(name, step, Edit(f"verifier.checker.{place}", old, new)))
+    FAULTS.append(Fault(name, step, Edit(f"shardproof.verifier.checker.{place}", old, new)))
 
 
 SHIFTED = Affine.of(0, {"tp": 4})

@@ -18,14 +18,14 @@ class Fault:
     @property
     def place(self) -> str:
         """The module it lies in."""
-        return self.edit.room.removeprefix("verifier.")
+        return self.edit.room.removeprefix("shardproof.verifier.")
 
 
 FAULTS: list[Fault] = []
 
 
 def fault(law: Law, name: str, place: str, old: str, new: str) -> None:
-    FAULTS.append(Fault(name, Edit(f"verifier.{place}", old, new), law))
+    FAULTS.append(Fault(name, Edit(f"shardproof.verifier.{place}", old, new), law))
 
 
 BLOCKS = "checker.induction:"

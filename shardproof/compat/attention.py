@@ -14,8 +14,8 @@ from typing import ClassVar
 from shardproof.compat.compute import exact, softmax
 from shardproof.compat.errors import ProgramError
 from shardproof.compat.program import IROp, Ranks, Unchanged
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.types import Affine
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.types import Affine
 
 LOW = Fraction(-(10**30))
 QKV: tuple[str, ...] = ("q", "k", "v")

@@ -23,9 +23,9 @@ from shardproof.compat.verdicts import (
     shapes,
     timed,
 )
-from verifier.kernel.layout import Layout
-from verifier.kernel.program.errors import IRError
-from verifier.verdict import Proof
+from shardproof.verifier.kernel.layout import Layout
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.verdict import Proof
 
 Expected = Mapping[str, ShardingSpec | Sequence[Placement]]
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 from shardproof.compat.errors import ProgramError
 from shardproof.compat.program import IROp, Ranks, Unchanged
 from shardproof.compat.tensor import TensorState
-from verifier.kernel.program.types import Attr
+from shardproof.verifier.kernel.program.types import Attr
 
 REDUCE = {"sum": "sum", "mean": "avg", "avg": "avg", "max": "max", "min": "min"}
 

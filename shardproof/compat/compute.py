@@ -10,10 +10,10 @@ from typing import ClassVar
 from shardproof.compat.errors import ProgramError
 from shardproof.compat.program import IROp, Ranks, merged, real_dim
 from shardproof.compat.tensor import TensorState
-from verifier.kernel.ops import Refused
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.types import Affine
-from verifier.provers.placement.views import regroup
+from shardproof.verifier.kernel.ops import Refused
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.types import Affine
+from shardproof.verifier.provers.placement.views import regroup
 
 EPS = Fraction(1, 100_000)
 

@@ -12,10 +12,10 @@ from typing import Any
 from shardproof.compat.order import verify_temporal
 from shardproof.compat.pipeline import Message, MicroBatch, PP1F1BSchedule, as_schedule
 from shardproof.compat.program import Program
-from synthesis.schedules import check_schedule
-from verifier.kernel.program.errors import MalformedError
-from verifier.order.builder import TimeBuilder
-from verifier.order.verify import verify_time
+from shardproof.synthesis.schedules import check_schedule
+from shardproof.verifier.kernel.program.errors import MalformedError
+from shardproof.verifier.order.builder import TimeBuilder
+from shardproof.verifier.order.verify import verify_time
 
 
 class DeadlockChecker:

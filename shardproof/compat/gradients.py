@@ -17,15 +17,15 @@ from shardproof.compat.sharding import spec_of
 from shardproof.compat.single import Given, Single
 from shardproof.compat.tensor import TensorState
 from shardproof.compat.verdicts import VerifyResult, answer, ask, inputs_of, mesh_of
-from synthesis.autodiff import grad
-from verifier.kernel.inline import inline
-from verifier.kernel.layout import Layout
-from verifier.kernel.ops import lookup
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.program import Output, Program as CoreProgram
-from verifier.kernel.program.types import Attr
-from verifier.verdict import Proof
+from shardproof.synthesis.autodiff import grad
+from shardproof.verifier.kernel.inline import inline
+from shardproof.verifier.kernel.layout import Layout
+from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.kernel.program.program import Output, Program as CoreProgram
+from shardproof.verifier.kernel.program.types import Attr
+from shardproof.verifier.verdict import Proof
 
 PREFIX = "grad_"
 

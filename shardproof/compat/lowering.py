@@ -16,23 +16,23 @@ from shardproof.compat.program import IROp, Program, Ranks
 from shardproof.compat.sharding import Replicate, Shard, ShardingSpec, spec_of
 from shardproof.compat.single import Given, Single, Tensors, at, folded, shares, stack
 from shardproof.compat.tensor import TensorState
-from verifier.kernel.contract import Contract
-from verifier.kernel.inline import inline
-from verifier.kernel.layout import Layout
-from verifier.kernel.ops import Refused
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.groups import members
-from verifier.kernel.program.program import Node, Output, Program as CoreProgram
-from verifier.kernel.program.residency import region_of
-from verifier.kernel.program.types import Source, TensorType
-from verifier.kernel.program.where import EVERYWHERE, Where, common, ranks_where
-from verifier.kernel.rank_sets import Regions
-from verifier.provers.relate.facts import Break, Fact, Related, describe
-from verifier.provers.relate.rules import Rules
-from verifier.provers.relate.walk import relate
-from verifier.provers.sequential import Sequential, as_terms
-from verifier.terms import Ref
+from shardproof.verifier.kernel.contract import Contract
+from shardproof.verifier.kernel.inline import inline
+from shardproof.verifier.kernel.layout import Layout
+from shardproof.verifier.kernel.ops import Refused
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.kernel.program.groups import members
+from shardproof.verifier.kernel.program.program import Node, Output, Program as CoreProgram
+from shardproof.verifier.kernel.program.residency import region_of
+from shardproof.verifier.kernel.program.types import Source, TensorType
+from shardproof.verifier.kernel.program.where import EVERYWHERE, Where, common, ranks_where
+from shardproof.verifier.kernel.rank_sets import Regions
+from shardproof.verifier.provers.relate.facts import Break, Fact, Related, describe
+from shardproof.verifier.provers.relate.rules import Rules
+from shardproof.verifier.provers.relate.walk import relate
+from shardproof.verifier.provers.sequential import Sequential, as_terms
+from shardproof.verifier.terms import Ref
 
 
 @dataclass

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from verifier.kernel.program.groups import process_groups
-from verifier.kernel.program.types import Mesh
+from shardproof.verifier.kernel.program.groups import process_groups
+from shardproof.verifier.kernel.program.types import Mesh
 
 
 @dataclass(frozen=True)

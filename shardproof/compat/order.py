@@ -15,11 +15,11 @@ from typing import Any
 
 from shardproof.compat.mesh import DeviceMesh
 from shardproof.compat.program import IROp, Program
-from verifier.kernel.program.errors import MalformedError
-from verifier.kernel.program.groups import process_groups
-from verifier.kernel.program.types import NOWHERE, Source
-from verifier.order.builder import TimeBuilder
-from verifier.order.events import (
+from shardproof.verifier.kernel.program.errors import MalformedError
+from shardproof.verifier.kernel.program.groups import process_groups
+from shardproof.verifier.kernel.program.types import NOWHERE, Source
+from shardproof.verifier.order.builder import TimeBuilder
+from shardproof.verifier.order.events import (
     MAIN,
     Access,
     Collective,
@@ -32,8 +32,8 @@ from verifier.order.events import (
     Wait,
     accesses,
 )
-from verifier.order.verify import verify_time
-from verifier.order.violation import Violation
+from shardproof.verifier.order.verify import verify_time
+from shardproof.verifier.order.violation import Violation
 
 CALLS = {
     "AllReduce": "all_reduce",

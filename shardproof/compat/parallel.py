@@ -12,10 +12,10 @@ from shardproof.compat.compute import exact, matmul
 from shardproof.compat.errors import ProgramError
 from shardproof.compat.program import IROp, Ranks
 from shardproof.compat.tensor import TensorState
-from verifier.kernel.layout import Atom, Dim
-from verifier.kernel.ops.create import row_major
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.types import Affine, TensorType
+from shardproof.verifier.kernel.layout import Atom, Dim
+from shardproof.verifier.kernel.ops.create import row_major
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.types import Affine, TensorType
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Pipeline schedules as lists of steps, over `synthesis.schedules`."""
+"""Pipeline schedules as lists of steps, over `shardproof.synthesis.schedules`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
-from synthesis.schedules import Schedule, Slot, check_schedule, generate, in_flight, timeline
+from shardproof.synthesis.schedules import (
+    Schedule,
+    Slot,
+    check_schedule,
+    generate,
+    in_flight,
+    timeline,
+)
 
 Message = tuple[int, int, str]
 """(source, destination, tensor)."""

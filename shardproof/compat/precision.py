@@ -10,8 +10,8 @@ from shardproof.compat.compute import exact
 from shardproof.compat.errors import ProgramError
 from shardproof.compat.program import IROp
 from shardproof.compat.tensor import FLOAT_NAMES, TensorState
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.types import TensorType
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.types import TensorType
 
 NARROW = {"fp8e4m3": "f8e4m3", "fp8e5m2": "f8e5m2"}
 """8-bit formats, by the core's names."""

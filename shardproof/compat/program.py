@@ -20,9 +20,9 @@ from typing import Any, ClassVar
 from shardproof.compat.errors import ProgramError
 from shardproof.compat.mesh import DeviceMesh
 from shardproof.compat.tensor import TensorState
-from verifier.kernel.layout import Layout, bound, local_extent
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.types import NOWHERE, Affine, Source
+from shardproof.verifier.kernel.layout import Layout, bound, local_extent
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.types import NOWHERE, Affine, Source
 
 HERE = str(Path(__file__).parent)
 

@@ -13,9 +13,9 @@ from shardproof.compat.program import IROp, Program
 from shardproof.compat.sharding import Partial, StridedShard
 from shardproof.compat.tensor import TensorState
 from shardproof.compat.verdicts import VerifyResult, ask, inputs_of, layout_asked, mesh_of
-from verifier.kernel.layout import bound
-from verifier.kernel.program.errors import IRError
-from verifier.verdict import Proof
+from shardproof.verifier.kernel.layout import bound
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.verdict import Proof
 
 
 def lower(

@@ -9,10 +9,10 @@ from enum import Enum
 import numpy as np
 
 from shardproof.compat.mesh import DeviceMesh
-from verifier.domains.floats import Floats
-from verifier.kernel.layout import Layout
-from verifier.kernel.placements import from_placements
-from verifier.refute.scatter import scatter
+from shardproof.verifier.domains.floats import Floats
+from shardproof.verifier.kernel.layout import Layout
+from shardproof.verifier.kernel.placements import from_placements
+from shardproof.verifier.refute.scatter import scatter
 
 
 class LocalSPMDType(Enum):

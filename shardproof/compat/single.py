@@ -11,10 +11,10 @@ from shardproof.compat.mesh import DeviceMesh
 from shardproof.compat.program import IROp, Program
 from shardproof.compat.sharding import Partial, Replicate, ShardingSpec
 from shardproof.compat.tensor import FLOAT_NAMES, TensorState
-from verifier.kernel.inline import inline
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.types import TensorType
+from shardproof.verifier.kernel.inline import inline
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.kernel.program.types import TensorType
 
 
 @dataclass

@@ -9,10 +9,10 @@ from shardproof.compat.errors import ProgramError, SPMDConsistencyError
 from shardproof.compat.program import Ranks, Unchanged
 from shardproof.compat.sharding import LocalSPMDType
 from shardproof.compat.tensor import TensorState
-from verifier.kernel.layout import Atom, Layout
-from verifier.kernel.ops import Refused, lookup
-from verifier.kernel.program.types import Attr, Mesh
-from verifier.provers.placement import Operands, Placed, place
+from shardproof.verifier.kernel.layout import Atom, Layout
+from shardproof.verifier.kernel.ops import Refused, lookup
+from shardproof.verifier.kernel.program.types import Attr, Mesh
+from shardproof.verifier.provers.placement import Operands, Placed, place
 
 R, INV, V, P = LocalSPMDType
 

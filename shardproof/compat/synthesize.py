@@ -18,7 +18,7 @@ from shardproof.compat.program import IROp, Program
 from shardproof.compat.repairs import Edit, edits_of, lower, proved
 from shardproof.compat.sharding import ShardingSpec, compute_local_shape
 from shardproof.compat.tensor import TensorState
-from verifier.kernel.program.errors import IRError
+from shardproof.verifier.kernel.program.errors import IRError
 
 States = Mapping[str, TensorState]
 

@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from synthesis.frontends.tir.check import compare
-from synthesis.frontends.tir.command import main_lift
-from synthesis.frontends.tir.errors import TirError
-from synthesis.frontends.tir.interpret import interpret
-from synthesis.frontends.tir.lift import (
+from shardproof.synthesis.frontends.tir.check import compare
+from shardproof.synthesis.frontends.tir.command import main_lift
+from shardproof.synthesis.frontends.tir.errors import TirError
+from shardproof.synthesis.frontends.tir.interpret import interpret
+from shardproof.synthesis.frontends.tir.lift import (
     Collective,
     LiftedBlock,
     LiftResult,
@@ -24,9 +24,15 @@ from synthesis.frontends.tir.lift import (
     lift_func,
     lift_text,
 )
-from synthesis.frontends.tir.script import parse
-from synthesis.frontends.tir.sharded import Placements, Sharded, layouts_of, shard, verify_lifted
-from synthesis.frontends.tir.tree import (
+from shardproof.synthesis.frontends.tir.script import parse
+from shardproof.synthesis.frontends.tir.sharded import (
+    Placements,
+    Sharded,
+    layouts_of,
+    shard,
+    verify_lifted,
+)
+from shardproof.synthesis.frontends.tir.tree import (
     Alloc,
     Apply,
     Const,
@@ -41,8 +47,8 @@ from synthesis.frontends.tir.tree import (
     TIRGrid,
     TIRVar,
 )
-from verifier.kernel.layout import Layout
-from verifier.kernel.program.types import NO_MESH, Mesh
+from shardproof.verifier.kernel.layout import Layout
+from shardproof.verifier.kernel.program.types import NO_MESH, Mesh
 
 __all__ = [
     "Alloc",

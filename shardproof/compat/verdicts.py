@@ -12,18 +12,18 @@ from shardproof.compat.mesh import DeviceMesh
 from shardproof.compat.program import Program
 from shardproof.compat.sharding import Placement, ShardingSpec
 from shardproof.compat.tensor import TensorState
-from synthesis.repair.diagnosis import verify
-from verifier.kernel.contract import Contract, ContractError
-from verifier.kernel.layout import Layout
-from verifier.kernel.placements import split_leading
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.groups import members
-from verifier.kernel.program.program import Output, Program as CoreProgram
-from verifier.kernel.rank_sets import regions
-from verifier.problem import Problem
-from verifier.provers.relate.facts import describe
-from verifier.text.wellformed import well_formed
-from verifier.verdict import Counterexample, Location, Proof, Unknown, Verdict, Witness
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.verifier.kernel.contract import Contract, ContractError
+from shardproof.verifier.kernel.layout import Layout
+from shardproof.verifier.kernel.placements import split_leading
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.kernel.program.groups import members
+from shardproof.verifier.kernel.program.program import Output, Program as CoreProgram
+from shardproof.verifier.kernel.rank_sets import regions
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.provers.relate.facts import describe
+from shardproof.verifier.text.wellformed import well_formed
+from shardproof.verifier.verdict import Counterexample, Location, Proof, Unknown, Verdict, Witness
 
 
 @dataclass

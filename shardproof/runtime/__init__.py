@@ -58,7 +58,7 @@ def proved_mesh(model: Any, mesh: Any, sizes: dict[str, int], runtime: str) -> A
 
 def __getattr__(name: str) -> Any:
     if name == "watch":
-        from synthesis.guard import watch
+        from shardproof.synthesis.guard import watch
 
         return watch
     if name not in PLACEMENT:

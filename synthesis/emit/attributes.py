@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from synthesis.emit.extents import Site, differing, function_at, of_kind, site_of, sites
-from synthesis.emit.facts import ModelFacts, ModuleFact
-from synthesis.emit.values import assigned, called, calls_with, fields
-from synthesis.plan import LocalExtent, ModulePlan
+from shardproof.synthesis.emit.extents import Site, differing, function_at, of_kind, site_of, sites
+from shardproof.synthesis.emit.facts import ModelFacts, ModuleFact
+from shardproof.synthesis.emit.values import assigned, called, calls_with, fields
+from shardproof.synthesis.plan import LocalExtent, ModulePlan
 
 
 @dataclass(frozen=True, slots=True)

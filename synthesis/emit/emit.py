@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from synthesis.emit.facts import ModelFacts
-from synthesis.emit.form import Form, line_length
-from synthesis.emit.library_file import library_patch
-from synthesis.emit.lists import spelled
-from synthesis.emit.patch import EmitError, Patch, check_applies
-from synthesis.emit.styles import split_of
-from synthesis.emit.user_file import user_patch
-from synthesis.plan import ModulePlan, Plan
+from shardproof.synthesis.emit.facts import ModelFacts
+from shardproof.synthesis.emit.form import Form, line_length
+from shardproof.synthesis.emit.library_file import library_patch
+from shardproof.synthesis.emit.lists import spelled
+from shardproof.synthesis.emit.patch import EmitError, Patch, check_applies
+from shardproof.synthesis.emit.styles import split_of
+from shardproof.synthesis.emit.user_file import user_patch
+from shardproof.synthesis.plan import ModulePlan, Plan
 
 
 def _check_divisible(facts: ModelFacts, plan: Plan) -> None:

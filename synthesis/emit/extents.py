@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeVar, cast
 
-from synthesis.emit.patch import EmitError
-from synthesis.emit.source import Edit, SourceText
-from synthesis.plan import LocalExtent
+from shardproof.synthesis.emit.patch import EmitError
+from shardproof.synthesis.emit.source import Edit, SourceText
+from shardproof.synthesis.plan import LocalExtent
 
 SHAPED = frozenset({"view", "reshape", "expand", "repeat", "unflatten"})
 SPLITS = frozenset({"split", "split_with_sizes"})

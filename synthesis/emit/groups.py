@@ -5,9 +5,9 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from synthesis.emit.facts import ModelFacts, ModuleFact
-from synthesis.emit.styles import is_column, placement
-from synthesis.plan import ModulePlan
+from shardproof.synthesis.emit.facts import ModelFacts, ModuleFact
+from shardproof.synthesis.emit.styles import is_column, placement
+from shardproof.synthesis.plan import ModulePlan
 
 METADATA = frozenset({"shape", "size", "dtype", "device", "dim", "ndim"})
 

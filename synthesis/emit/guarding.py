@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
-from synthesis.emit.patch import EmitError
-from verifier.kernel.contract import Contract
-from verifier.kernel.layout import Layout
-from verifier.kernel.program.program import Program
+from shardproof.synthesis.emit.patch import EmitError
+from shardproof.verifier.kernel.contract import Contract
+from shardproof.verifier.kernel.layout import Layout
+from shardproof.verifier.kernel.program.program import Program
 
 CONSTANT = "LAYOUTS"
 IMPORT = ("shardproof.runtime", "watch")

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Collection, Iterable
 
-from synthesis.emit.styles import Import
+from shardproof.synthesis.emit.styles import Import
 
 
 def bound_name(name: str, module: str) -> str:

@@ -6,8 +6,8 @@ The local tensor of a DTensor is a view that autograd lets nobody write to.
 import ast
 from collections.abc import Iterator, Sequence
 
-from synthesis.emit.facts import ModelFacts
-from synthesis.plan import ModulePlan
+from shardproof.synthesis.emit.facts import ModelFacts
+from shardproof.synthesis.plan import ModulePlan
 
 INNER = frozenset({"column", "fused_column", "kv_column"})
 """Styles of modules whose result the block itself works on, not its caller."""

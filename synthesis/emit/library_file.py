@@ -6,18 +6,18 @@ from typing import cast
 
 from jinja2 import Template
 
-from synthesis.emit.attributes import attribute_changes, group_changes
-from synthesis.emit.facts import ModelFacts
-from synthesis.emit.form import PLAIN, Form
-from synthesis.emit.imports import import_lines
-from synthesis.emit.libraries import read
-from synthesis.emit.loss import library_loss
-from synthesis.emit.methods import method_changes
-from synthesis.emit.obligations import obligations
-from synthesis.emit.parallelize import Code, parallelize_code
-from synthesis.emit.patch import Patch, patch
-from synthesis.emit.source import SourceText
-from synthesis.plan import Plan
+from shardproof.synthesis.emit.attributes import attribute_changes, group_changes
+from shardproof.synthesis.emit.facts import ModelFacts
+from shardproof.synthesis.emit.form import PLAIN, Form
+from shardproof.synthesis.emit.imports import import_lines
+from shardproof.synthesis.emit.libraries import read
+from shardproof.synthesis.emit.loss import library_loss
+from shardproof.synthesis.emit.methods import method_changes
+from shardproof.synthesis.emit.obligations import obligations
+from shardproof.synthesis.emit.parallelize import Code, parallelize_code
+from shardproof.synthesis.emit.patch import Patch, patch
+from shardproof.synthesis.emit.source import SourceText
+from shardproof.synthesis.plan import Plan
 
 HEADS = ("forcausallm", "lmheadmodel", "formaskedlm", "model")
 

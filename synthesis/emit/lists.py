@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from synthesis.emit.facts import ModelFacts
-from synthesis.frontends.torch.rolling.paths import members
-from synthesis.plan import LocalExtent, ModulePlan, Plan
+from shardproof.synthesis.emit.facts import ModelFacts
+from shardproof.synthesis.frontends.torch.rolling.paths import members
+from shardproof.synthesis.plan import LocalExtent, ModulePlan, Plan
 
 _Item = TypeVar("_Item", ModulePlan, LocalExtent)
 

@@ -3,12 +3,12 @@
 import ast
 from pathlib import Path
 
-from synthesis.emit.extents import function_at
-from synthesis.emit.facts import ModelFacts
-from synthesis.emit.patch import EmitError
-from synthesis.emit.reads import TELLING
-from synthesis.emit.snippets import SNIPPETS, Snippet
-from synthesis.emit.source import Edit, SourceText
+from shardproof.synthesis.emit.extents import function_at
+from shardproof.synthesis.emit.facts import ModelFacts
+from shardproof.synthesis.emit.patch import EmitError
+from shardproof.synthesis.emit.reads import TELLING
+from shardproof.synthesis.emit.snippets import SNIPPETS, Snippet
+from shardproof.synthesis.emit.source import Edit, SourceText
 
 ATTRIBUTES = ("loss_fn", "cross_entropy_fn")
 """What the loss may be called in the owner's class, in the order in which they are tried."""

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from synthesis.emit.attributes import attributes_of, owner_of
-from synthesis.emit.extents import (
+from shardproof.synthesis.emit.attributes import attributes_of, owner_of
+from shardproof.synthesis.emit.extents import (
     Site,
     alike,
     differing,
@@ -15,11 +15,11 @@ from synthesis.emit.extents import (
     shape_edit,
     sites,
 )
-from synthesis.emit.facts import ModelFacts, ModuleFact
-from synthesis.emit.patch import EmitError
-from synthesis.emit.source import SourceText
-from synthesis.emit.values import assigned, calls_with, fields, unpacked
-from synthesis.plan import LocalExtent
+from shardproof.synthesis.emit.facts import ModelFacts, ModuleFact
+from shardproof.synthesis.emit.patch import EmitError
+from shardproof.synthesis.emit.source import SourceText
+from shardproof.synthesis.emit.values import assigned, calls_with, fields, unpacked
+from shardproof.synthesis.plan import LocalExtent
 
 
 @dataclass(frozen=True, slots=True)

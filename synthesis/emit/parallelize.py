@@ -7,18 +7,18 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from shardproof.runtime.source import digest
-from synthesis.emit import guarding
-from synthesis.emit.attributes import AttributeChange
-from synthesis.emit.facts import ModelFacts, ModuleFact
-from synthesis.emit.form import PLAIN, Form
-from synthesis.emit.groups import group
-from synthesis.emit.inplace import written_into
-from synthesis.emit.methods import MethodChange
-from synthesis.emit.patch import COMMENT, EmitError
-from synthesis.emit.sequence import region
-from synthesis.emit.snippets import PARALLEL, RUNTIME, SNIPPETS, TENSOR, Snippet
-from synthesis.emit.styles import Import, split_of, style_of
-from synthesis.plan import ModulePlan, Plan
+from shardproof.synthesis.emit import guarding
+from shardproof.synthesis.emit.attributes import AttributeChange
+from shardproof.synthesis.emit.facts import ModelFacts, ModuleFact
+from shardproof.synthesis.emit.form import PLAIN, Form
+from shardproof.synthesis.emit.groups import group
+from shardproof.synthesis.emit.inplace import written_into
+from shardproof.synthesis.emit.methods import MethodChange
+from shardproof.synthesis.emit.patch import COMMENT, EmitError
+from shardproof.synthesis.emit.sequence import region
+from shardproof.synthesis.emit.snippets import PARALLEL, RUNTIME, SNIPPETS, TENSOR, Snippet
+from shardproof.synthesis.emit.styles import Import, split_of, style_of
+from shardproof.synthesis.plan import ModulePlan, Plan
 
 _MAKES = re.compile(r"\btorch\.(arange|zeros|ones|full|tensor|empty|linspace)\b")
 """A tensor that a forward makes: it does not mix with those of a module that works on DTensors."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from synthesis.frontends.torch.process import environment
+from shardproof.synthesis.frontends.torch.process import environment
 
 
 class EmitError(Exception):

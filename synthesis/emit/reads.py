@@ -3,8 +3,8 @@
 import ast
 from collections.abc import Collection, Iterator
 
-from synthesis.emit.facts import ModelFacts
-from synthesis.emit.source import Edit, SourceText
+from shardproof.synthesis.emit.facts import ModelFacts
+from shardproof.synthesis.emit.source import Edit, SourceText
 
 TELLING = frozenset(
     {"shape", "size", "dtype", "device", "ndim", "dim", "numel", "requires_grad", "is_cuda"}

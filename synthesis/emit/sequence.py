@@ -8,10 +8,10 @@ code after it sees the whole shape.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from synthesis.emit.facts import ModelFacts
-from synthesis.emit.groups import Prepared, layouts
-from synthesis.emit.patch import EmitError
-from synthesis.plan import ModulePlan, Plan
+from shardproof.synthesis.emit.facts import ModelFacts
+from shardproof.synthesis.emit.groups import Prepared, layouts
+from shardproof.synthesis.emit.patch import EmitError
+from shardproof.synthesis.plan import ModulePlan, Plan
 
 SEQUENCE = "S(1)"
 

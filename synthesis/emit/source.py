@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from synthesis.emit.patch import EmitError
+from shardproof.synthesis.emit.patch import EmitError
 
 
 @dataclass(frozen=True, slots=True, order=True)

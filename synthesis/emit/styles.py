@@ -4,9 +4,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from synthesis.emit.patch import EmitError
-from synthesis.emit.snippets import PARALLEL, SNIPPETS, TENSOR, Snippet
-from synthesis.plan import ModulePlan
+from shardproof.synthesis.emit.patch import EmitError
+from shardproof.synthesis.emit.snippets import PARALLEL, SNIPPETS, TENSOR, Snippet
+from shardproof.synthesis.plan import ModulePlan
 
 Import = tuple[str, str]
 

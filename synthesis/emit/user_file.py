@@ -4,21 +4,21 @@ import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from synthesis.emit.attributes import AttributeChange, attribute_changes, calls_another
-from synthesis.emit.extents import edit_extents
-from synthesis.emit.facts import ModelFacts
-from synthesis.emit.form import PLAIN, Form
-from synthesis.emit.imports import import_lines
-from synthesis.emit.libraries import in_library, read
-from synthesis.emit.loss import user_loss
-from synthesis.emit.methods import MethodChange, method_changes
-from synthesis.emit.obligations import obligations
-from synthesis.emit.parallelize import parallelize_code, placed_modules
-from synthesis.emit.patch import EmitError, Patch, patch
-from synthesis.emit.reads import edit_reads
-from synthesis.emit.snippets import RUNTIME, SNIPPETS
-from synthesis.emit.source import Edit, SourceText
-from synthesis.plan import LocalExtent, Plan
+from shardproof.synthesis.emit.attributes import AttributeChange, attribute_changes, calls_another
+from shardproof.synthesis.emit.extents import edit_extents
+from shardproof.synthesis.emit.facts import ModelFacts
+from shardproof.synthesis.emit.form import PLAIN, Form
+from shardproof.synthesis.emit.imports import import_lines
+from shardproof.synthesis.emit.libraries import in_library, read
+from shardproof.synthesis.emit.loss import user_loss
+from shardproof.synthesis.emit.methods import MethodChange, method_changes
+from shardproof.synthesis.emit.obligations import obligations
+from shardproof.synthesis.emit.parallelize import parallelize_code, placed_modules
+from shardproof.synthesis.emit.patch import EmitError, Patch, patch
+from shardproof.synthesis.emit.reads import edit_reads
+from shardproof.synthesis.emit.snippets import RUNTIME, SNIPPETS
+from shardproof.synthesis.emit.source import Edit, SourceText
+from shardproof.synthesis.plan import LocalExtent, Plan
 
 
 def _function_name(names: Collection[str], class_name: str) -> str:

@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Iterator
 
-from synthesis.emit.extents import of_kind
+from shardproof.synthesis.emit.extents import of_kind
 
 
 def assigned(function: ast.FunctionDef, name: str) -> Iterator[ast.expr]:

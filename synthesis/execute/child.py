@@ -9,9 +9,9 @@ from pathlib import Path
 
 import torch
 
-from synthesis.execute.job import Job
-from synthesis.frontends.torch.captured import load
-from synthesis.frontends.torch.worker import explain
+from shardproof.synthesis.execute.job import Job
+from shardproof.synthesis.frontends.torch.captured import load
+from shardproof.synthesis.frontends.torch.worker import explain
 
 
 def fork(work: Callable[[], None]) -> int:
@@ -45,16 +45,16 @@ def wait(pids: list[int]) -> None:
 
 def facts(folder: Path) -> None:
     """One forward pass without data; leaves `facts.json`."""
-    from synthesis.emit.facts import ModelFacts
-    from synthesis.execute.collect import collect
-    from synthesis.frontends.torch.captured import dump
+    from shardproof.synthesis.emit.facts import ModelFacts
+    from shardproof.synthesis.execute.collect import collect
+    from shardproof.synthesis.frontends.torch.captured import dump
 
     (folder / "facts.json").write_text(dump(ModelFacts, collect(_job(folder).request)))
 
 
 def read(folder: Path) -> None:
     """Reads the patched model on ranks of the mesh; leaves their program, or `error.json`."""
-    from synthesis.execute.patched import save_patched
+    from shardproof.synthesis.execute.patched import save_patched
 
     job = _job(folder)
     try:

@@ -11,15 +11,15 @@ from typing import Any, cast
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from synthesis.emit.facts import Argument, ForwardFact, ModelFacts, ModuleFact
-from synthesis.execute.load import make_inputs, open_target
-from synthesis.frontends.torch.asserts import decided
-from synthesis.frontends.torch.chosen import called as with_rows, reads_whole, unwatched
-from synthesis.frontends.torch.inputs import find_inputs
-from synthesis.frontends.torch.materialize import tied_groups
-from synthesis.frontends.torch.request import CaptureRequest
-from synthesis.frontends.torch.session import block_lists
-from synthesis.frontends.torch.torch_api import plain_kernels
+from shardproof.synthesis.emit.facts import Argument, ForwardFact, ModelFacts, ModuleFact
+from shardproof.synthesis.execute.load import make_inputs, open_target
+from shardproof.synthesis.frontends.torch.asserts import decided
+from shardproof.synthesis.frontends.torch.chosen import called as with_rows, reads_whole, unwatched
+from shardproof.synthesis.frontends.torch.inputs import find_inputs
+from shardproof.synthesis.frontends.torch.materialize import tied_groups
+from shardproof.synthesis.frontends.torch.request import CaptureRequest
+from shardproof.synthesis.frontends.torch.session import block_lists
+from shardproof.synthesis.frontends.torch.torch_api import plain_kernels
 
 INDEX = ("layer_idx", "layer_index")
 """Attributes that number the layers."""

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from synthesis.emit.facts import ModelFacts
-from synthesis.emit.patch import Patch, git_apply, write_old
-from synthesis.frontends.torch import process
-from synthesis.frontends.torch.captured import dump, load
-from synthesis.frontends.torch.request import CaptureRequest
-from synthesis.plan import Plan
-from verifier.kernel.program.types import Mesh
+from shardproof.synthesis.emit.facts import ModelFacts
+from shardproof.synthesis.emit.patch import Patch, git_apply, write_old
+from shardproof.synthesis.frontends.torch import process
+from shardproof.synthesis.frontends.torch.captured import dump, load
+from shardproof.synthesis.frontends.torch.request import CaptureRequest
+from shardproof.synthesis.plan import Plan
+from shardproof.verifier.kernel.program.types import Mesh
 
 Mode = Literal["facts", "read"]
-"""Functions of `synthesis.execute.child`."""
+"""Functions of `shardproof.synthesis.execute.child`."""
 
 
 class ExecuteError(Exception):
@@ -56,7 +56,7 @@ def patched_folder(patch: Patch) -> Generator[Path]:
 
 
 def run_child(mode: Mode, job: Job, folder: Path, timeout: float) -> None:
-    """Do `mode` of `synthesis.execute.child` in a process, and session, of its own.
+    """Do `mode` of `shardproof.synthesis.execute.child` in a process, and session, of its own.
 
     Raises:
         ExecuteError: it failed or ran past `timeout` seconds; every process of it is then killed.
@@ -64,7 +64,7 @@ def run_child(mode: Mode, job: Job, folder: Path, timeout: float) -> None:
     (folder / "job.json").write_text(dump(Job, job))
     target = job.request.target
     asked = process.Job(
-        f"synthesis.execute.child:{mode}",
+        f"shardproof.synthesis.execute.child:{mode}",
         target,
         folder,
         timeout,

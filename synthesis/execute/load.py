@@ -10,15 +10,15 @@ from typing import Any
 
 import torch
 
-from synthesis.execute.job import Job
-from synthesis.frontends.torch.request import (
+from shardproof.synthesis.execute.job import Job
+from shardproof.synthesis.frontends.torch.request import (
     EXPERTS,
     NOT_CONFIG,
     CaptureRequest,
     InputSpec,
     split_target,
 )
-from synthesis.frontends.torch.target import TORCH_DTYPES, Target, find
+from shardproof.synthesis.frontends.torch.target import TORCH_DTYPES, Target, find
 
 
 def load_file(path: Path) -> ModuleType:

@@ -23,55 +23,65 @@ import torch
 from pydantic import TypeAdapter
 
 from shardproof.runtime import source as runtime
-from synthesis.execute.child import fork, wait
-from synthesis.execute.job import Job
-from synthesis.execute.load import is_library, open_target, patched_model
-from synthesis.execute.reading import Order
-from synthesis.frontends.torch import depth as depths
-from synthesis.frontends.torch.asked.sources import watch_sources
-from synthesis.frontends.torch.asserts import leave_out_again
-from synthesis.frontends.torch.buffers import filled, persistent
-from synthesis.frontends.torch.chosen import read_whole
-from synthesis.frontends.torch.constants import Constant
-from synthesis.frontends.torch.errors import CaptureError
-from synthesis.frontends.torch.inputs import torch_types
-from synthesis.frontends.torch.known_ops import known_ops
-from synthesis.frontends.torch.masked_gather import read_windows
-from synthesis.frontends.torch.materialize import (
+from shardproof.synthesis.execute.child import fork, wait
+from shardproof.synthesis.execute.job import Job
+from shardproof.synthesis.execute.load import is_library, open_target, patched_model
+from shardproof.synthesis.execute.reading import Order
+from shardproof.synthesis.frontends.torch import depth as depths
+from shardproof.synthesis.frontends.torch.asked.sources import watch_sources
+from shardproof.synthesis.frontends.torch.asserts import leave_out_again
+from shardproof.synthesis.frontends.torch.buffers import filled, persistent
+from shardproof.synthesis.frontends.torch.chosen import read_whole
+from shardproof.synthesis.frontends.torch.constants import Constant
+from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.inputs import torch_types
+from shardproof.synthesis.frontends.torch.known_ops import known_ops
+from shardproof.synthesis.frontends.torch.masked_gather import read_windows
+from shardproof.synthesis.frontends.torch.materialize import (
     fake_inputs,
     fake_mode,
     parameters_on_meta,
     take_buffers,
     to_fake,
 )
-from synthesis.frontends.torch.modes import mode_of
-from synthesis.frontends.torch.provenance import Provenance
-from synthesis.frontends.torch.ranks.buckets import one_by_one
-from synthesis.frontends.torch.ranks.build import join_world
-from synthesis.frontends.torch.ranks.collectives import Seen, Watch
-from synthesis.frontends.torch.ranks.dtensors import layout_of, real_meshes
-from synthesis.frontends.torch.ranks.join import FewRanksError, RankError, gathers_by_dim, join
-from synthesis.frontends.torch.ranks.lowering import lower_rank
-from synthesis.frontends.torch.ranks.places import Places
-from synthesis.frontends.torch.ranks.placing import Placing
-from synthesis.frontends.torch.ranks.sharded import refuse_uncovered
-from synthesis.frontends.torch.ranks.shared_parts import products_of_wholes
-from synthesis.frontends.torch.ranks.tables import pieces
-from synthesis.frontends.torch.ranks.tracing import Order as Trace, cotangents, follow, known_groups
-from synthesis.frontends.torch.request import split_target
-from synthesis.frontends.torch.rolling.match import entry_of
-from synthesis.frontends.torch.rolling.recompute import VIEWS
-from synthesis.frontends.torch.session import block_lists, roll_program
-from synthesis.frontends.torch.target import TORCH_DTYPES
-from synthesis.frontends.torch.torch_api import plain_kernels
-from synthesis.frontends.torch.uninitialized_reads import refuse_unwritten
-from synthesis.frontends.torch.worker import explain
-from verifier.kernel.contract import layout_to_json, output_key
-from verifier.kernel.inline import inline
-from verifier.kernel.live import live
-from verifier.kernel.program.program import Node, Program
-from verifier.kernel.program.types import Mesh
-from verifier.text.jsonio import dumps
+from shardproof.synthesis.frontends.torch.modes import mode_of
+from shardproof.synthesis.frontends.torch.provenance import Provenance
+from shardproof.synthesis.frontends.torch.ranks.buckets import one_by_one
+from shardproof.synthesis.frontends.torch.ranks.build import join_world
+from shardproof.synthesis.frontends.torch.ranks.collectives import Seen, Watch
+from shardproof.synthesis.frontends.torch.ranks.dtensors import layout_of, real_meshes
+from shardproof.synthesis.frontends.torch.ranks.join import (
+    FewRanksError,
+    RankError,
+    gathers_by_dim,
+    join,
+)
+from shardproof.synthesis.frontends.torch.ranks.lowering import lower_rank
+from shardproof.synthesis.frontends.torch.ranks.places import Places
+from shardproof.synthesis.frontends.torch.ranks.placing import Placing
+from shardproof.synthesis.frontends.torch.ranks.sharded import refuse_uncovered
+from shardproof.synthesis.frontends.torch.ranks.shared_parts import products_of_wholes
+from shardproof.synthesis.frontends.torch.ranks.tables import pieces
+from shardproof.synthesis.frontends.torch.ranks.tracing import (
+    Order as Trace,
+    cotangents,
+    follow,
+    known_groups,
+)
+from shardproof.synthesis.frontends.torch.request import split_target
+from shardproof.synthesis.frontends.torch.rolling.match import entry_of
+from shardproof.synthesis.frontends.torch.rolling.recompute import VIEWS
+from shardproof.synthesis.frontends.torch.session import block_lists, roll_program
+from shardproof.synthesis.frontends.torch.target import TORCH_DTYPES
+from shardproof.synthesis.frontends.torch.torch_api import plain_kernels
+from shardproof.synthesis.frontends.torch.uninitialized_reads import refuse_unwritten
+from shardproof.synthesis.frontends.torch.worker import explain
+from shardproof.verifier.kernel.contract import layout_to_json, output_key
+from shardproof.verifier.kernel.inline import inline
+from shardproof.verifier.kernel.live import live
+from shardproof.verifier.kernel.program.program import Node, Program
+from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.text.jsonio import dumps
 
 ALL_OF = 4
 """Every rank of a mesh of up to so many is traced."""

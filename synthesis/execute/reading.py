@@ -10,22 +10,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from synthesis.emit.patch import Patch
-from synthesis.execute.job import Job, patched_folder, run_child
-from synthesis.frontends.torch.asserted import Asserted
-from synthesis.frontends.torch.captured import ModelFacts
-from synthesis.frontends.torch.errors import CaptureError
-from synthesis.frontends.torch.request import CaptureRequest, InputSpec
-from synthesis.frontends.torch.rolling.paths import Group, members
-from synthesis.plan import Plan
-from verifier.kernel.contract import Contract, layout_from_json, output_key
-from verifier.kernel.layout import Layout, whole
-from verifier.kernel.live import live
-from verifier.kernel.placements import from_placements
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.jsondata import Cursor
-from verifier.kernel.program.program import Output, Program
-from verifier.text.jsonio import loads
+from shardproof.synthesis.emit.patch import Patch
+from shardproof.synthesis.execute.job import Job, patched_folder, run_child
+from shardproof.synthesis.frontends.torch.asserted import Asserted
+from shardproof.synthesis.frontends.torch.captured import ModelFacts
+from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.request import CaptureRequest, InputSpec
+from shardproof.synthesis.frontends.torch.rolling.paths import Group, members
+from shardproof.synthesis.plan import Plan
+from shardproof.verifier.kernel.contract import Contract, layout_from_json, output_key
+from shardproof.verifier.kernel.layout import Layout, whole
+from shardproof.verifier.kernel.live import live
+from shardproof.verifier.kernel.placements import from_placements
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.jsondata import Cursor
+from shardproof.verifier.kernel.program.program import Output, Program
+from shardproof.verifier.text.jsonio import loads
 
 OUTSIDE = (
     "The loss that is computed from the outputs is a mean over the batch: each {dp} rank takes "

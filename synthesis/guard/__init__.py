@@ -1,6 +1,6 @@
 """A guard on real `torch.distributed`: what ranks exchange is fingerprinted and compared.
 
-from synthesis.guard import Guard
+from shardproof.synthesis.guard import Guard
 
 with Guard(every=100):  # on every rank, after init_process_group
     train()
@@ -9,10 +9,10 @@ with Guard(every=100):  # on every rank, after init_process_group
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from synthesis.guard.alarm import Alarm
-    from synthesis.guard.errors import FaultError, GuardError
-    from synthesis.guard.guard import Guard, active
-    from synthesis.guard.layouts import watch
+    from shardproof.synthesis.guard.alarm import Alarm
+    from shardproof.synthesis.guard.errors import FaultError, GuardError
+    from shardproof.synthesis.guard.guard import Guard, active
+    from shardproof.synthesis.guard.layouts import watch
 
 HOME = {
     "Alarm": "alarm",

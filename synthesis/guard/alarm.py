@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from synthesis.guard.fingerprint.outcome import Verdict
+from shardproof.synthesis.guard.fingerprint.outcome import Verdict
 
 
 @dataclass(frozen=True)

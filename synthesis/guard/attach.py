@@ -31,13 +31,13 @@ def attach(module: Any) -> None:
 
 
 def _active() -> Any:
-    found = sys.modules.get("synthesis.guard.guard")
+    found = sys.modules.get("shardproof.synthesis.guard.guard")
     return found.active() if found else None
 
 
 def _start(module: Any) -> None:
     if module.get_backend() == "fake" or module.get_world_size() < 2 or _active() is not None:
         return
-    from synthesis.guard.guard import Guard
+    from shardproof.synthesis.guard.guard import Guard
 
     Guard(**json.loads(os.environ[SETTINGS])).start()

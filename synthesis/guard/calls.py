@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch._C._distributed_c10d import ProcessGroup
 
-from synthesis.guard import private
+from shardproof.synthesis.guard import private
 
 Tensors = list[torch.Tensor]
 Slot = tuple[int, int, int]

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from synthesis.guard import wire
-from synthesis.guard.fingerprint.exact import expected_sum, sum_canary
-from synthesis.guard.fingerprint.mix import key as make_key
-from synthesis.guard.fingerprint.movement import colors, sources
-from synthesis.guard.fingerprint.region import Region
+from shardproof.synthesis.guard import wire
+from shardproof.synthesis.guard.fingerprint.exact import expected_sum, sum_canary
+from shardproof.synthesis.guard.fingerprint.mix import key as make_key
+from shardproof.synthesis.guard.fingerprint.movement import colors, sources
+from shardproof.synthesis.guard.fingerprint.region import Region
 
 WORDS = 64
 """8-byte words of colors that a rank sends."""

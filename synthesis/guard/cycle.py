@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from synthesis.guard.fingerprint.mix import key as make_key
-from synthesis.guard.groups import Draw, Group
+from shardproof.synthesis.guard.fingerprint.mix import key as make_key
+from shardproof.synthesis.guard.groups import Draw, Group
 
 PLACE = np.dtype([("uid", "<u8"), ("size", "<u8"), ("counted", "<i8")])
 

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from synthesis.guard import judge, private
-from synthesis.guard.alarm import Alarm
-from synthesis.guard.calls import EVERYONE, Slot
-from synthesis.guard.fingerprint.outcome import Verdict
-from synthesis.guard.flights import Flight, kind_of
-from synthesis.guard.judge import Suspect
-from synthesis.guard.words import flat_bytes
+from shardproof.synthesis.guard import judge, private
+from shardproof.synthesis.guard.alarm import Alarm
+from shardproof.synthesis.guard.calls import EVERYONE, Slot
+from shardproof.synthesis.guard.fingerprint.outcome import Verdict
+from shardproof.synthesis.guard.flights import Flight, kind_of
+from shardproof.synthesis.guard.judge import Suspect
+from shardproof.synthesis.guard.words import flat_bytes
 
 PARTS = ("sent", "got", "terms", "sums")
 MOST = 1 << 24

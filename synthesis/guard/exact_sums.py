@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 
-from synthesis.guard import private, wire
-from synthesis.guard.calls import Call, Tensors
-from synthesis.guard.flights import kind_of
-from synthesis.guard.words import flat_bytes
+from shardproof.synthesis.guard import private, wire
+from shardproof.synthesis.guard.calls import Call, Tensors
+from shardproof.synthesis.guard.flights import kind_of
+from shardproof.synthesis.guard.words import flat_bytes
 
 
 def ordered(pieces: Tensors) -> torch.Tensor:

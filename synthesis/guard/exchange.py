@@ -15,8 +15,8 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from synthesis.guard import private, wire
-from synthesis.guard.errors import GuardError
+from shardproof.synthesis.guard import private, wire
+from shardproof.synthesis.guard.errors import GuardError
 
 FIRST = 4096
 """Bytes of the one exchange a step that most steps need."""

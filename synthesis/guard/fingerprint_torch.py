@@ -11,11 +11,11 @@ from typing import Literal
 
 import torch
 
-from synthesis.guard.fingerprint.errors import FingerprintError, integer
-from synthesis.guard.fingerprint.mix import GOLDEN, M1, M2, MASK
-from synthesis.guard.fingerprint.movement import Fp, hash_words, reading
-from synthesis.guard.fingerprint.partition import TensorPartition
-from synthesis.guard.fingerprint.region import Region
+from shardproof.synthesis.guard.fingerprint.errors import FingerprintError, integer
+from shardproof.synthesis.guard.fingerprint.mix import GOLDEN, M1, M2, MASK
+from shardproof.synthesis.guard.fingerprint.movement import Fp, hash_words, reading
+from shardproof.synthesis.guard.fingerprint.partition import TensorPartition
+from shardproof.synthesis.guard.fingerprint.region import Region
 
 Backend = Literal["compile", "numpy", "eager"]
 WORTH_COMPILING = 1 << 20
@@ -117,7 +117,7 @@ def fingerprint_on_device(
     if not isinstance(data, torch.Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise FingerprintError(
             f"fingerprint: expected a torch tensor, got {type(data).__name__}; numpy arrays are "
-            "hashed by synthesis.guard.fingerprint"
+            "hashed by shardproof.synthesis.guard.fingerprint"
         )
     if data.is_meta:
         raise FingerprintError("fingerprint: a tensor on the device meta holds no bits")

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from synthesis.guard import judge
-from synthesis.guard.calls import Call, Slot, Tensors
-from synthesis.guard.fingerprint.mix import key as make_key
-from synthesis.guard.words import add, flat_bytes, hash_flat, places, values
+from shardproof.synthesis.guard import judge
+from shardproof.synthesis.guard.calls import Call, Slot, Tensors
+from shardproof.synthesis.guard.fingerprint.mix import key as make_key
+from shardproof.synthesis.guard.words import add, flat_bytes, hash_flat, places, values
 
 _FLOATS = {
     torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32", torch.float64: "f64",

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch.distributed as dist
 
-from synthesis.guard import private
-from synthesis.guard.fingerprint.mix import key as make_key
+from shardproof.synthesis.guard import private
+from shardproof.synthesis.guard.fingerprint.mix import key as make_key
 
 
 @dataclass(frozen=True)

@@ -14,18 +14,18 @@ from typing import Any
 import torch.distributed as dist
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from synthesis.guard import kernels, parting, private
-from synthesis.guard.alarm import Alarm
-from synthesis.guard.cycle import Cycle, aligned, places, split
-from synthesis.guard.diagnose import answer, diagnose
-from synthesis.guard.errors import FaultError, GuardError, after_uncaught
-from synthesis.guard.exchange import Exchange
-from synthesis.guard.journal import Journal
-from synthesis.guard.judge import Ledger, Suspect, pack
-from synthesis.guard.meeting import Meeting
-from synthesis.guard.observer import Observer
-from synthesis.guard.ours import ours, thread
-from synthesis.guard.settings import Settings
+from shardproof.synthesis.guard import kernels, parting, private
+from shardproof.synthesis.guard.alarm import Alarm
+from shardproof.synthesis.guard.cycle import Cycle, aligned, places, split
+from shardproof.synthesis.guard.diagnose import answer, diagnose
+from shardproof.synthesis.guard.errors import FaultError, GuardError, after_uncaught
+from shardproof.synthesis.guard.exchange import Exchange
+from shardproof.synthesis.guard.journal import Journal
+from shardproof.synthesis.guard.judge import Ledger, Suspect, pack
+from shardproof.synthesis.guard.meeting import Meeting
+from shardproof.synthesis.guard.observer import Observer
+from shardproof.synthesis.guard.ours import ours, thread
+from shardproof.synthesis.guard.settings import Settings
 
 _active: Guard | None = None
 
@@ -93,7 +93,9 @@ class Guard(Settings):
             raise GuardError("Guard: no process group; call init_process_group before start")
         if _active is not None:
             raise GuardError("Guard: another guard is on in this process; stop it first")
-        private.leave_uncompiled("synthesis.guard", "synthesis.guard.fingerprint")
+        private.leave_uncompiled(
+            "shardproof.synthesis.guard", "shardproof.synthesis.guard.fingerprint"
+        )
         if private.counts_otherwise():
             self.cycle = 1
         settings = self.shared()

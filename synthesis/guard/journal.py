@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from synthesis.guard.alarm import Alarm
+from shardproof.synthesis.guard.alarm import Alarm
 
 
 @dataclass

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from synthesis.guard.fingerprint.floats import FORMATS
-from synthesis.guard.fingerprint.mix import MASK
-from synthesis.guard.fingerprint.sums import lost
+from shardproof.synthesis.guard.fingerprint.floats import FORMATS
+from shardproof.synthesis.guard.fingerprint.mix import MASK
+from shardproof.synthesis.guard.fingerprint.sums import lost
 
 OPS = (
     "all_gather", "broadcast", "all_to_all", "scatter", "gather", "p2p", "all_reduce", "reduce",

@@ -22,8 +22,8 @@ from typing import Any
 import torch
 from torch._C._distributed_c10d import Work
 
-from synthesis.guard import private
-from synthesis.guard.calls import ANY_SOURCE, PAIRS, READERS, UNREAD
+from shardproof.synthesis.guard import private
+from shardproof.synthesis.guard.calls import ANY_SOURCE, PAIRS, READERS, UNREAD
 
 Proceed = Callable[..., Any]
 Handler = Callable[[str, tuple[Any, ...], Proceed], Any]

@@ -17,10 +17,10 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.tensor import DTensor
 
-from synthesis.guard.errors import GuardError
-from synthesis.guard.fingerprint.boxes import box_coverage, whole_coverage
-from synthesis.guard.fingerprint.mix import MASK
-from synthesis.guard.guard import Guard, active
+from shardproof.synthesis.guard.errors import GuardError
+from shardproof.synthesis.guard.fingerprint.boxes import box_coverage, whole_coverage
+from shardproof.synthesis.guard.fingerprint.mix import MASK
+from shardproof.synthesis.guard.guard import Guard, active
 
 SETTINGS = "SHARDPROOF_GUARD"
 """Environment variable with settings of the guard as JSON; they win over those in the code."""

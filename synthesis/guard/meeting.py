@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from synthesis.guard import kernels
-from synthesis.guard.errors import GuardError
-from synthesis.guard.groups import Group
+from shardproof.synthesis.guard import kernels
+from shardproof.synthesis.guard.errors import GuardError
+from shardproof.synthesis.guard.groups import Group
 
 COURTESY = 2.0
 """Seconds that a rank waits, in all its first calls together, for the others to come to them. It

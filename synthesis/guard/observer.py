@@ -8,17 +8,25 @@ from typing import Any, Protocol
 
 from torch._C._distributed_c10d import ProcessGroup
 
-from synthesis.guard import canaries, exact_sums, kernels, private
-from synthesis.guard.calls import ANY_SOURCE, PAIRS, READERS, Call, device_of, process_group, read
-from synthesis.guard.errors import GuardError
-from synthesis.guard.fingerprint.mix import key as make_key
-from synthesis.guard.flights import Flight, versions
-from synthesis.guard.groups import Group, Lane, group_of
-from synthesis.guard.judge import UNJUDGED, WRONG
-from synthesis.guard.meeting import Meeting
-from synthesis.guard.ours import ours, thread
-from synthesis.guard.settings import Settings
-from synthesis.guard.tracking import Tracker
+from shardproof.synthesis.guard import canaries, exact_sums, kernels, private
+from shardproof.synthesis.guard.calls import (
+    ANY_SOURCE,
+    PAIRS,
+    READERS,
+    Call,
+    device_of,
+    process_group,
+    read,
+)
+from shardproof.synthesis.guard.errors import GuardError
+from shardproof.synthesis.guard.fingerprint.mix import key as make_key
+from shardproof.synthesis.guard.flights import Flight, versions
+from shardproof.synthesis.guard.groups import Group, Lane, group_of
+from shardproof.synthesis.guard.judge import UNJUDGED, WRONG
+from shardproof.synthesis.guard.meeting import Meeting
+from shardproof.synthesis.guard.ours import ours, thread
+from shardproof.synthesis.guard.settings import Settings
+from shardproof.synthesis.guard.tracking import Tracker
 
 ORDER = (
     "a sum could not be added again (with T3, calls over groups that share ranks have to come in "

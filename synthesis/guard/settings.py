@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from synthesis.guard.errors import GuardError
+from shardproof.synthesis.guard.errors import GuardError
 
 Level = Literal["R", "T3"]
 SHARED = (

@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
-from synthesis.guard import kernels, private
-from synthesis.guard.calls import Call
-from synthesis.guard.flights import Flight
-from synthesis.guard.meeting import Meeting
-from synthesis.guard.ours import ours, thread
+from shardproof.synthesis.guard import kernels, private
+from shardproof.synthesis.guard.calls import Call
+from shardproof.synthesis.guard.flights import Flight
+from shardproof.synthesis.guard.meeting import Meeting
+from shardproof.synthesis.guard.ours import ours, thread
 
 
 class Tracker:

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from synthesis.guard import private
-from synthesis.guard.fingerprint.mix import MASK
-from synthesis.guard.fingerprint.movement import hash_words
-from synthesis.guard.fingerprint.region import Runs, raw_words
-from synthesis.guard.fingerprint.sums import spots
+from shardproof.synthesis.guard import private
+from shardproof.synthesis.guard.fingerprint.mix import MASK
+from shardproof.synthesis.guard.fingerprint.movement import hash_words
+from shardproof.synthesis.guard.fingerprint.region import Runs, raw_words
+from shardproof.synthesis.guard.fingerprint.sums import spots
 
 ZERO = np.zeros(1, np.uint64)
 
@@ -27,7 +27,7 @@ def hash_flat(t: torch.Tensor, key: int) -> Any:
     """The movement hash of a tensor's bits in words of 8 bytes, indices from 0: an int, or off the
     CPU a scalar int64 tensor, so that nothing waits for the device."""
     if t.device.type != "cpu":
-        from synthesis.guard.fingerprint_torch import fingerprint_on_device
+        from shardproof.synthesis.guard.fingerprint_torch import fingerprint_on_device
 
         found = fingerprint_on_device(flat_bytes(t), None, key, width=8)
         return found[0] if isinstance(found, tuple) else found.value

@@ -41,7 +41,7 @@ class Cluster:
     node: Link
     network: Link
     price: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Constants of `synthesis.price` that are fitted on this machine."""
+    """Constants of `shardproof.synthesis.price` that are fitted on this machine."""
 
 
 def shipped() -> tuple[str, ...]:

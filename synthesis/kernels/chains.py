@@ -3,10 +3,10 @@
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from synthesis.kernels.graph import Graph, Scope, Value, chained
-from synthesis.kernels.keeping import Kept
-from verifier.kernel.ops import lookup
-from verifier.kernel.program.program import Node
+from shardproof.synthesis.kernels.graph import Graph, Scope, Value, chained
+from shardproof.synthesis.kernels.keeping import Kept
+from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.kernel.program.program import Node
 
 Reads = dict[Value, tuple[float, ...]]
 TABLES = frozenset({"take", "index_add"})

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from synthesis.kernels.chains import traffic
-from synthesis.kernels.graph import Graph, Scope, Value
-from synthesis.kernels.keeping import keep
-from verifier.kernel.ops import lookup
-from verifier.kernel.program.program import Program
+from shardproof.synthesis.kernels.chains import traffic
+from shardproof.synthesis.kernels.graph import Graph, Scope, Value
+from shardproof.synthesis.kernels.keeping import keep
+from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.kernel.program.program import Program
 
 ORDERS = frozenset({"le", "lt", "ge", "gt"})
 AGAIN = 5 / 4

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from synthesis.forward import forward_values
-from verifier.kernel.ops import lookup
-from verifier.kernel.ops.control import scan_parts
-from verifier.kernel.program.program import Node, Program
+from shardproof.synthesis.forward import forward_values
+from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.kernel.ops.control import scan_parts
+from shardproof.verifier.kernel.program.program import Node, Program
 
 Value = tuple[str, str]
 """(first result of the enclosing scan or '', name)."""

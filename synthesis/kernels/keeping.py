@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
-from synthesis.kernels.graph import RESHAPES, Graph, Scope, Value, chained
-from verifier.kernel.ops import lookup
+from shardproof.synthesis.kernels.graph import RESHAPES, Graph, Scope, Value, chained
+from shardproof.verifier.kernel.ops import lookup
 
 
 @dataclass(frozen=True)

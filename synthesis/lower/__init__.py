@@ -1,7 +1,7 @@
 """From a one-device program and where its inputs live to a distributed program."""
 
-from synthesis.lower.program import Ahead, Lowering, lower
-from synthesis.lower.state import Choices, Lowered, LoweringError, Move, Pair, Placed
+from shardproof.synthesis.lower.program import Ahead, Lowering, lower
+from shardproof.synthesis.lower.state import Choices, Lowered, LoweringError, Move, Pair, Placed
 
 __all__ = [
     "Ahead",

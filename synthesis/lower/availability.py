@@ -4,13 +4,13 @@ A change of layout travels up through views, so that a gather happens on the ten
 wrote, and values made from nothing wait until a layout is wanted.
 """
 
-from synthesis.localize import LAZY, VIEWS, Reading, localize, source_layout
-from synthesis.lower.emission import emit, reading
-from synthesis.lower.state import ONE, LoweringError, State, Value
-from synthesis.redistribute import path, volumes
-from verifier.kernel.layout import Layout, whole
-from verifier.kernel.program.program import Node
-from verifier.kernel.program.types import ITEMSIZE
+from shardproof.synthesis.localize import LAZY, VIEWS, Reading, localize, source_layout
+from shardproof.synthesis.lower.emission import emit, reading
+from shardproof.synthesis.lower.state import ONE, LoweringError, State, Value
+from shardproof.synthesis.redistribute import path, volumes
+from shardproof.verifier.kernel.layout import Layout, whole
+from shardproof.verifier.kernel.program.program import Node
+from shardproof.verifier.kernel.program.types import ITEMSIZE
 
 RESHAPING = frozenset({"reshape", "permute"})
 INFINITE = float("inf")

@@ -4,16 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from synthesis.localize import VIEWS, Reading
-from synthesis.lower.availability import get, primary, waits
-from synthesis.lower.emission import emit, place, reading, readings, rescale
-from synthesis.lower.layouts import split, without
-from synthesis.lower.operands import cheapest
-from synthesis.lower.state import LoweringError, State, Value, scope_state, sources
-from verifier.kernel.contract import output_key
-from verifier.kernel.layout import Layout, bound, whole
-from verifier.kernel.ops.control import scan_parts
-from verifier.kernel.program.program import Node, Program
+from shardproof.synthesis.localize import VIEWS, Reading
+from shardproof.synthesis.lower.availability import get, primary, waits
+from shardproof.synthesis.lower.emission import emit, place, reading, readings, rescale
+from shardproof.synthesis.lower.layouts import split, without
+from shardproof.synthesis.lower.operands import cheapest
+from shardproof.synthesis.lower.state import LoweringError, State, Value, scope_state, sources
+from shardproof.verifier.kernel.contract import output_key
+from shardproof.verifier.kernel.layout import Layout, bound, whole
+from shardproof.verifier.kernel.ops.control import scan_parts
+from shardproof.verifier.kernel.program.program import Node, Program
 
 MAX_ROUNDS = 6
 """How often a body is lowered anew because a carry left it in another layout than it came in."""

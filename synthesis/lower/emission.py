@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
-from synthesis.localize import VIEWS, Reading, localize
-from synthesis.lower.state import ONE, State, Value
-from verifier.kernel.layout import Layout, whole
-from verifier.kernel.ops import Refused, lookup
-from verifier.kernel.placements import split_leading
-from verifier.kernel.program.program import Node
-from verifier.provers.placement import Operands, Placed, place as placements
+from shardproof.synthesis.localize import VIEWS, Reading, localize
+from shardproof.synthesis.lower.state import ONE, State, Value
+from shardproof.verifier.kernel.layout import Layout, whole
+from shardproof.verifier.kernel.ops import Refused, lookup
+from shardproof.verifier.kernel.placements import split_leading
+from shardproof.verifier.kernel.program.program import Node
+from shardproof.verifier.provers.placement import Operands, Placed, place as placements
 
 
 def reading(state: State, node: Node, result: Layout | None = None) -> Reading:

@@ -2,8 +2,8 @@
 
 from collections.abc import Collection, Sequence
 
-from verifier.kernel.layout import Atom, Dim, Layout, bound, global_extent, normal, whole
-from verifier.kernel.placements import split_leading
+from shardproof.verifier.kernel.layout import Atom, Dim, Layout, bound, global_extent, normal, whole
+from shardproof.verifier.kernel.placements import split_leading
 
 
 def without(layout: Layout, names: Collection[str]) -> Layout:

@@ -4,15 +4,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 
-from synthesis.lower.availability import INFINITE, available, lazy, price, primary
-from synthesis.lower.emission import place, reading
-from synthesis.lower.layouts import aligned, beside, match, split, without
-from synthesis.lower.state import State
-from verifier.kernel.layout import Layout, bound
-from verifier.kernel.ops import lookup
-from verifier.kernel.ops.linalg import parse
-from verifier.kernel.program.program import Node
-from verifier.kernel.program.types import TensorType
+from shardproof.synthesis.lower.availability import INFINITE, available, lazy, price, primary
+from shardproof.synthesis.lower.emission import place, reading
+from shardproof.synthesis.lower.layouts import aligned, beside, match, split, without
+from shardproof.synthesis.lower.state import State
+from shardproof.verifier.kernel.layout import Layout, bound
+from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.kernel.ops.linalg import parse
+from shardproof.verifier.kernel.program.program import Node
+from shardproof.verifier.kernel.program.types import TensorType
 
 MAX_TRIES = 160
 LATE = 1e3

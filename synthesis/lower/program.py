@@ -10,13 +10,13 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from synthesis.cost import Prices
-from synthesis.forward import forward_values
-from synthesis.lower.availability import get, primary
-from synthesis.lower.blocks import compute, run
-from synthesis.lower.emission import rescale
-from synthesis.lower.layouts import without
-from synthesis.lower.state import (
+from shardproof.synthesis.cost import Prices
+from shardproof.synthesis.forward import forward_values
+from shardproof.synthesis.lower.availability import get, primary
+from shardproof.synthesis.lower.blocks import compute, run
+from shardproof.synthesis.lower.emission import rescale
+from shardproof.synthesis.lower.layouts import without
+from shardproof.synthesis.lower.state import (
     Choices,
     Lowered,
     LoweringError,
@@ -27,11 +27,11 @@ from synthesis.lower.state import (
     scope_state,
     sources,
 )
-from verifier.kernel.contract import Balanced, Contract, output_key
-from verifier.kernel.layout import Layout
-from verifier.kernel.ops.control import scan_parts
-from verifier.kernel.program.program import Output, Program
-from verifier.kernel.program.types import Mesh, TensorType
+from shardproof.verifier.kernel.contract import Balanced, Contract, output_key
+from shardproof.verifier.kernel.layout import Layout
+from shardproof.verifier.kernel.ops.control import scan_parts
+from shardproof.verifier.kernel.program.program import Output, Program
+from shardproof.verifier.kernel.program.types import Mesh, TensorType
 
 STRIDE = 128
 """Ops of the forward pass from one stop to the next."""

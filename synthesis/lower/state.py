@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
-from synthesis.cost import Prices
-from synthesis.localize import VIEWS
-from verifier.kernel.contract import Contract
-from verifier.kernel.layout import Layout
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.program import Node, Program
-from verifier.kernel.program.types import Mesh, TensorType
+from shardproof.synthesis.cost import Prices
+from shardproof.synthesis.localize import VIEWS
+from shardproof.verifier.kernel.contract import Contract
+from shardproof.verifier.kernel.layout import Layout
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.program import Node, Program
+from shardproof.verifier.kernel.program.types import Mesh, TensorType
 
 ONE = Fraction(1)
 Move = tuple[str, str, Layout]

@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 from fractions import Fraction
 
-from synthesis.assign import Point, options, split
-from synthesis.lower import Placed
-from synthesis.optimum.linear import bound, solve, within
-from synthesis.optimum.space import PICO, Restriction, Space, SpaceError
-from synthesis.roles import Module
-from synthesis.scoring import Search
-from verifier.kernel.layout import Layout, bound as bound_dims
+from shardproof.synthesis.assign import Point, options, split
+from shardproof.synthesis.lower import Placed
+from shardproof.synthesis.optimum.linear import bound, solve, within
+from shardproof.synthesis.optimum.space import PICO, Restriction, Space, SpaceError
+from shardproof.synthesis.roles import Module
+from shardproof.synthesis.scoring import Search
+from shardproof.verifier.kernel.layout import Layout, bound as bound_dims
 
 LARGE = 6000
 """Ops of a program for which no bound is looked for: solvers take minutes for it."""
@@ -23,7 +23,7 @@ class Bound:
 
     seconds: float
     duals: tuple[int, ...]
-    """Its certificate: `synthesis.optimum.linear.bound` gives the bound from it."""
+    """Its certificate: `shardproof.synthesis.optimum.linear.bound` gives the bound from it."""
     values: tuple[float, ...]
     """The relaxed solution that it belongs to."""
     space: Space

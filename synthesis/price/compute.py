@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from synthesis.price.constants import Machine
-from synthesis.price.model import Model
-from synthesis.price.plan import Plan
-from synthesis.price.traffic import Group, exchange, ring
+from shardproof.synthesis.price.constants import Machine
+from shardproof.synthesis.price.model import Model
+from shardproof.synthesis.price.plan import Plan
+from shardproof.synthesis.price.traffic import Group, exchange, ring
 
 HALF = 2
 """Bytes of a bf16 number."""

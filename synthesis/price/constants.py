@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from synthesis.hardware import Cluster
-from synthesis.price.reading import PriceError
+from shardproof.synthesis.hardware import Cluster
+from shardproof.synthesis.price.reading import PriceError
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from synthesis.hardware import Cluster, load, shipped
-from synthesis.price.constants import Constants, Machine, overlay
-from synthesis.price.reading import PriceError, Table, words
+from shardproof.synthesis.hardware import Cluster, load, shipped
+from shardproof.synthesis.price.constants import Constants, Machine, overlay
+from shardproof.synthesis.price.reading import PriceError, Table, words
 
 Described = Mapping[str, Table]
 """Hardware that a table names: words such as "H100 80GB SXM" by key `gpu`, and its links."""
@@ -21,7 +21,7 @@ FIRST = {"fp8": "h100", "bf16": "a100", "": "v100"}
 @cache
 def stacks() -> Mapping[str, Any]:
     """Constants of software stacks: table `default`, and one each with the `names` it goes by."""
-    text = resources.files("synthesis.price").joinpath("stacks.toml").read_text("utf-8")
+    text = resources.files("shardproof.synthesis.price").joinpath("stacks.toml").read_text("utf-8")
     return tomllib.loads(text)
 
 

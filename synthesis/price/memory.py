@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass, fields, replace
 
-from synthesis.price.compute import HALF, fused, sequence_ranks
-from synthesis.price.constants import Machine
-from synthesis.price.model import Model
-from synthesis.price.plan import Plan
+from shardproof.synthesis.price.compute import HALF, fused, sequence_ranks
+from shardproof.synthesis.price.constants import Machine
+from shardproof.synthesis.price.model import Model
+from shardproof.synthesis.price.plan import Plan
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from synthesis.price.reading import PriceError, Table, number, whole, words
+from shardproof.synthesis.price.reading import PriceError, Table, number, whole, words
 
 VOCAB = 51200
 """Assumed where a shape states no vocabulary: GPT-2's, padded."""

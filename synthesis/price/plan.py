@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import gcd
 
-from synthesis.price.model import Model
-from synthesis.price.reading import PriceError, Table, degree, number, whole, words
+from shardproof.synthesis.price.model import Model
+from shardproof.synthesis.price.reading import PriceError, Table, degree, number, whole, words
 
 SCHEDULES = {
     "1f1b": "1f1b",

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import cast
 
-from synthesis.price.constants import Machine
-from synthesis.price.machines import constants_of, find, stack_of
-from synthesis.price.model import Model, read_model
-from synthesis.price.plan import Plan, read_plan
-from synthesis.price.reading import PriceError, Table, words
+from shardproof.synthesis.price.constants import Machine
+from shardproof.synthesis.price.machines import constants_of, find, stack_of
+from shardproof.synthesis.price.model import Model, read_model
+from shardproof.synthesis.price.plan import Plan, read_plan
+from shardproof.synthesis.price.reading import PriceError, Table, words
 
 
 def read_row(row: Table, tables: Table) -> tuple[Machine, Model, Plan]:

@@ -2,12 +2,18 @@
 
 from dataclasses import dataclass
 
-from synthesis.price.compute import HALF, Pass, head, layer, left
-from synthesis.price.constants import Machine
-from synthesis.price.memory import Memory, memory, settled, stage_layers, stage_parameters
-from synthesis.price.model import Model
-from synthesis.price.plan import Plan
-from synthesis.price.traffic import Group, ring, send
+from shardproof.synthesis.price.compute import HALF, Pass, head, layer, left
+from shardproof.synthesis.price.constants import Machine
+from shardproof.synthesis.price.memory import (
+    Memory,
+    memory,
+    settled,
+    stage_layers,
+    stage_parameters,
+)
+from shardproof.synthesis.price.model import Model
+from shardproof.synthesis.price.plan import Plan
+from shardproof.synthesis.price.traffic import Group, ring, send
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from synthesis.price.constants import Machine
+from shardproof.synthesis.price.constants import Machine
 
 
 @dataclass(frozen=True)

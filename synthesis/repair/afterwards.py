@@ -3,7 +3,14 @@
 import ast
 from collections.abc import Iterable, Iterator
 
-from synthesis.repair.in_source import Function, Module, Rewrite, SourceFile, Splice, groups_at
+from shardproof.synthesis.repair.in_source import (
+    Function,
+    Module,
+    Rewrite,
+    SourceFile,
+    Splice,
+    groups_at,
+)
 
 
 def finished(module: Module, file: SourceFile, attributes: set[str]) -> Iterator[Rewrite]:

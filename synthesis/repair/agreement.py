@@ -7,22 +7,22 @@ from time import process_time
 
 import numpy as np
 
-from synthesis.repair.edits import Edit, apply
-from synthesis.repair.near import skipped
-from verifier.domains.base import Array, Domain
-from verifier.domains.floats import Floats
-from verifier.kernel.contract import output_key
-from verifier.kernel.live import leading_to
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.program import Program
-from verifier.problem import Problem
-from verifier.refute.compare import compare
-from verifier.refute.evaluate import Ranks, Values, simulate
-from verifier.refute.premises import Premises
-from verifier.refute.roots import under_roots
-from verifier.refute.sampling import rooted, sample, sized
-from verifier.refute.scatter import piece
-from verifier.refute.search import DRAWS, too_large
+from shardproof.synthesis.repair.edits import Edit, apply
+from shardproof.synthesis.repair.near import skipped
+from shardproof.verifier.domains.base import Array, Domain
+from shardproof.verifier.domains.floats import Floats
+from shardproof.verifier.kernel.contract import output_key
+from shardproof.verifier.kernel.live import leading_to
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.refute.compare import compare
+from shardproof.verifier.refute.evaluate import Ranks, Values, simulate
+from shardproof.verifier.refute.premises import Premises
+from shardproof.verifier.refute.roots import under_roots
+from shardproof.verifier.refute.sampling import rooted, sample, sized
+from shardproof.verifier.refute.scatter import piece
+from shardproof.verifier.refute.search import DRAWS, too_large
 
 NEAR = 1e-9
 """Relative difference of numbers that are taken for one."""

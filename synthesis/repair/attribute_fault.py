@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from itertools import combinations
 
-from synthesis.repair.edits import Edit, apply
-from synthesis.repair.near import attributes
-from verifier.kernel.ops import lookup
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.program import Node, Program
+from shardproof.synthesis.repair.edits import Edit, apply
+from shardproof.synthesis.repair.near import attributes
+from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.kernel.program.program import Node, Program
 
 SECONDS = 1.0
 """Of the processor, that may be spent on one program."""

@@ -12,11 +12,11 @@ from itertools import combinations, permutations, product
 import numpy as np
 from numpy.typing import NDArray
 
-from verifier.domains.base import Array
-from verifier.domains.field import P
-from verifier.kernel.layout import Atom, Dim, Layout, normal, whole
-from verifier.kernel.program.types import Mesh
-from verifier.refute.scatter import piece
+from shardproof.verifier.domains.base import Array
+from shardproof.verifier.domains.field import P
+from shardproof.verifier.kernel.layout import Atom, Dim, Layout, normal, whole
+from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.refute.scatter import piece
 
 MOST = 16
 """One-device values that are compared with one value, at most."""

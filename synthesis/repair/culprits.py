@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
-from synthesis.repair.edits import Edit
-from synthesis.repair.in_source import (
+from shardproof.synthesis.repair.edits import Edit
+from shardproof.synthesis.repair.in_source import (
     Function,
     Module,
     SourceFile,
@@ -23,7 +23,7 @@ from synthesis.repair.in_source import (
     is_group,
     regions,
 )
-from synthesis.repair.leads import (
+from shardproof.synthesis.repair.leads import (
     REDUCES,
     RETURNED,
     Reached,
@@ -34,11 +34,11 @@ from synthesis.repair.leads import (
     sets,
     wrappers,
 )
-from verifier.kernel.ops import lookup
-from verifier.kernel.program.attrs import named_mesh_dims
-from verifier.kernel.program.program import Node, Program
-from verifier.kernel.program.types import Source
-from verifier.kernel.program.where import contains
+from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.kernel.program.attrs import named_mesh_dims
+from shardproof.verifier.kernel.program.program import Node, Program
+from shardproof.verifier.kernel.program.types import Source
+from shardproof.verifier.kernel.program.where import contains
 
 COUNTS, SETS = "counts the rows", "sets "
 Line = tuple[str, int]

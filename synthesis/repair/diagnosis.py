@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from synthesis.repair.localize import blame
-from synthesis.repair.offers import repairs
-from verifier.escalate import smallest
-from verifier.explain import locate
-from verifier.problem import Problem
-from verifier.verdict import Counterexample, Location, Proof, Verdict
-from verifier.verification import Examination, Progress, examine, walk
+from shardproof.synthesis.repair.localize import blame
+from shardproof.synthesis.repair.offers import repairs
+from shardproof.verifier.escalate import smallest
+from shardproof.verifier.explain import locate
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.verdict import Counterexample, Location, Proof, Verdict
+from shardproof.verifier.verification import Examination, Progress, examine, walk
 
 if TYPE_CHECKING:
-    from verifier.smt.answers import Answers
+    from shardproof.verifier.smt.answers import Answers
 
 REPAIR_RELATE_S = 0.2
 """Programs that take longer than this to relate once are not searched for repairs."""

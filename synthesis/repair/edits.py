@@ -7,12 +7,12 @@ program is verified anew, and neither the one-device program nor the contract ca
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from verifier.kernel.contract import output_key
-from verifier.kernel.ops import infer_types, lookup
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.program import IN_ORDER, Node, Output, Program, unused
-from verifier.kernel.program.types import NOWHERE, Attr
-from verifier.kernel.program.where import EVERYWHERE, Where, show
+from shardproof.verifier.kernel.contract import output_key
+from shardproof.verifier.kernel.ops import infer_types, lookup
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.kernel.program.program import IN_ORDER, Node, Output, Program, unused
+from shardproof.verifier.kernel.program.types import NOWHERE, Attr
+from shardproof.verifier.kernel.program.where import EVERYWHERE, Where, show
 
 Attrs = tuple[tuple[str, Attr], ...]
 

@@ -8,8 +8,8 @@ the ops that they put there stay as they are.
 from collections.abc import Collection
 from dataclasses import replace
 
-from verifier.kernel.contract import output_key
-from verifier.kernel.program.program import Node, Program, unused
+from shardproof.verifier.kernel.contract import output_key
+from shardproof.verifier.kernel.program.program import Node, Program, unused
 
 PREFIXES = ("given.", "taken.")
 """How the values are named that the programs of a contract make (`verifier.text.contract`)."""

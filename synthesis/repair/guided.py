@@ -9,15 +9,15 @@ from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations, product
 
-from synthesis.repair.edits import Attrs, Edit
-from synthesis.repair.near import attributes, collectives, dropped, reordered
-from synthesis.repair.view import View
-from verifier.kernel.contract import Contract, output_key
-from verifier.kernel.layout import Layout, bound
-from verifier.kernel.ops import lookup
-from verifier.kernel.program.attrs import named_mesh_dims
-from verifier.kernel.program.program import Node, Program
-from verifier.kernel.program.types import Affine, Attr
+from shardproof.synthesis.repair.edits import Attrs, Edit
+from shardproof.synthesis.repair.near import attributes, collectives, dropped, reordered
+from shardproof.synthesis.repair.view import View
+from shardproof.verifier.kernel.contract import Contract, output_key
+from shardproof.verifier.kernel.layout import Layout, bound
+from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.kernel.program.attrs import named_mesh_dims
+from shardproof.verifier.kernel.program.program import Node, Program
+from shardproof.verifier.kernel.program.types import Affine, Attr
 
 FRONTIER = 8
 COMBINATIONS = 8

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 
-from synthesis.repair.in_source import (
+from shardproof.synthesis.repair.in_source import (
     Function,
     Module,
     SourceFile,
@@ -19,8 +19,8 @@ from synthesis.repair.in_source import (
     call_name,
     regions,
 )
-from synthesis.repair.plan_entries import RULES, STYLES
-from verifier.kernel.program.types import Source
+from shardproof.synthesis.repair.plan_entries import RULES, STYLES
+from shardproof.verifier.kernel.program.types import Source
 
 REDUCES, AVERAGES, RETURNED = "reduces gradients", "averages gradients", "is the module"
 MOST = 3

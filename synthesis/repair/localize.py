@@ -14,20 +14,20 @@ from itertools import combinations
 
 import numpy as np
 
-from synthesis.repair.agreement import NEAR, agreement, differing
-from synthesis.repair.attribute_fault import mended
-from synthesis.repair.edits import Edit
-from verifier.domains.base import Array
-from verifier.explain import place, show
-from verifier.kernel.contract import output_key
-from verifier.kernel.live import leading_to
-from verifier.kernel.ops import lookup
-from verifier.kernel.program.groups import process_groups
-from verifier.kernel.program.program import Node, Program
-from verifier.problem import Problem
-from verifier.refute.evaluate import Ranks, Values, elements
-from verifier.refute.search import held_elements
-from verifier.verdict import Location
+from shardproof.synthesis.repair.agreement import NEAR, agreement, differing
+from shardproof.synthesis.repair.attribute_fault import mended
+from shardproof.synthesis.repair.edits import Edit
+from shardproof.verifier.domains.base import Array
+from shardproof.verifier.explain import place, show
+from shardproof.verifier.kernel.contract import output_key
+from shardproof.verifier.kernel.live import leading_to
+from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.kernel.program.groups import process_groups
+from shardproof.verifier.kernel.program.program import Node, Program
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.refute.evaluate import Ranks, Values, elements
+from shardproof.verifier.refute.search import held_elements
+from shardproof.verifier.verdict import Location
 
 MAX_ELEMENTS = 400_000
 REASON = (

@@ -8,13 +8,13 @@ from fractions import Fraction
 from itertools import combinations, permutations
 from typing import cast
 
-from synthesis.repair.edits import Attrs, Edit
-from verifier.kernel.contract import output_key
-from verifier.kernel.ops import lookup
-from verifier.kernel.program.attrs import named_mesh_dims
-from verifier.kernel.program.program import Node, Program
-from verifier.kernel.program.types import Affine, Attr, Mesh
-from verifier.kernel.program.where import ranks_where
+from shardproof.synthesis.repair.edits import Attrs, Edit
+from shardproof.verifier.kernel.contract import output_key
+from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.kernel.program.attrs import named_mesh_dims
+from shardproof.verifier.kernel.program.program import Node, Program
+from shardproof.verifier.kernel.program.types import Affine, Attr, Mesh
+from shardproof.verifier.kernel.program.where import ranks_where
 
 FOLDS = ("sum", "avg", "max", "min")
 OTHERS = 12

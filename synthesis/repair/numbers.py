@@ -11,25 +11,25 @@ from functools import cached_property
 
 import numpy as np
 
-from verifier.domains.base import Array, Domain
-from verifier.domains.field import Field
-from verifier.kernel.contract import Contract, output_key
-from verifier.kernel.inline import inline
-from verifier.kernel.layout import Layout
-from verifier.kernel.ops import Refused
-from verifier.kernel.ops.control import scan_parts
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.groups import members
-from verifier.kernel.program.program import Node, Output, Program
-from verifier.kernel.program.residency import region_of
-from verifier.kernel.program.types import Mesh, TensorType
-from verifier.kernel.program.where import EVERYWHERE, Where, contains
-from verifier.kernel.rank_sets import Regions, regions
-from verifier.refute.evaluate import Ranks, evaluate, run_node
-from verifier.refute.premises import Premises
-from verifier.refute.sampling import sample
-from verifier.refute.scatter import copies, gather, piece, scatter
+from shardproof.verifier.domains.base import Array, Domain
+from shardproof.verifier.domains.field import Field
+from shardproof.verifier.kernel.contract import Contract, output_key
+from shardproof.verifier.kernel.inline import inline
+from shardproof.verifier.kernel.layout import Layout
+from shardproof.verifier.kernel.ops import Refused
+from shardproof.verifier.kernel.ops.control import scan_parts
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.kernel.program.groups import members
+from shardproof.verifier.kernel.program.program import Node, Output, Program
+from shardproof.verifier.kernel.program.residency import region_of
+from shardproof.verifier.kernel.program.types import Mesh, TensorType
+from shardproof.verifier.kernel.program.where import EVERYWHERE, Where, contains
+from shardproof.verifier.kernel.rank_sets import Regions, regions
+from shardproof.verifier.refute.evaluate import Ranks, evaluate, run_node
+from shardproof.verifier.refute.premises import Premises
+from shardproof.verifier.refute.sampling import sample
+from shardproof.verifier.refute.scatter import copies, gather, piece, scatter
 
 CANNOT = (IRError, Refused, ValueError, KeyError, IndexError, StopIteration, AssertionError)
 

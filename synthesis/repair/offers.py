@@ -8,18 +8,18 @@ output of the edited program meets the contract.
 from collections.abc import Iterator
 from fractions import Fraction
 
-from synthesis.repair.edits import Edit, apply
-from verifier.kernel.contract import Contract, output_key
-from verifier.kernel.layout import Layout, bound
-from verifier.kernel.live import leading_to
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import Attr
-from verifier.provers.relate.facts import Fact, Related
-from verifier.provers.relate.goal import initial, satisfied
-from verifier.provers.relate.rules import Rules
-from verifier.provers.relate.walk import relate
-from verifier.provers.sequential import Sequential
+from shardproof.synthesis.repair.edits import Edit, apply
+from shardproof.verifier.kernel.contract import Contract, output_key
+from shardproof.verifier.kernel.layout import Layout, bound
+from shardproof.verifier.kernel.live import leading_to
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import Attr
+from shardproof.verifier.provers.relate.facts import Fact, Related
+from shardproof.verifier.provers.relate.goal import initial, satisfied
+from shardproof.verifier.provers.relate.rules import Rules
+from shardproof.verifier.provers.relate.walk import relate
+from shardproof.verifier.provers.sequential import Sequential
 
 LIMIT = 60
 """Edits tried at most."""

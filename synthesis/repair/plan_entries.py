@@ -4,7 +4,7 @@ import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from synthesis.repair.in_source import Rewrite, SourceFile, Splice, call_name
+from shardproof.synthesis.repair.in_source import Rewrite, SourceFile, Splice, call_name
 
 STYLES = ("ColwiseParallel", "RowwiseParallel", "SequenceParallel")
 LAYOUTS = ("Shard(0)", "Shard(1)", "Shard(-1)", "Replicate()")

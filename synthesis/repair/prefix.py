@@ -7,18 +7,18 @@ the way to a repair, and says from which one to start afresh.
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
-from synthesis.repair.edits import Edit, apply
-from synthesis.repair.offers import likely
-from verifier.kernel.contract import Contract, output_key
-from verifier.kernel.inline import inline
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.program import Node, Program
-from verifier.provers.relate.facts import Fact, Related, describe
-from verifier.provers.relate.goal import initial, satisfied
-from verifier.provers.relate.rules import Rules
-from verifier.provers.relate.walk import relate
-from verifier.provers.sequential import Sequential, as_terms
-from verifier.text.wellformed import shared, well_formed
+from shardproof.synthesis.repair.edits import Edit, apply
+from shardproof.synthesis.repair.offers import likely
+from shardproof.verifier.kernel.contract import Contract, output_key
+from shardproof.verifier.kernel.inline import inline
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.kernel.program.program import Node, Program
+from shardproof.verifier.provers.relate.facts import Fact, Related, describe
+from shardproof.verifier.provers.relate.goal import initial, satisfied
+from shardproof.verifier.provers.relate.rules import Rules
+from shardproof.verifier.provers.relate.walk import relate
+from shardproof.verifier.provers.sequential import Sequential, as_terms
+from shardproof.verifier.text.wellformed import shared, well_formed
 
 
 @dataclass(frozen=True)

@@ -3,14 +3,14 @@
 from collections.abc import Iterator
 from itertools import chain, islice
 
-from synthesis.repair.claims import Claim
-from synthesis.repair.edits import Edit
-from synthesis.repair.guided import factors, guided, settled
-from synthesis.repair.near import attributes, dropped, near, returned, scaled, skipped
-from synthesis.repair.numbers import State
-from synthesis.repair.view import UNMET, View, block
-from verifier.kernel.contract import Contract
-from verifier.kernel.program.program import Node
+from shardproof.synthesis.repair.claims import Claim
+from shardproof.synthesis.repair.edits import Edit
+from shardproof.synthesis.repair.guided import factors, guided, settled
+from shardproof.synthesis.repair.near import attributes, dropped, near, returned, scaled, skipped
+from shardproof.synthesis.repair.numbers import State
+from shardproof.synthesis.repair.view import UNMET, View, block
+from shardproof.verifier.kernel.contract import Contract
+from shardproof.verifier.kernel.program.program import Node
 
 COLLECTIVES = 12
 """Collectives among what is lost that are looked at early."""

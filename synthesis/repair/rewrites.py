@@ -10,15 +10,15 @@ import ast
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from synthesis.repair.afterwards import finished, wrapped
-from synthesis.repair.culprits import COUNTS, SETS
-from synthesis.repair.edits import Edit
-from synthesis.repair.in_source import Module, Region, Rewrite, group_attributes, regions
-from synthesis.repair.leads import AVERAGES, REDUCES, RETURNED, leads, reached_from
-from synthesis.repair.node_changes import At
-from synthesis.repair.plan_entries import plan_entries
-from verifier.kernel.ops import lookup
-from verifier.kernel.program.types import Source
+from shardproof.synthesis.repair.afterwards import finished, wrapped
+from shardproof.synthesis.repair.culprits import COUNTS, SETS
+from shardproof.synthesis.repair.edits import Edit
+from shardproof.synthesis.repair.in_source import Module, Region, Rewrite, group_attributes, regions
+from shardproof.synthesis.repair.leads import AVERAGES, REDUCES, RETURNED, leads, reached_from
+from shardproof.synthesis.repair.node_changes import At
+from shardproof.synthesis.repair.plan_entries import plan_entries
+from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.kernel.program.types import Source
 
 FAR = 12
 """Lines from the fault beyond which all are equally far."""

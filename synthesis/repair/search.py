@@ -15,22 +15,22 @@ from itertools import count, islice
 
 import numpy as np
 
-from synthesis.repair.agreement import agreement, differing
-from synthesis.repair.edits import Edit, apply, without_dead
-from synthesis.repair.frame import keeps
-from synthesis.repair.numbers import Numbers, State
-from synthesis.repair.propose import candidates, gained
-from synthesis.repair.view import Device, View, device, root
-from verifier.domains.base import Array
-from verifier.kernel.contract import Contract, ContractError, check, output_key
-from verifier.kernel.ops import lookup
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.program import Program
-from verifier.problem import Problem
-from verifier.refute.search import too_large
-from verifier.text.wellformed import well_formed
-from verifier.verdict import Proof, Unknown, Verdict
-from verifier.verification import verify
+from shardproof.synthesis.repair.agreement import agreement, differing
+from shardproof.synthesis.repair.edits import Edit, apply, without_dead
+from shardproof.synthesis.repair.frame import keeps
+from shardproof.synthesis.repair.numbers import Numbers, State
+from shardproof.synthesis.repair.propose import candidates, gained
+from shardproof.synthesis.repair.view import Device, View, device, root
+from shardproof.verifier.domains.base import Array
+from shardproof.verifier.kernel.contract import Contract, ContractError, check, output_key
+from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.refute.search import too_large
+from shardproof.verifier.text.wellformed import well_formed
+from shardproof.verifier.verdict import Proof, Unknown, Verdict
+from shardproof.verifier.verification import verify
 
 Cost = Callable[[Program], float]
 Clock = Callable[[], float]

@@ -7,14 +7,14 @@ text that comes out is read again and must be the repaired program.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.program import Node, Program
-from verifier.kernel.program.types import NOWHERE
-from verifier.text import source_note
-from verifier.text.parser import parse_spans, parse_text, to_text
-from verifier.text.printing import node_text, show_attr, show_where
-from verifier.text.spans import Scope, Span, Statement
-from verifier.text.tokens import quote, value
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.kernel.program.program import Node, Program
+from shardproof.verifier.kernel.program.types import NOWHERE
+from shardproof.verifier.text import source_note
+from shardproof.verifier.text.parser import parse_spans, parse_text, to_text
+from shardproof.verifier.text.printing import node_text, show_attr, show_where
+from shardproof.verifier.text.spans import Scope, Span, Statement
+from shardproof.verifier.text.tokens import quote, value
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,16 +9,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from synthesis.repair.claims import Claim, Index
-from synthesis.repair.numbers import Machine, Numbers, State, first_step, primitive
-from verifier.domains.base import Array
-from verifier.kernel.contract import output_key
-from verifier.kernel.live import leading_to
-from verifier.kernel.ops import lookup
-from verifier.kernel.program.program import Node, Program
-from verifier.problem import Problem
-from verifier.refute.evaluate import simulate
-from verifier.refute.search import too_large
+from shardproof.synthesis.repair.claims import Claim, Index
+from shardproof.synthesis.repair.numbers import Machine, Numbers, State, first_step, primitive
+from shardproof.verifier.domains.base import Array
+from shardproof.verifier.kernel.contract import output_key
+from shardproof.verifier.kernel.live import leading_to
+from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.kernel.program.program import Node, Program
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.refute.evaluate import simulate
+from shardproof.verifier.refute.search import too_large
 
 IDLE = 6
 """Results that nothing reads which are looked at."""

@@ -3,15 +3,15 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from synthesis.schedules.slots import Schedule, Slot, in_flight
-from synthesis.schedules.steps import to_events
-from synthesis.schedules.text import read_slot
-from synthesis.schedules.timeline import needs, timeline
-from verifier.kernel.program.errors import MalformedError
-from verifier.kernel.program.types import Source
-from verifier.order.matching import Place
-from verifier.order.verify import verify_time
-from verifier.order.violation import Trace, Violation
+from shardproof.synthesis.schedules.slots import Schedule, Slot, in_flight
+from shardproof.synthesis.schedules.steps import to_events
+from shardproof.synthesis.schedules.text import read_slot
+from shardproof.synthesis.schedules.timeline import needs, timeline
+from shardproof.verifier.kernel.program.errors import MalformedError
+from shardproof.verifier.kernel.program.types import Source
+from shardproof.verifier.order.matching import Place
+from shardproof.verifier.order.verify import verify_time
+from shardproof.verifier.order.violation import Trace, Violation
 
 LARGEST = 1_000_000
 """Slots that a schedule may need."""

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from html import escape
 
-from synthesis.schedules.slots import Schedule, in_flight
-from synthesis.schedules.timeline import timeline
+from shardproof.synthesis.schedules.slots import Schedule, in_flight
+from shardproof.synthesis.schedules.timeline import timeline
 
 COLOURS = {"F": "#9cc3e6", "B": "#f4b183", "W": "#c5e0b4", "R": "#d9d9d9"}
 

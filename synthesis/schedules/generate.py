@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from functools import partial
 
-from synthesis.schedules.slots import Schedule, Slot
-from verifier.kernel.program.errors import MalformedError
+from shardproof.synthesis.schedules.slots import Schedule, Slot
+from shardproof.verifier.kernel.program.errors import MalformedError
 
 REDUCE = Slot("R")
 

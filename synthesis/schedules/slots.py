@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from verifier.kernel.program.types import NOWHERE, Source
+from shardproof.verifier.kernel.program.types import NOWHERE, Source
 
 KINDS = {"F": "forward", "B": "backward", "W": "weight gradient", "R": "reduction"}
 SENDS = ("async", "paired", "blocking")

@@ -4,10 +4,10 @@ Stage s is rank s. The forward of a part keeps its input in an activation buffer
 reader; the backward adds to one accumulator a chunk; the reduction reads all of them.
 """
 
-from synthesis.schedules.slots import Schedule, Slot
-from verifier.kernel.program.types import NOWHERE, Source
-from verifier.order import events as ev
-from verifier.order.builder import RankBuilder, TimeBuilder
+from shardproof.synthesis.schedules.slots import Schedule, Slot
+from shardproof.verifier.kernel.program.types import NOWHERE, Source
+from shardproof.verifier.order import events as ev
+from shardproof.verifier.order.builder import RankBuilder, TimeBuilder
 
 
 def to_events(schedule: Schedule) -> ev.TimeProgram:

@@ -18,10 +18,10 @@ import difflib
 import re
 from typing import Any, cast
 
-from synthesis.schedules.slots import KINDS, MESSAGES, SENDS, Schedule, Slot
-from verifier.kernel.program.errors import MalformedError
-from verifier.kernel.program.types import Source
-from verifier.text.jsontext import parse as parse_json
+from shardproof.synthesis.schedules.slots import KINDS, MESSAGES, SENDS, Schedule, Slot
+from shardproof.verifier.kernel.program.errors import MalformedError
+from shardproof.verifier.kernel.program.types import Source
+from shardproof.verifier.text.jsontext import parse as parse_json
 
 _SLOT = re.compile(r"([FBW])(\d{1,9})(?:\.(\d{1,9}))?|R")
 _STAGE = re.compile(r"\s*(?:stage\s+)?(\d{1,9})\s*:(.*)")

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from synthesis.schedules.slots import Schedule, Slot
+from shardproof.synthesis.schedules.slots import Schedule, Slot
 
 COST: Mapping[str, int] = {"F": 1, "B": 2, "W": 1, "R": 0}
 """A backward takes twice as long as a forward; split, its parts take one each."""

@@ -1,4 +1,4 @@
-"""Answers to rows of `synthesis.price.rows`: what a configuration costs, a line each.
+"""Answers to rows of `shardproof.synthesis.price.rows`: what a configuration costs, a line each.
 
 A row that states no degrees takes the fastest that fits of all that have what it does state.
 """
@@ -7,15 +7,15 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
-from synthesis.price.constants import Machine
-from synthesis.price.model import Model
-from synthesis.price.plan import Plan
-from synthesis.price.reading import PriceError, Table
-from synthesis.price.rows import read_row
-from synthesis.price.step import Price, price
-from synthesis.strategy.search import Search
-from synthesis.strategy.space import RECOMPUTE, Space
-from synthesis.strategy.words import short
+from shardproof.synthesis.price.constants import Machine
+from shardproof.synthesis.price.model import Model
+from shardproof.synthesis.price.plan import Plan
+from shardproof.synthesis.price.reading import PriceError, Table
+from shardproof.synthesis.price.rows import read_row
+from shardproof.synthesis.price.step import Price, price
+from shardproof.synthesis.strategy.search import Search
+from shardproof.synthesis.strategy.space import RECOMPUTE, Space
+from shardproof.synthesis.strategy.words import short
 
 
 def chosen(machine: Machine, model: Model, plan: Plan) -> Plan:

@@ -1,12 +1,12 @@
 """What shows that no plan of a space is faster than the best: every region, with a bound or opened.
 
-`synthesis.strategy.check` reads it, and shares no code with what made it but the price.
+`shardproof.synthesis.strategy.check` reads it, and shares no code with what made it but the price.
 """
 
 from dataclasses import asdict
 from typing import Any
 
-from synthesis.strategy.search import Found, Search
+from shardproof.synthesis.strategy.search import Found, Search
 
 FILE = "strategy.json"
 FORMAT = 1

@@ -9,12 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from synthesis.hardware import Cluster, Device, Link
-from synthesis.price.constants import Constants, Machine
-from synthesis.price.memory import memory
-from synthesis.price.model import Model
-from synthesis.price.plan import Plan
-from synthesis.price.step import Passes, Terms, passes, terms
+from shardproof.synthesis.hardware import Cluster, Device, Link
+from shardproof.synthesis.price.constants import Constants, Machine
+from shardproof.synthesis.price.memory import memory
+from shardproof.synthesis.price.model import Model
+from shardproof.synthesis.price.plan import Plan
+from shardproof.synthesis.price.step import Passes, Terms, passes, terms
 
 SLACK = 1e-9
 """Relative error of two sums of the same seconds."""

@@ -7,16 +7,16 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from synthesis.plan import PassedOver
-from synthesis.price.memory import Memory
-from synthesis.price.plan import Plan
-from synthesis.price.reading import PriceError
-from synthesis.price.step import Price, Terms, price, terms
-from synthesis.strategy.certificate import certificate
-from synthesis.strategy.search import Found, Search
-from synthesis.strategy.space import Region, Space, divisors
-from synthesis.strategy.timeline import Step, step_in_time
-from synthesis.strategy.words import TERMS, degrees, short
+from shardproof.synthesis.plan import PassedOver
+from shardproof.synthesis.price.memory import Memory
+from shardproof.synthesis.price.plan import Plan
+from shardproof.synthesis.price.reading import PriceError
+from shardproof.synthesis.price.step import Price, Terms, price, terms
+from shardproof.synthesis.strategy.certificate import certificate
+from shardproof.synthesis.strategy.search import Found, Search
+from shardproof.synthesis.strategy.space import Region, Space, divisors
+from shardproof.synthesis.strategy.timeline import Step, step_in_time
+from shardproof.synthesis.strategy.words import TERMS, degrees, short
 
 NEXT = 4
 """Other plans that are kept."""

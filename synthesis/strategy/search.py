@@ -8,10 +8,10 @@ import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from synthesis.price.memory import Memory, memory
-from synthesis.price.plan import Plan
-from synthesis.price.step import Passes, Terms, passes, terms
-from synthesis.strategy.space import Region, Space
+from shardproof.synthesis.price.memory import Memory, memory
+from shardproof.synthesis.price.plan import Plan
+from shardproof.synthesis.price.step import Passes, Terms, passes, terms
+from shardproof.synthesis.strategy.space import Region, Space
 
 
 @dataclass(frozen=True)

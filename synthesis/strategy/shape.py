@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from synthesis.price.model import Model, read_model
-from synthesis.price.reading import PriceError
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import TensorType
+from shardproof.synthesis.price.model import Model, read_model
+from shardproof.synthesis.price.reading import PriceError
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import TensorType
 
 FIELDS: Mapping[str, tuple[str, ...]] = {
     "layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),

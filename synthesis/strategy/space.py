@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, NamedTuple
 
-from synthesis.price.constants import Machine
-from synthesis.price.model import Model
-from synthesis.price.plan import Plan
+from shardproof.synthesis.price.constants import Machine
+from shardproof.synthesis.price.model import Model
+from shardproof.synthesis.price.plan import Plan
 
 RECOMPUTE = ("none", "selective", "full")
 FIXED = {

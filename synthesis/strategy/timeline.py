@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from synthesis.price.constants import Machine
-from synthesis.price.model import Model
-from synthesis.price.plan import Plan
-from synthesis.price.step import passes as passes_of, price, terms
-from synthesis.schedules import Schedule, generate, in_flight, timeline
+from shardproof.synthesis.price.constants import Machine
+from shardproof.synthesis.price.model import Model
+from shardproof.synthesis.price.plan import Plan
+from shardproof.synthesis.price.step import passes as passes_of, price, terms
+from shardproof.synthesis.schedules import Schedule, generate, in_flight, timeline
 
 GENERATED = {"1f1b": "1f1b", "gpipe": "gpipe", "zb-1p": "zero_bubble",
              "zb-2p": "zero_bubble_2p"}  # fmt: skip

@@ -1,6 +1,6 @@
 """Plans and prices in plain words."""
 
-from synthesis.price.plan import Plan
+from shardproof.synthesis.price.plan import Plan
 
 STEP_ERROR, MEMORY_ERROR = 0.35, 0.44
 """Mean error of step time and memory on software that no constant was fitted to: docs/price.md."""

@@ -10,17 +10,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-from synthesis.training import optimizer
-from synthesis.training.microbatch import added, include, repeated, row
-from synthesis.training.optimizer import Optimizer, State, adamw, clip_factor, squares
-from synthesis.training.staged import PIPELINE
-from synthesis.training.step import Step, TrainingError
-from verifier.kernel.contract import Balanced, Contract, output_key
-from verifier.kernel.layout import Layout, whole
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.program import Input, Program
-from verifier.kernel.program.types import Attr, TensorType
-from verifier.kernel.program.where import EVERYWHERE, Where
+from shardproof.synthesis.training import optimizer
+from shardproof.synthesis.training.microbatch import added, include, repeated, row
+from shardproof.synthesis.training.optimizer import Optimizer, State, adamw, clip_factor, squares
+from shardproof.synthesis.training.staged import PIPELINE
+from shardproof.synthesis.training.step import Step, TrainingError
+from shardproof.verifier.kernel.contract import Balanced, Contract, output_key
+from shardproof.verifier.kernel.layout import Layout, whole
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.program import Input, Program
+from shardproof.verifier.kernel.program.types import Attr, TensorType
+from shardproof.verifier.kernel.program.where import EVERYWHERE, Where
 
 
 def captured_step(

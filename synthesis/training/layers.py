@@ -8,9 +8,9 @@ where they meet. A block of the backward pass is cut as the one that it is the g
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from synthesis.training.step import TrainingError
-from verifier.kernel.ops.control import scan_parts
-from verifier.kernel.program.program import Node, Program
+from shardproof.synthesis.training.step import TrainingError
+from shardproof.verifier.kernel.ops.control import scan_parts
+from shardproof.verifier.kernel.program.program import Node, Program
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,13 @@
 from collections.abc import Collection, Mapping
 from fractions import Fraction
 
-from verifier.kernel.contract import output_key
-from verifier.kernel.live import leading_to
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import Attr, TensorType
-from verifier.kernel.program.where import Where
-from verifier.kernel.rank_sets import regions
+from shardproof.verifier.kernel.contract import output_key
+from shardproof.verifier.kernel.live import leading_to
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import Attr, TensorType
+from shardproof.verifier.kernel.program.where import Where
+from shardproof.verifier.kernel.rank_sets import regions
 
 
 def row(b: Builder, x: str, index: int) -> str:

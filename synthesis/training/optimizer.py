@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.types import TensorType
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.types import TensorType
 
 SCALARS = ("lr", "bias1", "bias2")
 """Learning rate and `1 / (1 - beta^t)` of this step."""

@@ -8,17 +8,17 @@ that another stage reads is sent to it.
 
 from dataclasses import dataclass, field, replace
 
-from synthesis.training.layers import Layers, Run, layers
-from synthesis.training.step import TrainingError
-from verifier.kernel.contract import Contract, output_key
-from verifier.kernel.layout import Layout, whole
-from verifier.kernel.live import live
-from verifier.kernel.peeling import Peel, peeled
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.program import Node, Program, Timing
-from verifier.kernel.program.types import Mesh, TensorType
-from verifier.kernel.program.where import Where, ranks_where
-from verifier.kernel.rank_sets import regions
+from shardproof.synthesis.training.layers import Layers, Run, layers
+from shardproof.synthesis.training.step import TrainingError
+from shardproof.verifier.kernel.contract import Contract, output_key
+from shardproof.verifier.kernel.layout import Layout, whole
+from shardproof.verifier.kernel.live import live
+from shardproof.verifier.kernel.peeling import Peel, peeled
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.program import Node, Program, Timing
+from shardproof.verifier.kernel.program.types import Mesh, TensorType
+from shardproof.verifier.kernel.program.where import Where, ranks_where
+from shardproof.verifier.kernel.rank_sets import regions
 
 PIPELINE = "pp"
 

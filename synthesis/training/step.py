@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from verifier.kernel.contract import Contract
-from verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.contract import Contract
+from shardproof.verifier.kernel.program.program import Program
 
 
 class TrainingError(ValueError):

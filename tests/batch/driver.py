@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from agent.batch import command, keys
-from agent.batch.pool import Task
-from agent.run import Outcome, Run, conduct
+from shardproof.agent.batch import command, keys
+from shardproof.agent.batch.pool import Task
+from shardproof.agent.run import Outcome, Run, conduct
 
 FAKE = Path(__file__).with_name("fake_job.py")
 

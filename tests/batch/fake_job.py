@@ -9,9 +9,9 @@ import sys
 import time
 from pathlib import Path
 
-from agent import events, outdir
-from synthesis.plan import Plan, to_json
-from verifier.kernel.program.types import Mesh
+from shardproof.agent import events, outdir
+from shardproof.synthesis.plan import Plan, to_json
+from shardproof.verifier.kernel.program.types import Mesh
 
 
 def say(event: events.Event) -> None:

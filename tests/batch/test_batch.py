@@ -8,10 +8,10 @@ import sys
 import time
 from collections import Counter
 
-from agent import events
-from agent.batch.folder import held
-from agent.batch.summary import SORT
-from agent.report.html import digest
+from shardproof.agent import events
+from shardproof.agent.batch.folder import held
+from shardproof.agent.batch.summary import SORT
+from shardproof.agent.report.html import digest
 from tests.batch.conftest import Lab
 
 
@@ -19,7 +19,7 @@ def test_every_end_is_a_row_and_the_exit_code_says_that_not_all_is_proved(lab: L
     names = ("ok", "refuted", "crash", "noise", "silent", "refused", "refused-2", "nofit", "hang")
     manifest = lab.jobs(*names)
     manifest.write_text(manifest.read_text() + "timeout = 0.2\n")
-    lab.patch.setattr("agent.batch.processes.GRACE_S", 0.5)
+    lab.patch.setattr("shardproof.agent.batch.processes.GRACE_S", 0.5)
     done = lab.batch(manifest, workers=6)
     assert done.code == 1
     assert done.outcome.verdict == "refuted"
@@ -116,7 +116,7 @@ def test_a_folder_in_use_or_not_ours_is_refused(lab: Lab) -> None:
     for asked in ({}, {"resume": True}, {"force": True}):
         assert lab.batch(manifest, **asked).code == 2
     (lab.out / "mine.txt").unlink()
-    lab.patch.setattr("agent.batch.folder.PATIENCE_S", 0.2)
+    lab.patch.setattr("shardproof.agent.batch.folder.PATIENCE_S", 0.2)
     with held(lab.out):
         done = lab.batch(manifest, resume=True)
     assert "another batch" in done.problem().message

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from agent.batch.comparing import changes, compare
-from agent.batch.rows import Cause, Row
-from agent.errors import InputError
+from shardproof.agent.batch.comparing import changes, compare
+from shardproof.agent.batch.rows import Cause, Row
+from shardproof.agent.errors import InputError
 
 
 def row(name: str, **more: Any) -> Row:

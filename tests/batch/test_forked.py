@@ -9,8 +9,8 @@ import tempfile
 
 import pytest
 
-from agent.batch import processes
-from agent.batch.forked import Warm
+from shardproof.agent.batch import processes
+from shardproof.agent.batch.forked import Warm
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 

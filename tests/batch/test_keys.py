@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agent.batch.keys import closure
+from shardproof.agent.batch.keys import closure
 
 
 def test_files_of_packages_without_an_init_are_followed(tmp_path: Path) -> None:

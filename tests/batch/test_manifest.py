@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from agent.batch import expand
-from agent.batch.jobs import Job
-from agent.batch.manifest import Options
-from agent.errors import InputError
+from shardproof.agent.batch import expand
+from shardproof.agent.batch.jobs import Job
+from shardproof.agent.batch.manifest import Options
+from shardproof.agent.errors import InputError
 from tests.batch.conftest import Lab
 
 NAMED = '[[job]]\nname = "j"\ntarget = "m.py:M"\nmesh = "tp=2"\n'

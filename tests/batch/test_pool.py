@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.batch.pool import Ended, Pool, Task
-from agent.batch.processes import Processes
+from shardproof.agent.batch.pool import Ended, Pool, Task
+from shardproof.agent.batch.processes import Processes
 
 SAYS = "import sys, time, os; sys.path.insert(0, %r); from agent import events\n"
 SAYS += "def at(p): print(events.PhaseStarted(phase=p).model_dump_json(), flush=True)\n"

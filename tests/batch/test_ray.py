@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from agent.batch import cluster
-from agent.batch.processes import end
+from shardproof.agent.batch import cluster
+from shardproof.agent.batch.processes import end
 from tests.batch.conftest import Lab
 
 pytest.importorskip("ray")

@@ -11,11 +11,11 @@ from benchmarks.mutation_testing.author import Base
 from benchmarks.mutation_testing.mutants import RULES, mutations
 from benchmarks.mutation_testing.truth import draw, equal
 from benchmarks.mutation_testing.zoo import bases
-from synthesis.autodiff import grad
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.types import TensorType
-from verifier.refute.evaluate import evaluate
+from shardproof.synthesis.autodiff import grad
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.kernel.program.types import TensorType
+from shardproof.verifier.refute.evaluate import evaluate
 
 BASES = bases()
 IDS = [str(b) for b in BASES]

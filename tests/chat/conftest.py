@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from agent import events
-from agent.chat.engine import Done, Session
-from agent.chat.models import Asker, Source
-from agent.llm.client import Model
+from shardproof.agent import events
+from shardproof.agent.chat.engine import Done, Session
+from shardproof.agent.chat.models import Asker, Source
+from shardproof.agent.llm.client import Model
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = "sequential one.txt distributed wrong.txt contract contract.txt"
@@ -120,4 +120,4 @@ def environment(folder: Path, **extra: str) -> dict[str, str]:
     }
 
 
-COMMAND = (sys.executable, "-m", "agent")
+COMMAND = (sys.executable, "-m", "shardproof")

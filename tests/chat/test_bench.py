@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from agent import events
-from agent.errors import InputError
 from benchmarks.agent import running
 from benchmarks.agent.bases import Bases
 from benchmarks.agent.tasks import TASKS, Seen, Task, unsolved
+from shardproof.agent import events
+from shardproof.agent.errors import InputError
 from tests.chat import strong
 from tests.llm.server import Server
 

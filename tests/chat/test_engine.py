@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from agent import events
-from agent.chat import journal, registry
-from agent.errors import Exit, InputError
+from shardproof.agent import events
+from shardproof.agent.chat import journal, registry
+from shardproof.agent.errors import Exit, InputError
 from tests.chat.conftest import LOAD, PROGRAMS, Begin
 
 
@@ -153,7 +153,7 @@ def test_a_step_that_fails_changes_nothing(begin: Begin) -> None:
 def test_a_fault_of_ours_ends_the_step_and_not_the_session(
     begin: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from agent.chat import repairs as mending
+    from shardproof.agent.chat import repairs as mending
 
     talk = begin()
     talk(LOAD)
@@ -263,7 +263,7 @@ def test_a_disk_that_is_full_is_one_error_and_loses_that_step_alone(begin: Begin
 def test_an_interrupted_step_changes_nothing_and_the_session_goes_on(
     begin: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from agent.chat.commands import subject
+    from shardproof.agent.chat.commands import subject
 
     talk = begin()
     talk(LOAD)

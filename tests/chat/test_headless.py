@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.chat import headless
-from agent.chat.engine import Session
+from shardproof.agent.chat import headless
+from shardproof.agent.chat.engine import Session
 from tests.chat.conftest import COMMAND, LOAD, environment
 
 
@@ -124,7 +124,7 @@ def replace(self, target):
     if str(target).endswith("home/wrong.txt"):
         os.kill(os.getpid(), signal.SIGKILL)
 pathlib.Path.replace = replace
-from agent.cli import main
+from shardproof.agent.cli import main
 main()
 """
 

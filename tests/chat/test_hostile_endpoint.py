@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from agent import events
-from agent.chat.engine import Session
-from agent.chat.models import Asker, Source
-from agent.errors import Exit
-from agent.llm import client as clients
+from shardproof.agent import events
+from shardproof.agent.chat.engine import Session
+from shardproof.agent.chat.models import Asker, Source
+from shardproof.agent.errors import Exit
+from shardproof.agent.llm import client as clients
 from tests.chat.conftest import LOAD, Heard, Talk
 from tests.chat.test_acting import CHOSEN, called, files, ran
 from tests.llm.conftest import HASTY, KEY
@@ -67,7 +67,7 @@ def test_fault_ends_the_question_in_one_line_that_names_it(
     what: str, late: bool, talk: Talk, server: Server, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At once, or after a tool was called: the session goes on, and nothing was changed."""
-    monkeypatch.setattr("agent.llm.stream.MOST_BYTES", 1 << 20)
+    monkeypatch.setattr("shardproof.agent.llm.stream.MOST_BYTES", 1 << 20)
     if "never ends" in what:
         _config(home, 0.8)
         talk.session.asker.close()

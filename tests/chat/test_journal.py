@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from agent import events
-from agent.chat import journal
-from agent.chat.engine import Session
-from agent.chat.state import State
-from agent.chat.workspace import unpacked
-from agent.errors import Exit, InputError
+from shardproof.agent import events
+from shardproof.agent.chat import journal
+from shardproof.agent.chat.engine import Session
+from shardproof.agent.chat.state import State
+from shardproof.agent.chat.workspace import unpacked
+from shardproof.agent.errors import Exit, InputError
 from tests.chat.conftest import LOAD, Begin, Talk, environment
 
 LINES = ("/mesh tp=2", LOAD, "/verify", "/cex", "/pin up column", "/frob", "/repair", "/cex")
@@ -124,10 +124,10 @@ def test_a_fork_goes_on_and_leaves_the_other_as_it_is(begin: Begin) -> None:
 
 SLOW = """
 import sys, time
-from agent.chat import repairs as mending
+from shardproof.agent.chat import repairs as mending
 mending.mend = lambda *_: (print("slow", file=sys.stderr, flush=True), time.sleep(60))
 sys.argv = ["shardproof", "-p", "-", "--json"]
-from agent.cli import main
+from shardproof.agent.cli import main
 main()
 """
 
@@ -171,7 +171,7 @@ def test_kill_9_at_any_time_leaves_a_session_that_goes_on(home: Path) -> None:
     rng = random.Random(7)
     script = "\n".join([LOAD, "/verify", *(f"/pin m{i} row" for i in range(400))])
     for _ in range(2):
-        child = _process(home, "-m", "agent", "-p", "-", "--json")
+        child = _process(home, "-m", "shardproof", "-p", "-", "--json")
         assert child.stdin is not None
         assert child.stdout is not None
         child.stdin.write(script + "\n")

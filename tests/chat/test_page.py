@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.chat.registry import registered
 from benchmarks import chat_page as page
+from shardproof.agent.chat.registry import registered
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from agent import events
-from agent.chat import journal, replaying
-from agent.chat.engine import Session
-from agent.chat.models import Asker, Source
-from agent.chat.state import Settings, Wish
-from agent.errors import Exit, InputError
-from agent.llm.client import Model
-from agent.run import Run
-from synthesis.assign import PlanError
-from synthesis.hardware import HardwareError
+from shardproof.agent import events
+from shardproof.agent.chat import journal, replaying
+from shardproof.agent.chat.engine import Session
+from shardproof.agent.chat.models import Asker, Source
+from shardproof.agent.chat.state import Settings, Wish
+from shardproof.agent.errors import Exit, InputError
+from shardproof.agent.llm.client import Model
+from shardproof.agent.run import Run
+from shardproof.synthesis.assign import PlanError
+from shardproof.synthesis.hardware import HardwareError
 from tests.chat.conftest import ROOT, Heard, Talk
 from tests.llm.scripted import Scripted
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from agent import events
-from agent.chat import replaying
-from agent.errors import Exit, InputError
-from agent.llm.answers import Failed, Trouble
-from agent.run import Run
+from shardproof.agent import events
+from shardproof.agent.chat import replaying
+from shardproof.agent.errors import Exit, InputError
+from shardproof.agent.llm.answers import Failed, Trouble
+from shardproof.agent.run import Run
 from tests.chat.conftest import LOAD, Begin, Heard
 from tests.llm.scripted import Scripted
 
@@ -128,7 +128,7 @@ def test_a_session_that_was_resumed_and_forked_is_replayed(begin: Begin) -> None
 def test_what_an_interrupted_step_had_made_is_made_again(
     begin: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from agent.chat import steps
+    from shardproof.agent.chat import steps
 
     talk = begin()
     talk(LOAD)

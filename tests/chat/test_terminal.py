@@ -201,16 +201,16 @@ def test_what_is_typed_during_a_step_waits_for_the_prompt(home: Path, server: Se
 
 HARD = """
 import sys
-import synthesis.repair.diagnosis
-from verifier.smt.solver import integers, prove
+import shardproof.synthesis.repair.diagnosis
+from shardproof.verifier.smt.solver import integers, prove
 def hard(*_, **__):
     a, b, c = integers("a b c")
     print("asking z3", flush=True)
     prove(a * a * a + b * b * b + c * c * c != 33, rlimit=2**31)
     raise SystemError("the query ended by itself")
-synthesis.repair.diagnosis.verify = hard
+shardproof.synthesis.repair.diagnosis.verify = hard
 sys.argv = ["shardproof"]
-from agent.cli import main
+from shardproof.agent.cli import main
 main()
 """
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from agent import events
-from agent.chat.state import Refused
-from agent.errors import Exit
-from synthesis.frontends.torch.observed import Observed
-from synthesis.frontends.torch.request import CaptureRequest
+from shardproof.agent import events
+from shardproof.agent.chat.state import Refused
+from shardproof.agent.errors import Exit
+from shardproof.synthesis.frontends.torch.observed import Observed
+from shardproof.synthesis.frontends.torch.request import CaptureRequest
 from tests.chat.conftest import ROOT, Begin
 from tests.llm.scripted import Scripted
 from tests.untraceable.conftest import try_all
@@ -47,7 +47,9 @@ def tried(home: Path, seen: dict[str, Observed], monkeypatch: pytest.MonkeyPatch
         del tell
         return seen[request.target.rpartition(":")[0]]
 
-    monkeypatch.setattr(import_module("synthesis.frontends.torch.capture"), "attempt", attempt)
+    monkeypatch.setattr(
+        import_module("shardproof.synthesis.frontends.torch.capture"), "attempt", attempt
+    )
     return home
 
 

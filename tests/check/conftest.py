@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from agent.check import judging
-from agent.check.contract import Statements
-from agent.check.judging import Checked
-from synthesis.frontends.torch.ranks.request import TRAIN, RanksRequest
-from synthesis.frontends.torch.ranks.result import Side, load
-from synthesis.frontends.torch.ranks.stated import read_lines
-from synthesis.frontends.torch.request import InputSpec
-from verifier.kernel.program.types import NO_MESH, Mesh
-from verifier.verdict import Counterexample, Proof
+from shardproof.agent.check import judging
+from shardproof.agent.check.contract import Statements
+from shardproof.agent.check.judging import Checked
+from shardproof.synthesis.frontends.torch.ranks.request import TRAIN, RanksRequest
+from shardproof.synthesis.frontends.torch.ranks.result import Side, load
+from shardproof.synthesis.frontends.torch.ranks.stated import read_lines
+from shardproof.synthesis.frontends.torch.request import InputSpec
+from shardproof.verifier.kernel.program.types import NO_MESH, Mesh
+from shardproof.verifier.verdict import Counterexample, Proof
 
 Work = Sequence[tuple[str, Callable[[], Side]]]
 Told = list[tuple[list[str], list[str]]]
@@ -81,7 +81,7 @@ class Case:
 
     def each(self) -> tuple[Checked, ...]:
         """What was judged, mode by mode where they differ."""
-        from synthesis.frontends.torch.ranks import session
+        from shardproof.synthesis.frontends.torch.ranks import session
 
         out = self.folder / "traced"
         shutil.rmtree(out, ignore_errors=True)

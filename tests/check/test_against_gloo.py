@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from verifier.kernel.program.types import Mesh
-from verifier.refute.evaluate import simulate
+from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.refute.evaluate import simulate
 
 pytestmark = [pytest.mark.torch, pytest.mark.gloo, pytest.mark.slow]
 
@@ -127,7 +127,7 @@ def child(rank: int, name: str, folder: Path) -> None:
     import torch.distributed as dist
     from torch.distributed.device_mesh import init_device_mesh
 
-    from synthesis.frontends.torch.target import import_file
+    from shardproof.synthesis.frontends.torch.target import import_file
 
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
@@ -182,9 +182,9 @@ def test_traced_as_it_runs(case, name):
 
 def traced(asked):
     """The program of the ranks together."""
-    from synthesis.frontends.rank_programs import read_ranks
-    from synthesis.frontends.torch.ranks.request import RanksRequest
-    from synthesis.frontends.torch.ranks.session import save_ranks
+    from shardproof.synthesis.frontends.rank_programs import read_ranks
+    from shardproof.synthesis.frontends.torch.ranks.request import RanksRequest
+    from shardproof.synthesis.frontends.torch.ranks.session import save_ranks
 
     out = asked.folder / "traced"
     out.mkdir()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.errors import CaptureError
 
 pytestmark = pytest.mark.torch
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.verifier.kernel.program.types import Mesh
 from tests.check.conftest import Case
 from tests.check.gloo_world import answers
-from verifier.kernel.program.types import Mesh
 
 pytestmark = [pytest.mark.torch, pytest.mark.gloo]
 pytest.importorskip("torch")

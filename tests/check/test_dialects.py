@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from agent.check.contract import placement
-from agent.check.judging import Checked
-from synthesis.frontends.torch.errors import CaptureError
-from synthesis.frontends.torch.ranks.pairing import pair_names
-from verifier.kernel.program.types import Mesh
+from shardproof.agent.check.contract import placement
+from shardproof.agent.check.judging import Checked
+from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.ranks.pairing import pair_names
+from shardproof.verifier.kernel.program.types import Mesh
 
 pytestmark = pytest.mark.torch
 FILE = Path(__file__).with_name("dialects.py")

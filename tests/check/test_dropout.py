@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from agent.check import dropout
-from synthesis.frontends.torch.errors import CaptureError
-from synthesis.frontends.torch.ranks.request import TRAIN
-from verifier.kernel.program.types import Mesh
-from verifier.verdict import Unknown
+from shardproof.agent.check import dropout
+from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.ranks.request import TRAIN
+from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.verdict import Unknown
 
 pytestmark = pytest.mark.torch
 

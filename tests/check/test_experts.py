@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from verifier.kernel.program.types import Mesh
+from shardproof.verifier.kernel.program.types import Mesh
 
 pytestmark = pytest.mark.torch
 FILE = Path(__file__).with_name("experts.py")

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from agent.errors import InputError
+from shardproof.agent.errors import InputError
 
 pytestmark = pytest.mark.torch
 

@@ -10,20 +10,20 @@ from typing import cast
 import pytest
 from typer.testing import CliRunner
 
-from agent.check import in_source, judging
-from agent.check.contract import Statements, placement
-from agent.check.in_source import Asking, InSource
-from agent.check.judging import Checked, Compared
-from agent.cli import app
-from agent.errors import InputError
-from agent.patching.tree import apply_texts, undo
-from synthesis.frontends.torch.errors import CaptureError
-from synthesis.frontends.torch.ranks.request import RanksRequest
-from synthesis.frontends.torch.ranks.result import RanksCaptured, load
-from synthesis.frontends.torch.ranks.session import save_ranks
-from synthesis.repair.in_source import Rewrite
-from verifier.kernel.program.types import Mesh
-from verifier.verdict import Counterexample, Proof
+from shardproof.agent.check import in_source, judging
+from shardproof.agent.check.contract import Statements, placement
+from shardproof.agent.check.in_source import Asking, InSource
+from shardproof.agent.check.judging import Checked, Compared
+from shardproof.agent.cli import app
+from shardproof.agent.errors import InputError
+from shardproof.agent.patching.tree import apply_texts, undo
+from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.ranks.request import RanksRequest
+from shardproof.synthesis.frontends.torch.ranks.result import RanksCaptured, load
+from shardproof.synthesis.frontends.torch.ranks.session import save_ranks
+from shardproof.synthesis.repair.in_source import Rewrite
+from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.verdict import Counterexample, Proof
 
 pytestmark = [pytest.mark.torch, pytest.mark.hf]
 TP = Mesh.of(tp=2)

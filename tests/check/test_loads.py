@@ -9,16 +9,16 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from agent.check.contract import Placed
-from agent.check.loads import Looked, decided, look
-from agent.errors import InputError
-from synthesis.frontends.torch.ranks.result import Loaded, Loads, RanksCaptured
+from shardproof.agent.check.contract import Placed
+from shardproof.agent.check.loads import Looked, decided, look
+from shardproof.agent.errors import InputError
+from shardproof.synthesis.frontends.torch.ranks.result import Loaded, Loads, RanksCaptured
+from shardproof.verifier.kernel.layout import Layout
+from shardproof.verifier.kernel.placements import from_placements
+from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.verdict import Counterexample, Trace, Unknown
 from tests.check.conftest import Case
 from tests.commands import Command
-from verifier.kernel.layout import Layout
-from verifier.kernel.placements import from_placements
-from verifier.kernel.program.types import Mesh
-from verifier.verdict import Counterexample, Trace, Unknown
 
 TP = Mesh.of(tp=2)
 UP = np.arange(1.0, 33.0).reshape(8, 4)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from agent.check.contract import placement
-from verifier.kernel.program.types import Mesh
+from shardproof.agent.check.contract import placement
+from shardproof.verifier.kernel.program.types import Mesh
 
 pytestmark = pytest.mark.torch
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from synthesis.frontends.torch.errors import CaptureError
-from synthesis.frontends.torch.ranks.meanings import Meaning
+from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.ranks.meanings import Meaning
 
 pytestmark = pytest.mark.torch
 

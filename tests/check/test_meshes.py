@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from verifier.kernel.program.types import Mesh
-from verifier.verdict import Proof, Trace
+from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.verdict import Proof, Trace
 
 pytestmark = pytest.mark.torch
 

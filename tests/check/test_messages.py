@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from synthesis.frontends.torch.errors import CaptureError
-from verifier.kernel.program.types import Mesh
-from verifier.verdict import Counterexample, Trace
+from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.verdict import Counterexample, Trace
 
 pytestmark = pytest.mark.torch
 FILE = Path(__file__).with_name("messages.py")

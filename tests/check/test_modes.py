@@ -6,13 +6,13 @@ from functools import partial
 
 import pytest
 
-from agent import events
-from agent.check.command import Asked, modes_told, run_check
-from agent.errors import InputError
-from agent.run import Run
-from synthesis.frontends.torch.errors import CaptureError
-from synthesis.frontends.torch.ranks.request import EVAL, INFERENCE, MODES, TRAIN
-from verifier.verdict import Counterexample, Proof
+from shardproof.agent import events
+from shardproof.agent.check.command import Asked, modes_told, run_check
+from shardproof.agent.errors import InputError
+from shardproof.agent.run import Run
+from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.ranks.request import EVAL, INFERENCE, MODES, TRAIN
+from shardproof.verifier.verdict import Counterexample, Proof
 
 pytestmark = pytest.mark.torch
 

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from agent.check import in_source, judging
-from agent.check.judging import Compared
 from benchmarks.check_mutants import (
     BASES,
     TRIES,
@@ -18,6 +16,8 @@ from benchmarks.check_mutants import (
     row_of,
 )
 from benchmarks.gloo_truth import draws_of, truth
+from shardproof.agent.check import in_source, judging
+from shardproof.agent.check.judging import Compared
 
 pytestmark = [pytest.mark.torch, pytest.mark.gloo, pytest.mark.slow]
 MLP = BASES[0]

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from synthesis.frontends.torch.errors import CaptureError
-from synthesis.frontends.torch.ranks.request import EVAL, TRAIN
-from verifier.kernel.program.types import Mesh
+from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.ranks.request import EVAL, TRAIN
+from shardproof.verifier.kernel.program.types import Mesh
 
 pytestmark = pytest.mark.torch
 FILE = Path(__file__).with_name("pipelines.py")

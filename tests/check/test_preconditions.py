@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.errors import CaptureError
 from tests.check.conftest import Case
 from tests.check.gloo_world import answers
 
@@ -18,7 +18,7 @@ pytest.importorskip("torch")
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 
-from synthesis.frontends.torch.ranks.preconditions import (  # noqa: E402
+from shardproof.synthesis.frontends.torch.ranks.preconditions import (  # noqa: E402
     ROWS,
     Backend,
     Memory,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from agent.errors import InputError
-from synthesis.frontends.torch.errors import CaptureError
-from verifier.kernel.program.types import Mesh
-from verifier.verdict import Counterexample, Trace
+from shardproof.agent.errors import InputError
+from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.verdict import Counterexample, Trace
 
 pytestmark = pytest.mark.torch
 

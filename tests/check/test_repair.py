@@ -9,21 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from agent.check import in_source, judging, layouts
-from agent.check.contract import Statements
-from agent.check.in_source import Asking, InSource
-from agent.check.judging import Compared
-from agent.errors import InputError
-from agent.patching.tree import apply_texts, undo
-from synthesis.frontends.torch.ranks.request import RanksRequest
-from synthesis.frontends.torch.ranks.result import RanksCaptured, load
-from verifier.verdict import Proof
+from shardproof.agent.check import in_source, judging, layouts
+from shardproof.agent.check.contract import Statements
+from shardproof.agent.check.in_source import Asking, InSource
+from shardproof.agent.check.judging import Compared
+from shardproof.agent.errors import InputError
+from shardproof.agent.patching.tree import apply_texts, undo
+from shardproof.synthesis.frontends.torch.ranks.request import RanksRequest
+from shardproof.synthesis.frontends.torch.ranks.result import RanksCaptured, load
+from shardproof.verifier.verdict import Proof
 
 pytestmark = pytest.mark.torch
 
 
 def traced(request: RanksRequest, folder: Path) -> Sequence[RanksCaptured]:
-    from synthesis.frontends.torch.ranks import session
+    from shardproof.synthesis.frontends.torch.ranks import session
 
     session.save_ranks(json.loads(json.dumps(request.to_json())), folder, lambda _: None)
     return load(folder, request.mesh.size)
@@ -93,7 +93,7 @@ def test_the_model_is_not_made_as_wrong_as_the_module(case, tmp_path) -> None:
     wrong = case(against="wrong.py:Model").write(SPLIT)
     found = wrong.refuted()
     text = (wrong.folder / "wrong.py").read_text()
-    from synthesis.repair.in_source import Rewrite
+    from shardproof.synthesis.repair.in_source import Rewrite
 
     same = text.replace("2 * self.up(x)", "self.up(x)")
     worse = Rewrite("wrong.py", 1, "scale", same)

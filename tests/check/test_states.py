@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.errors import InputError
-from synthesis.frontends.torch.errors import CaptureError
+from shardproof.agent.errors import InputError
+from shardproof.synthesis.frontends.torch.errors import CaptureError
 
 pytestmark = pytest.mark.torch
 FILE = Path(__file__).with_name("states.py")

@@ -22,21 +22,21 @@ import numpy as np
 
 from benchmarks.mutation_testing.cases import Case
 from benchmarks.mutation_testing.corpus import cases
+from shardproof.verifier.checker import Accepted, check, replay
+from shardproof.verifier.checker.certificate import seal
+from shardproof.verifier.kernel.contract import ContractError
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.kernel.program.jsondata import Cursor
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.provers.sequential import as_terms
+from shardproof.verifier.text.digest import digest
+from shardproof.verifier.text.jsonio import dumps
+from shardproof.verifier.verdict import Proof
+from shardproof.verifier.verification import verify
 from tests.checker.forging import edited
 from tests.checker.pairs import PAIRS
 from tests.checker.second import Second, made_up, spelled_out
 from tests.verifier.meaning import Meaning
-from verifier.checker import Accepted, check, replay
-from verifier.checker.certificate import seal
-from verifier.kernel.contract import ContractError
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.jsondata import Cursor
-from verifier.problem import Problem
-from verifier.provers.sequential import as_terms
-from verifier.text.digest import digest
-from verifier.text.jsonio import dumps
-from verifier.verdict import Proof
-from verifier.verification import verify
 
 CASES = {c.path.stem: c for c in cases() if c.kind == "program" and "right" in c.sides}
 NAMES = [*PAIRS, *CASES]

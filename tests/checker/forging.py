@@ -8,13 +8,13 @@ from collections import deque
 from itertools import pairwise
 from typing import Any
 
-from verifier.order.context import Context
-from verifier.order.events import TimeProgram
-from verifier.order.matching import Unit
-from verifier.order.paths import paths
-from verifier.order.pieces import neighbours, pieces
-from verifier.order.sorting import sort
-from verifier.order.witness import pack
+from shardproof.verifier.order.context import Context
+from shardproof.verifier.order.events import TimeProgram
+from shardproof.verifier.order.matching import Unit
+from shardproof.verifier.order.paths import paths
+from shardproof.verifier.order.pieces import neighbours, pieces
+from shardproof.verifier.order.sorting import sort
+from shardproof.verifier.order.witness import pack
 
 Section = list[dict[str, Any]]
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from fractions import Fraction
 
-from verifier.kernel.contract import Balanced, Contract
-from verifier.kernel.layout import Layout
-from verifier.kernel.placements import from_placements
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import Affine, Attr, Mesh, TensorType
-from verifier.problem import Problem
-from verifier.verdict import Proof
-from verifier.verification import verify
+from shardproof.verifier.kernel.contract import Balanced, Contract
+from shardproof.verifier.kernel.layout import Layout
+from shardproof.verifier.kernel.placements import from_placements
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import Affine, Attr, Mesh, TensorType
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.verdict import Proof
+from shardproof.verifier.verification import verify
 
 Pair = tuple[Program, Program, Contract]
 NONE = Mesh()

@@ -18,33 +18,33 @@ from typing import Any
 
 import numpy as np
 
-from verifier.domains.base import Array
-from verifier.domains.floats import Floats
-from verifier.kernel.contract import layout_from_json, output_key, where_from_json
-from verifier.kernel.inline import inline
-from verifier.kernel.layout import Layout
-from verifier.kernel.ops import lookup
-from verifier.kernel.peeling import Peel, PeelError, peeled
-from verifier.kernel.program.jsondata import Cursor
-from verifier.kernel.program.program import Node, Program, in_order
-from verifier.kernel.program.types import Affine, Mesh
-from verifier.kernel.program.where import Where, contains
-from verifier.kernel.rank_sets import Regions, regions
-from verifier.ops import facets
-from verifier.order.events import TimeProgram
-from verifier.order.from_program import from_program
-from verifier.order.graph import Graph, build
-from verifier.order.machine import replay
-from verifier.order.matching import match
-from verifier.order.paths import paths
-from verifier.order.pieces import neighbours, pieces
-from verifier.order.violation import Trace
-from verifier.problem import Problem
-from verifier.provers.cross_entropy import open_entropy
-from verifier.refute.premises import Premises
-from verifier.refute.sampling import rooted, sample, sized
-from verifier.text.digest import digest
-from verifier.text.wellformed import shared, well_formed
+from shardproof.verifier.domains.base import Array
+from shardproof.verifier.domains.floats import Floats
+from shardproof.verifier.kernel.contract import layout_from_json, output_key, where_from_json
+from shardproof.verifier.kernel.inline import inline
+from shardproof.verifier.kernel.layout import Layout
+from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.kernel.peeling import Peel, PeelError, peeled
+from shardproof.verifier.kernel.program.jsondata import Cursor
+from shardproof.verifier.kernel.program.program import Node, Program, in_order
+from shardproof.verifier.kernel.program.types import Affine, Mesh
+from shardproof.verifier.kernel.program.where import Where, contains
+from shardproof.verifier.kernel.rank_sets import Regions, regions
+from shardproof.verifier.ops import facets
+from shardproof.verifier.order.events import TimeProgram
+from shardproof.verifier.order.from_program import from_program
+from shardproof.verifier.order.graph import Graph, build
+from shardproof.verifier.order.machine import replay
+from shardproof.verifier.order.matching import match
+from shardproof.verifier.order.paths import paths
+from shardproof.verifier.order.pieces import neighbours, pieces
+from shardproof.verifier.order.violation import Trace
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.provers.cross_entropy import open_entropy
+from shardproof.verifier.refute.premises import Premises
+from shardproof.verifier.refute.sampling import rooted, sample, sized
+from shardproof.verifier.text.digest import digest
+from shardproof.verifier.text.wellformed import shared, well_formed
 
 FLOATS = Floats()
 DRAWS = ((1.0, False), (0.25, True), (1.0, False), (0.5, True))

@@ -11,25 +11,25 @@ import pytest
 
 from benchmarks.verifier_faults.edits import Edit
 from benchmarks.verifier_faults.rules import FAULTS, Fault, instance, piece
+from shardproof.verifier.checker import Accepted, Rejected, check, conclusion
+from shardproof.verifier.checker.conclusion import conclude
+from shardproof.verifier.kernel.instance import JOINED, Instance
+from shardproof.verifier.kernel.program.jsondata import Cursor
+from shardproof.verifier.kernel.program.types import Affine
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.smt import solver as smt
+from shardproof.verifier.smt.answers import Answers, Discharged, Summary
+from shardproof.verifier.smt.discharge import discharge
+from shardproof.verifier.smt.forms import form
+from shardproof.verifier.smt.index_maps import NotStatedError, shown, statements
+from shardproof.verifier.smt.instance_json import from_json, to_json
+from shardproof.verifier.terms import Ref, Terms
+from shardproof.verifier.text.contract import read_contract
+from shardproof.verifier.text.parser import parse_text
+from shardproof.verifier.verdict import Proof
+from shardproof.verifier.verification import verify
 from tests.checker.edits import CASES, certified
 from tests.checker.pairs import PAIRS
-from verifier.checker import Accepted, Rejected, check, conclusion
-from verifier.checker.conclusion import conclude
-from verifier.kernel.instance import JOINED, Instance
-from verifier.kernel.program.jsondata import Cursor
-from verifier.kernel.program.types import Affine
-from verifier.problem import Problem
-from verifier.smt import solver as smt
-from verifier.smt.answers import Answers, Discharged, Summary
-from verifier.smt.discharge import discharge
-from verifier.smt.forms import form
-from verifier.smt.index_maps import NotStatedError, shown, statements
-from verifier.smt.instance_json import from_json, to_json
-from verifier.terms import Ref, Terms
-from verifier.text.contract import read_contract
-from verifier.text.parser import parse_text
-from verifier.verdict import Proof
-from verifier.verification import verify
 
 
 def said(given: Instance) -> Discharged:

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from verifier.domains.base import Array
-from verifier.smt.equalities import equalities
-from verifier.smt.values import Entries, Place, Whole
-from verifier.terms import Ref
-from verifier.terms.told import Call, Told
+from shardproof.verifier.domains.base import Array
+from shardproof.verifier.smt.equalities import equalities
+from shardproof.verifier.smt.values import Entries, Place, Whole
+from shardproof.verifier.terms import Ref
+from shardproof.verifier.terms.told import Call, Told
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])

@@ -13,10 +13,10 @@ from benchmarks.verifier_faults.edits import made
 from benchmarks.verifier_faults.programs import problem
 from benchmarks.verifier_faults.rules import FAULTS as RULES
 from benchmarks.verifier_faults.structure import FAULTS as STRUCTURE, Fault as Structural
-from verifier.checker import Rejected, check
-from verifier.smt.answers import Answers
-from verifier.verdict import Proof, Unknown
-from verifier.verification import verify
+from shardproof.verifier.checker import Rejected, check
+from shardproof.verifier.smt.answers import Answers
+from shardproof.verifier.verdict import Proof, Unknown
+from shardproof.verifier.verification import verify
 
 WRITTEN = [f for f in FAULTS if f.pairs and f.shared]
 SOME = WRITTEN[::6]

@@ -16,35 +16,35 @@ from hypothesis import HealthCheck, event, given, settings
 
 from benchmarks.mutation_testing.cases import Case
 from benchmarks.mutation_testing.corpus import cases
-from synthesis.schedules import generate, parse
-from synthesis.schedules.steps import to_events
+from shardproof.synthesis.schedules import generate, parse
+from shardproof.synthesis.schedules.steps import to_events
+from shardproof.verifier.certify import certificate
+from shardproof.verifier.checker import Accepted, Rejected, check, prepare
+from shardproof.verifier.checker.certificate import sealed
+from shardproof.verifier.checker.claims import NotShownError
+from shardproof.verifier.checker.order import ordered, unpacked
+from shardproof.verifier.checker.scalars import certify
+from shardproof.verifier.kernel.inline import inline
+from shardproof.verifier.kernel.program.errors import IRError, MalformedError
+from shardproof.verifier.kernel.program.jsondata import Cursor
+from shardproof.verifier.kernel.program.program import in_order
+from shardproof.verifier.order.context import Context
+from shardproof.verifier.order.events import TimeProgram
+from shardproof.verifier.order.from_program import from_program
+from shardproof.verifier.order.machine import replay
+from shardproof.verifier.order.paths import paths
+from shardproof.verifier.order.text import parse_text
+from shardproof.verifier.order.verify import verify_time
+from shardproof.verifier.order.violation import Trace
+from shardproof.verifier.order.witness import pack, witness
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.provers.relate.peeling import relate_peeled
+from shardproof.verifier.provers.relate.rules import Rules
+from shardproof.verifier.text.wellformed import shared, well_formed
+from shardproof.verifier.verdict import Proof
+from shardproof.verifier.verification import verify
 from tests.checker.forging import Section, edited, forged
 from tests.time.strategies import programs
-from verifier.certify import certificate
-from verifier.checker import Accepted, Rejected, check, prepare
-from verifier.checker.certificate import sealed
-from verifier.checker.claims import NotShownError
-from verifier.checker.order import ordered, unpacked
-from verifier.checker.scalars import certify
-from verifier.kernel.inline import inline
-from verifier.kernel.program.errors import IRError, MalformedError
-from verifier.kernel.program.jsondata import Cursor
-from verifier.kernel.program.program import in_order
-from verifier.order.context import Context
-from verifier.order.events import TimeProgram
-from verifier.order.from_program import from_program
-from verifier.order.machine import replay
-from verifier.order.paths import paths
-from verifier.order.text import parse_text
-from verifier.order.verify import verify_time
-from verifier.order.violation import Trace
-from verifier.order.witness import pack, witness
-from verifier.problem import Problem
-from verifier.provers.relate.peeling import relate_peeled
-from verifier.provers.relate.rules import Rules
-from verifier.text.wellformed import shared, well_formed
-from verifier.verdict import Proof
-from verifier.verification import verify
 
 EVENTS = Path(__file__).parents[1] / "time" / "corpus"
 EDITS = 12

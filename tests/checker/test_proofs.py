@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
+from shardproof.verifier import verdict, verification
+from shardproof.verifier.certify import certificate
+from shardproof.verifier.checker import Rejected, check, prepare, scalars
+from shardproof.verifier.checker.certificate import seal
+from shardproof.verifier.kernel.contract import Contract
+from shardproof.verifier.kernel.layout import Layout
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.provers.scalars.answers import Equal
+from shardproof.verifier.text.parser import parse_text
+from shardproof.verifier.verdict import Proof, Unknown
+from shardproof.verifier.verification import verify
 from tests.checker.pairs import proof
 from tests.test_elementwise import ring_attention
-from verifier import verdict, verification
-from verifier.certify import certificate
-from verifier.checker import Rejected, check, prepare, scalars
-from verifier.checker.certificate import seal
-from verifier.kernel.contract import Contract
-from verifier.kernel.layout import Layout
-from verifier.problem import Problem
-from verifier.provers.scalars.answers import Equal
-from verifier.text.parser import parse_text
-from verifier.verdict import Proof, Unknown
-from verifier.verification import verify
 
 ROOT = Path(verdict.__file__).parents[1]
 MAKER = "verifier/checker/proofs.py"

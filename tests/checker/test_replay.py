@@ -17,22 +17,22 @@ from benchmarks.mutation_testing import rewrites
 from benchmarks.mutation_testing.mutants import mutations
 from benchmarks.mutation_testing.truth import equal
 from benchmarks.mutation_testing.zoo import bases
-from synthesis.repair.diagnosis import verify
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.verifier.checker import Accepted, Rejected, Result, check
+from shardproof.verifier.checker.certificate import seal
+from shardproof.verifier.kernel.contract import Contract
+from shardproof.verifier.kernel.inline import inline
+from shardproof.verifier.kernel.layout import Layout
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.errors import MalformedError
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import Mesh, TensorType
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.text.digest import digest
+from shardproof.verifier.text.jsontext import parse
+from shardproof.verifier.text.parser import parse_text
+from shardproof.verifier.verdict import Proof
 from tests.checker.pairs import PAIRS, Pair
-from verifier.checker import Accepted, Rejected, Result, check
-from verifier.checker.certificate import seal
-from verifier.kernel.contract import Contract
-from verifier.kernel.inline import inline
-from verifier.kernel.layout import Layout
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.errors import MalformedError
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import Mesh, TensorType
-from verifier.problem import Problem
-from verifier.text.digest import digest
-from verifier.text.jsontext import parse
-from verifier.text.parser import parse_text
-from verifier.verdict import Proof
 
 CAMPAIGN = pytest.mark.campaign
 BASES = {str(base): base for base in bases()}

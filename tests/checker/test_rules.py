@@ -8,20 +8,20 @@ from typing import Any
 import numpy as np
 import pytest
 
+from shardproof.verifier.checker.claims import NotShownError, fits
+from shardproof.verifier.checker.rules import covered, derive
+from shardproof.verifier.checker.step import Step
+from shardproof.verifier.domains.floats import Floats
+from shardproof.verifier.kernel.instance import Piece
+from shardproof.verifier.kernel.layout import Atom, Layout, normal
+from shardproof.verifier.kernel.program.errors import ShapeError
+from shardproof.verifier.kernel.program.registry import infer_types
+from shardproof.verifier.kernel.program.types import Mesh, TensorType
+from shardproof.verifier.ops import REGISTRY
+from shardproof.verifier.provers.placement import Placed
+from shardproof.verifier.terms import ONE, Ref, Terms
 from tests.laws.laws import check, placed_cases
 from tests.laws.samples import Case
-from verifier.checker.claims import NotShownError, fits
-from verifier.checker.rules import covered, derive
-from verifier.checker.step import Step
-from verifier.domains.floats import Floats
-from verifier.kernel.instance import Piece
-from verifier.kernel.layout import Atom, Layout, normal
-from verifier.kernel.program.errors import ShapeError
-from verifier.kernel.program.registry import infer_types
-from verifier.kernel.program.types import Mesh, TensorType
-from verifier.ops import REGISTRY
-from verifier.provers.placement import Placed
-from verifier.terms import ONE, Ref, Terms
 
 PRIMITIVE = sorted(
     n for n, op in REGISTRY.items() if op.kind not in ("composite", "control", "movement")

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from benchmarks.certificate_schema import PUBLISHED, published, schema
+from shardproof.verifier.verdict import Proof
 from tests.checker.edits import NAMES, certified
 from tests.ir.test_schema import errors
 from tests.training.steps import judged, step_of
-from verifier.verdict import Proof
 
 SCHEMA = schema()
 PAGE = Path(__file__).parents[2] / "docs" / "certificate.md"

@@ -7,10 +7,10 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from shardproof.verifier.checker import Accepted, Rejected, check
+from shardproof.verifier.checker.certificate import seal
 from tests.checker.edits import NAMES, certified, judged, made_out, wrong
 from tests.checker.second import FalseError, Second
-from verifier.checker import Accepted, Rejected, check
-from verifier.checker.certificate import seal
 
 SOME = NAMES[::10]
 EDITS = 8

@@ -2,17 +2,17 @@
 
 from copy import deepcopy
 
-from synthesis.repair.diagnosis import verify
-from verifier.checker import Accepted, Rejected, check
-from verifier.checker.certificate import seal
-from verifier.kernel.contract import Contract, layout_to_json
-from verifier.kernel.layout import Layout
-from verifier.kernel.program.program import Program
-from verifier.problem import Problem
-from verifier.text.digest import digest
-from verifier.text.parser import parse_text
-from verifier.text.wellformed import shared, well_formed
-from verifier.verdict import Counterexample, Proof
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.verifier.checker import Accepted, Rejected, check
+from shardproof.verifier.checker.certificate import seal
+from shardproof.verifier.kernel.contract import Contract, layout_to_json
+from shardproof.verifier.kernel.layout import Layout
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.text.digest import digest
+from shardproof.verifier.text.parser import parse_text
+from shardproof.verifier.text.wellformed import shared, well_formed
+from shardproof.verifier.verdict import Counterexample, Proof
 
 ROW, ROWS = Layout.replicate((4,)), Layout.replicate((3, 4))
 CONTRACT = Contract(

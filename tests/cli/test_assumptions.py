@@ -8,24 +8,24 @@ from typing import cast
 
 import pytest
 
-from agent import events, outdir, stepping
-from agent.errors import Exit
-from agent.reverify import examined
-from agent.run import Run
-from synthesis.frontends.torch.captured import Captured, ModelFacts
-from synthesis.frontends.torch.request import CaptureRequest
-from synthesis.hardware import load
-from synthesis.plan import Plan, to_json
-from synthesis.repair.diagnosis import verify
+from shardproof.agent import events, outdir, stepping
+from shardproof.agent.errors import Exit
+from shardproof.agent.reverify import examined
+from shardproof.agent.run import Run
+from shardproof.synthesis.frontends.torch.captured import Captured, ModelFacts
+from shardproof.synthesis.frontends.torch.request import CaptureRequest
+from shardproof.synthesis.hardware import load
+from shardproof.synthesis.plan import Plan, to_json
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.verifier.kernel.contract import Balanced, Contract
+from shardproof.verifier.kernel.layout import Layout
+from shardproof.verifier.kernel.placements import from_placements
+from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.text.jsonio import dumps
+from shardproof.verifier.verdict import Proof
 from tests.training.test_staged import model
 from tests.verifier.test_balanced import ranks, whole
-from verifier.kernel.contract import Balanced, Contract
-from verifier.kernel.layout import Layout
-from verifier.kernel.placements import from_placements
-from verifier.kernel.program.types import Mesh
-from verifier.problem import Problem
-from verifier.text.jsonio import dumps
-from verifier.verdict import Proof
 
 CLASS = "Every label names a class."
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from agent import events
-from agent.busy import KEPT, LastTime, bar
-from agent.console import Console
+from shardproof.agent import events
+from shardproof.agent.busy import KEPT, LastTime, bar
+from shardproof.agent.console import Console
 
 
 class Terminal(io.StringIO):

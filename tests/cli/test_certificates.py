@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
+from shardproof.verifier.checker.certificate import seal
 from tests.checker.edits import certified, put_down
 from tests.commands import Command, environment
-from verifier.checker.certificate import seal
 
 CASES = ("MC-01", "MC-09", "OR-07-values", "SG-41", "DS-22")
 """By relations, in stages, with events, in index notation, by single elements."""
-SEARCH = ("verifier.verification", "verifier.provers.relate")
+SEARCH = ("shardproof.verifier.verification", "shardproof.verifier.provers.relate")
 RUN = """
 import sys
-from agent.cli import main
+from shardproof.agent.cli import main
 try:
     main()
 finally:

@@ -19,7 +19,7 @@ OTHERS = [c for c in re.findall(r"^\| `(shardproof [^`]* [^`]*)`", PAGE, re.M) i
 def run(command: str) -> subprocess.CompletedProcess[str]:
     words = shlex.split(command)[1:]
     return subprocess.run(
-        [sys.executable, "-m", "agent", *words], cwd=ROOT, capture_output=True, text=True
+        [sys.executable, "-m", "shardproof", *words], cwd=ROOT, capture_output=True, text=True
     )
 
 

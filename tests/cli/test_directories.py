@@ -12,33 +12,33 @@ from typing import Any
 
 import pytest
 
-from agent import events, outdir
-from agent.agreement import disagreement, unlike_patch
-from agent.batch.folder import Folder
-from agent.batch.reverify import folder_again
-from agent.derivation import explain
-from agent.errors import Exit, InputError
-from agent.patching import describe, preview
-from agent.reverify import NOT_READ, examined
-from agent.run import Run
 from benchmarks.mutation_testing.cases import read_case
-from synthesis.emit.patch import patch
-from synthesis.plan import ModulePlan, Plan, to_json
-from synthesis.planner import Asked, Synthesis, synthesize
-from synthesis.repair.diagnosis import verify
+from shardproof.agent import events, outdir
+from shardproof.agent.agreement import disagreement, unlike_patch
+from shardproof.agent.batch.folder import Folder
+from shardproof.agent.batch.reverify import folder_again
+from shardproof.agent.derivation import explain
+from shardproof.agent.errors import Exit, InputError
+from shardproof.agent.patching import describe, preview
+from shardproof.agent.reverify import NOT_READ, examined
+from shardproof.agent.run import Run
+from shardproof.synthesis.emit.patch import patch
+from shardproof.synthesis.plan import ModulePlan, Plan, to_json
+from shardproof.synthesis.planner import Asked, Synthesis, synthesize
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.verifier.certify import certificate
+from shardproof.verifier.checker import prepare
+from shardproof.verifier.checker.certificate import sealed as sealed_certificate
+from shardproof.verifier.kernel.contract import Contract
+from shardproof.verifier.kernel.placements import from_placements
+from shardproof.verifier.kernel.program.program import Input, Program
+from shardproof.verifier.kernel.program.types import Mesh, TensorType
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.provers.relate.peeling import relate_peeled
+from shardproof.verifier.provers.relate.rules import Rules
+from shardproof.verifier.text.jsonio import dumps
+from shardproof.verifier.verdict import Proof
 from tests.synthesis import decoder
-from verifier.certify import certificate
-from verifier.checker import prepare
-from verifier.checker.certificate import sealed as sealed_certificate
-from verifier.kernel.contract import Contract
-from verifier.kernel.placements import from_placements
-from verifier.kernel.program.program import Input, Program
-from verifier.kernel.program.types import Mesh, TensorType
-from verifier.problem import Problem
-from verifier.provers.relate.peeling import relate_peeled
-from verifier.provers.relate.rules import Rules
-from verifier.text.jsonio import dumps
-from verifier.verdict import Proof
 
 FILES: dict[str, tuple[str | None, str]] = {"m.py": ("a = 1\n", "a = 2\n")}
 ORDER = Path(__file__).parents[1] / "corpus" / "order_or_race" / "OR-07-values.txt"

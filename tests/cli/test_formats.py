@@ -17,9 +17,9 @@ from xml.etree import ElementTree
 import pytest
 from pydantic import BaseModel, ConfigDict, Field
 
-from agent import events
-from agent.formats import FORMATS, Finding, findings
 from benchmarks import schemas
+from shardproof.agent import events
+from shardproof.agent.formats import FORMATS, Finding, findings
 
 WRONG = Finding("m.py:M", "refuted", "got 2%\nexpected 1", "a b/m.py", 14)
 OPEN = Finding("m.py:M", "unknown", "not decided")
@@ -145,7 +145,7 @@ FILES = ["--sequential", "one.txt", "--contract", "contract.txt", "--distributed
 
 def shardproof(root: Path, folder: Path, *words: str) -> tuple[int, str]:
     env = {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "agent", *words]
+    command = [sys.executable, "-m", "shardproof", *words]
     done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
     return done.returncode, done.stdout
 

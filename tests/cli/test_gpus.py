@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from agent.execution import BYTES, ENOUGH, small
-from synthesis.cost import Estimate
-from synthesis.frontends.torch.request import CaptureRequest
-from synthesis.plan import Plan
-from synthesis.strategy.check import refusal
+from shardproof.agent.execution import BYTES, ENOUGH, small
+from shardproof.synthesis.cost import Estimate
+from shardproof.synthesis.frontends.torch.request import CaptureRequest
+from shardproof.synthesis.plan import Plan
+from shardproof.synthesis.strategy.check import refusal
+from shardproof.verifier.kernel.program.types import Mesh
 from tests.commands import ROOT, Command
-from verifier.kernel.program.types import Mesh
 
 LLAMA = ("hf:LlamaForCausalLM", "--config", str(ROOT / "examples" / "llama3-8b.json"))
 

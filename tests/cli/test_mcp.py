@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from agent.chat.registry import registered
-from agent.mcp_server import described
+from shardproof.agent.chat.registry import registered
+from shardproof.agent.mcp_server import described
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -27,7 +27,7 @@ def _driven(folder: Path, work: Callable[[Any], Awaitable[None]]) -> None:
         paths = os.pathsep.join([str(ROOT), *[p for p in sys.path if p]])
         env = {"PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONPATH": paths}
         server = StdioServerParameters(
-            command=sys.executable, args=["-m", "agent", "mcp"], env=env, cwd=folder
+            command=sys.executable, args=["-m", "shardproof", "mcp"], env=env, cwd=folder
         )
         async with stdio_client(server) as (reads, writes), ClientSession(reads, writes) as client:
             await client.initialize()

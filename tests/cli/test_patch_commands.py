@@ -10,18 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from agent import outdir
-from agent.patching import describe
-from synthesis.emit.patch import patch
-from synthesis.plan import to_json
-from synthesis.planner import Asked, synthesize
-from synthesis.repair.diagnosis import verify
+from shardproof.agent import outdir
+from shardproof.agent.patching import describe
+from shardproof.synthesis.emit.patch import patch
+from shardproof.synthesis.plan import to_json
+from shardproof.synthesis.planner import Asked, synthesize
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.text.jsonio import dumps
+from shardproof.verifier.verdict import Proof
 from tests.commands import COMMAND, Command, environment
 from tests.synthesis import decoder
-from verifier.kernel.program.types import Mesh
-from verifier.problem import Problem
-from verifier.text.jsonio import dumps
-from verifier.verdict import Proof
 
 FILES: dict[str, tuple[str | None, str]] = {"m.py": ("a = 1\r\nb", "a = 2\r\nb")}
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.errors import InputError
-from agent.project import PLANNING, defaults
+from shardproof.agent.errors import InputError
+from shardproof.agent.project import PLANNING, defaults
 from tests.commands import Command
 
 TABLE = """

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from agent import events, outdir
-from agent.patching import describe
-from synthesis.emit.patch import patch
+from shardproof.agent import events, outdir
+from shardproof.agent.patching import describe
+from shardproof.synthesis.emit.patch import patch
 from tests.commands import COMMAND, ROOT, Command, Done, environment
 
 pytestmark = [pytest.mark.torch, pytest.mark.gloo]
@@ -92,7 +92,7 @@ def test_verify_accepts_it_without_torch_or_z3(road: tuple[Path, Done]) -> None:
     folder, _ = road
     code = (
         "import sys\nsys.argv = ['shardproof', 'verify', 'out', '--json']\n"
-        "from agent.cli import main\ntry:\n    main()\nfinally:\n"
+        "from shardproof.agent.cli import main\ntry:\n    main()\nfinally:\n"
         "    print(sorted({'torch', 'transformers', 'z3', 'libcst'} & set(sys.modules)))\n"
     )
     done = subprocess.run(
@@ -195,7 +195,7 @@ def test_a_file_beside_the_model_hides_no_module_of_python(tmp_path: Path) -> No
         (tmp_path / f"{name}.py").write_text(f"raise RuntimeError('{name}.py of the owner')\n")
     arguments = ("parallelize", "net.py:Net", "--mesh", "tp=2", "--out", "out", "--run")
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "agent", *arguments],
+        [sys.executable, "-P", "-m", "shardproof", *arguments],
         cwd=tmp_path,
         env=environment(),
         capture_output=True,

@@ -12,7 +12,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from verifier.domains.base import Array, Domain
+from shardproof.verifier.domains.base import Array, Domain
 
 Side = Callable[["Scalars", Mapping[str, Array]], Array]
 

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
-from verifier.kernel.contract import Contract
-from verifier.kernel.layout import Layout
-from verifier.kernel.placements import from_placements
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import Affine, Mesh, TensorType
+from shardproof.verifier.kernel.contract import Contract
+from shardproof.verifier.kernel.layout import Layout
+from shardproof.verifier.kernel.placements import from_placements
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import Affine, Mesh, TensorType
 
 HALF = Fraction(1, 2)
 LOW = Fraction(-(10**30))

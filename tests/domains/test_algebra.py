@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-import verifier.kernel  # noqa: F401  ops declare the forms of functions
+import shardproof.verifier.kernel  # noqa: F401  ops declare the forms of functions
+from shardproof.verifier.domains.algebra import Algebra, Budget, ExceededError, Expr
+from shardproof.verifier.domains.base import Array, Domain
+from shardproof.verifier.domains.floats import Floats
+from shardproof.verifier.domains.symbolic import equations
+from shardproof.verifier.smt import solver as smt
 from tests.asking import Lawful
 from tests.domains.identities import IDENTITIES, Identity, Scalars
-from verifier.domains.algebra import Algebra, Budget, ExceededError, Expr
-from verifier.domains.base import Array, Domain
-from verifier.domains.floats import Floats
-from verifier.domains.symbolic import equations
-from verifier.smt import solver as smt
 
 
 def sides(identity: Identity, domain: Domain, values: dict[str, Array]) -> tuple[Array, Array]:

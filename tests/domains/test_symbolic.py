@@ -8,9 +8,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from shardproof.verifier.domains.symbolic import Symbolic, equations
+from shardproof.verifier.smt import solver as smt
 from tests.asking import Lawful
-from verifier.domains.symbolic import Symbolic, equations
-from verifier.smt import solver as smt
 
 
 def answer(a: np.ndarray, b: np.ndarray, domain: Symbolic) -> smt.Answer:

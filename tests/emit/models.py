@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from synthesis.emit.facts import Argument, ForwardFact, ModelFacts, ModuleFact
-from synthesis.plan import LocalExtent, ModulePlan, Plan
-from verifier.kernel.program.types import Mesh
+from shardproof.synthesis.emit.facts import Argument, ForwardFact, ModelFacts, ModuleFact
+from shardproof.synthesis.plan import LocalExtent, ModulePlan, Plan
+from shardproof.verifier.kernel.program.types import Mesh
 
 SOURCE = '''"""A block."""
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from synthesis.emit.attributes import AttributeChange, attribute_changes
-from synthesis.emit.facts import ForwardFact, ModelFacts, ModuleFact
-from synthesis.emit.inplace import written_into
-from synthesis.emit.methods import MethodChange, method_changes
-from synthesis.emit.parallelize import _changed
-from synthesis.plan import LocalExtent, ModulePlan
+from shardproof.synthesis.emit.attributes import AttributeChange, attribute_changes
+from shardproof.synthesis.emit.facts import ForwardFact, ModelFacts, ModuleFact
+from shardproof.synthesis.emit.inplace import written_into
+from shardproof.synthesis.emit.methods import MethodChange, method_changes
+from shardproof.synthesis.emit.parallelize import _changed
+from shardproof.synthesis.plan import LocalExtent, ModulePlan
 
 LIBRARY = """import torch
 

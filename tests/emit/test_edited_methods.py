@@ -109,8 +109,8 @@ def example_inputs():
 
 
 def test_modules_that_forward_replaces_are_known(tmp_path: Path) -> None:
-    from synthesis.execute.collect import collect
-    from synthesis.frontends.torch.request import CaptureRequest
+    from shardproof.synthesis.execute.collect import collect
+    from shardproof.synthesis.frontends.torch.request import CaptureRequest
 
     path = tmp_path / "swapped_model.py"
     path.write_text(SWAPPED)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from synthesis.emit import guarding
-from synthesis.emit.patch import EmitError
-from verifier.kernel.layout import Atom, Layout
-from verifier.kernel.placements import from_placements
+from shardproof.synthesis.emit import guarding
+from shardproof.synthesis.emit.patch import EmitError
+from shardproof.verifier.kernel.layout import Atom, Layout
+from shardproof.verifier.kernel.placements import from_placements
 
 
 @pytest.mark.parametrize(

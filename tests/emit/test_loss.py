@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from synthesis.emit import EmitError
-from synthesis.emit.loss import user_loss
-from synthesis.emit.source import SourceText
+from shardproof.synthesis.emit import EmitError
+from shardproof.synthesis.emit.loss import user_loss
+from shardproof.synthesis.emit.source import SourceText
 
 MODEL = """class Model(nn.Module):
     def __init__(self):

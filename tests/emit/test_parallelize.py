@@ -6,10 +6,10 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-from synthesis.emit.facts import Argument, ModelFacts, ModuleFact
-from synthesis.emit.parallelize import placed_modules
-from synthesis.plan import ModulePlan, Plan
-from verifier.kernel.program.types import Mesh
+from shardproof.synthesis.emit.facts import Argument, ModelFacts, ModuleFact
+from shardproof.synthesis.emit.parallelize import placed_modules
+from shardproof.synthesis.plan import ModulePlan, Plan
+from shardproof.verifier.kernel.program.types import Mesh
 
 
 def test_a_weight_that_code_reads_of_a_module_it_does_not_call_is_no_dtensor() -> None:

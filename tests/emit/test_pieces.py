@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from synthesis.emit import facts, snippets, supported
-from synthesis.emit.groups import only_feeds
-from synthesis.emit.imports import import_lines
-from synthesis.emit.inplace import written_into
-from synthesis.emit.library_file import file_stem, literal
-from synthesis.emit.patch import EmitError, check_applies, patch, unified
-from synthesis.emit.styles import style_of
-from synthesis.frontends.torch.captured import dump, load
-from synthesis.plan import ModulePlan
+from shardproof.synthesis.emit import facts, snippets, supported
+from shardproof.synthesis.emit.groups import only_feeds
+from shardproof.synthesis.emit.imports import import_lines
+from shardproof.synthesis.emit.inplace import written_into
+from shardproof.synthesis.emit.library_file import file_stem, literal
+from shardproof.synthesis.emit.patch import EmitError, check_applies, patch, unified
+from shardproof.synthesis.emit.styles import style_of
+from shardproof.synthesis.frontends.torch.captured import dump, load
+from shardproof.synthesis.plan import ModulePlan
 
 FEEDS = """
 def forward(self, x, mask=None):

@@ -8,10 +8,10 @@ from types import ModuleType
 
 import pytest
 
-from synthesis.emit import Patch, emit
-from synthesis.emit.facts import Argument, ModelFacts, ModuleFact
-from synthesis.plan import ModulePlan, Plan
-from verifier.kernel.program.types import Mesh
+from shardproof.synthesis.emit import Patch, emit
+from shardproof.synthesis.emit.facts import Argument, ModelFacts, ModuleFact
+from shardproof.synthesis.plan import ModulePlan, Plan
+from shardproof.verifier.kernel.program.types import Mesh
 
 SOURCE = """from torch import nn
 

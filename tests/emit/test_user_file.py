@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from synthesis.emit import EmitError, emit
-from synthesis.emit.facts import ModuleFact
-from synthesis.emit.parallelize import indexed
-from synthesis.plan import LocalExtent
-from verifier.kernel.program.types import Mesh
+from shardproof.synthesis.emit import EmitError, emit
+from shardproof.synthesis.emit.facts import ModuleFact
+from shardproof.synthesis.emit.parallelize import indexed
+from shardproof.synthesis.plan import LocalExtent
+from shardproof.verifier.kernel.program.types import Mesh
 
 _spec = importlib.util.spec_from_file_location("emit_models", Path(__file__).with_name("models.py"))
 assert _spec

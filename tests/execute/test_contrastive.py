@@ -7,23 +7,23 @@ from typing import Any
 
 import pytest
 
-from synthesis.emit import Patch
-from synthesis.emit.patch import patch as make_patch
-from synthesis.execute.reading import Reading, read_patch
-from synthesis.frontends.torch.capture import capture
-from synthesis.frontends.torch.captured import Captured
-from synthesis.frontends.torch.errors import CaptureError
-from synthesis.frontends.torch.request import CaptureRequest
-from synthesis.plan import Plan
-from synthesis.repair.diagnosis import verify
-from verifier.kernel.contract import Contract, output_key
-from verifier.kernel.inline import inline
-from verifier.kernel.live import live
-from verifier.kernel.placements import from_placements
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import Mesh
-from verifier.problem import Problem
-from verifier.verdict import Counterexample, Proof, Verdict
+from shardproof.synthesis.emit import Patch
+from shardproof.synthesis.emit.patch import patch as make_patch
+from shardproof.synthesis.execute.reading import Reading, read_patch
+from shardproof.synthesis.frontends.torch.capture import capture
+from shardproof.synthesis.frontends.torch.captured import Captured
+from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.request import CaptureRequest
+from shardproof.synthesis.plan import Plan
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.verifier.kernel.contract import Contract, output_key
+from shardproof.verifier.kernel.inline import inline
+from shardproof.verifier.kernel.live import live
+from shardproof.verifier.kernel.placements import from_placements
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.verdict import Counterexample, Proof, Verdict
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.xdist_group("gloo")]
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from agent.patch_run import execute
-from synthesis.emit import Patch, emit
-from synthesis.emit.patch import patch as make_patch
-from synthesis.execute.job import collect_facts
-from synthesis.frontends.torch.request import CaptureRequest, InputSpec
-from synthesis.plan import ModulePlan, Plan
-from verifier.kernel.program.types import Mesh
+from shardproof.agent.patch_run import execute
+from shardproof.synthesis.emit import Patch, emit
+from shardproof.synthesis.emit.patch import patch as make_patch
+from shardproof.synthesis.execute.job import collect_facts
+from shardproof.synthesis.frontends.torch.request import CaptureRequest, InputSpec
+from shardproof.synthesis.plan import ModulePlan, Plan
+from shardproof.verifier.kernel.program.types import Mesh
 
 _place = Path(__file__).parents[1] / "emit" / "models.py"
 _spec = importlib.util.spec_from_file_location("emit_models", _place)

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from agent.pipeline import Job, parallelize
-from agent.run import Run
-from synthesis import hardware
-from synthesis.frontends.torch.request import CaptureRequest, InputSpec
-from verifier.kernel.program.types import Mesh
-from verifier.text.parser import parse_text
+from shardproof.agent.pipeline import Job, parallelize
+from shardproof.agent.run import Run
+from shardproof.synthesis import hardware
+from shardproof.synthesis.frontends.torch.request import CaptureRequest, InputSpec
+from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.text.parser import parse_text
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.xdist_group("gloo")]
 
@@ -164,7 +164,7 @@ def test_norms_after_sums_over_ranks_are_proved_in_rolled_layers(tmp_path: Path)
 
 
 def test_zeros_that_layers_share_are_no_gradients_where_none_is_asked() -> None:
-    from synthesis.execute.patched import _reached
+    from shardproof.synthesis.execute.patched import _reached
 
     program = parse_text(
         'program p\n param %a: f32[2] "layers.0.a"\n param %b: f32[2] "layers.1.b"\n'

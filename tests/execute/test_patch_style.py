@@ -23,7 +23,7 @@ def made(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "examples").mkdir()
     shutil.copy(root / "examples" / "nanogpt.py", folder / "examples")
     shutil.copy(root / "pyproject.toml", folder)
-    command = [sys.executable, "-m", "agent", "parallelize", "examples/nanogpt.py:GPT"]
+    command = [sys.executable, "-m", "shardproof", "parallelize", "examples/nanogpt.py:GPT"]
     options = ["--mesh", "dp=2,tp=2", "--out", "out", "--no-run"]
     env = {"PYTHONPATH": str(root), "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"}
     subprocess.run([*command, *options], cwd=folder, env=env, check=True, capture_output=True)

@@ -13,32 +13,32 @@ from typing import Any
 
 import pytest
 
-import agent.writing
-from agent import events
-from agent.execution import UNREAD, not_proved
-from agent.pipeline import Job, parallelize
-from agent.run import Run
+import shardproof.agent.writing
+from shardproof.agent import events
+from shardproof.agent.execution import UNREAD, not_proved
+from shardproof.agent.pipeline import Job, parallelize
+from shardproof.agent.run import Run
 from shardproof.runtime.source import digest
-from synthesis import hardware
-from synthesis.emit import EmitError, Patch, emit
-from synthesis.emit.patch import patch as make_patch
-from synthesis.execute.job import collect_facts
-from synthesis.execute.reading import OUTSIDE, Reading, added_up, read_patch
-from synthesis.frontends.torch.capture import capture
-from synthesis.frontends.torch.captured import Captured
-from synthesis.frontends.torch.errors import CaptureError
-from synthesis.frontends.torch.request import CaptureRequest, InputSpec
-from synthesis.plan import ModulePlan, Plan
-from synthesis.repair.diagnosis import verify
-from verifier.kernel.contract import Contract, output_key
-from verifier.kernel.inline import inline
-from verifier.kernel.layout import Layout
-from verifier.kernel.live import live
-from verifier.kernel.placements import from_placements
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import Mesh
-from verifier.problem import Problem
-from verifier.verdict import Counterexample, Proof, Unknown, Verdict, Witness
+from shardproof.synthesis import hardware
+from shardproof.synthesis.emit import EmitError, Patch, emit
+from shardproof.synthesis.emit.patch import patch as make_patch
+from shardproof.synthesis.execute.job import collect_facts
+from shardproof.synthesis.execute.reading import OUTSIDE, Reading, added_up, read_patch
+from shardproof.synthesis.frontends.torch.capture import capture
+from shardproof.synthesis.frontends.torch.captured import Captured
+from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.request import CaptureRequest, InputSpec
+from shardproof.synthesis.plan import ModulePlan, Plan
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.verifier.kernel.contract import Contract, output_key
+from shardproof.verifier.kernel.inline import inline
+from shardproof.verifier.kernel.layout import Layout
+from shardproof.verifier.kernel.live import live
+from shardproof.verifier.kernel.placements import from_placements
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.verdict import Counterexample, Proof, Unknown, Verdict, Witness
 
 _place = Path(__file__).parents[1] / "emit" / "models.py"
 _spec = importlib.util.spec_from_file_location("emit_models", _place)
@@ -488,7 +488,7 @@ def test_plan_with_a_patch_that_is_not_proved_ends_unknown(
     def broken(*given: Any, **more: Any) -> Patch:
         return edited(emit(*given, **more), old, new)
 
-    monkeypatch.setattr(agent.writing, "emit", broken)
+    monkeypatch.setattr(shardproof.agent.writing, "emit", broken)
     out, run = tmp_path / "out", Run([])
     cluster = hardware.load("h100")
     asked = Job(block[0].request, TP, cluster, out, execute=False)

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from agent.check.asked import Asked
-from agent.check.command import decided
-from agent.run import Run
-from synthesis.execute.run import launcher
-from synthesis.frontends.torch.errors import CaptureError
-from verifier.verdict import Counterexample, Proof, Trace, Unknown, Verdict, Witness
+from shardproof.agent.check.asked import Asked
+from shardproof.agent.check.command import decided
+from shardproof.agent.run import Run
+from shardproof.synthesis.execute.run import launcher
+from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.verifier.verdict import Counterexample, Proof, Trace, Unknown, Verdict, Witness
 
 pytestmark = [
     pytest.mark.torch,
@@ -129,7 +129,7 @@ def test_without_a_run_such_a_module_is_refused(tmp_path: Path) -> None:
 def test_a_rank_that_waits_for_ever_takes_the_proof_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("synthesis.execute.run.running.PATIENCE_S", 3.0)
+    monkeypatch.setattr("shardproof.synthesis.execute.run.running.PATIENCE_S", 3.0)
     body = f"""
         import os
         if "TORCHELASTIC_RUN_ID" not in os.environ or self.group.rank():

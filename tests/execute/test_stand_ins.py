@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from agent import events
-from agent.check.asked import Asked
-from agent.check.command import decided
-from agent.run import Run
-from verifier.verdict import Counterexample, Proof
+from shardproof.agent import events
+from shardproof.agent.check.asked import Asked
+from shardproof.agent.check.command import decided
+from shardproof.agent.run import Run
+from shardproof.verifier.verdict import Counterexample, Proof
 
 pytestmark = [
     pytest.mark.torch,

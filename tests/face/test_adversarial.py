@@ -6,7 +6,13 @@ from fractions import Fraction
 
 import pytest
 
-from synthesis.repair.diagnosis import verify
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.verifier.kernel.contract import Contract
+from shardproof.verifier.kernel.layout import Atom, Layout
+from shardproof.verifier.kernel.placements import from_placements
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.text.parser import parse_text
+from shardproof.verifier.verdict import Counterexample, Proof, Verdict
 from tests.face.right import RIGHT, row
 from tests.face.wrong import WRONG
 from verifier import (
@@ -16,12 +22,6 @@ from verifier import (
     Program,
     verify_temporal,
 )
-from verifier.kernel.contract import Contract
-from verifier.kernel.layout import Atom, Layout
-from verifier.kernel.placements import from_placements
-from verifier.problem import Problem
-from verifier.text.parser import parse_text
-from verifier.verdict import Counterexample, Proof, Verdict
 
 
 @pytest.mark.parametrize("name", RIGHT)

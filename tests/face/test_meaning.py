@@ -10,6 +10,7 @@ import pytest
 
 from shardproof.compat.lowering import Lowering
 from shardproof.compat.single import Given
+from shardproof.verifier.refute.evaluate import evaluate
 from tests.face.cases import TP, tensor
 from verifier import (
     GELU,
@@ -32,7 +33,6 @@ from verifier import (
     TopKGate,
     Transpose,
 )
-from verifier.refute.evaluate import evaluate
 
 Array = np.ndarray
 RNG = np.random.default_rng(0)

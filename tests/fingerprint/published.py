@@ -4,7 +4,7 @@ For comparing with values that package publishes, and for nothing else: these fi
 detect faults. The hash of a hidden state leaves out the token, so all rows are alike and an even
 number of them gives 0, whatever the seed, layer and width; then a buffer of zeros passes. Colors of
 a pipeline stage leave out the layer. An XOR without places cannot see pieces that swap theirs. The
-functions of `synthesis.guard.fingerprint` keep the names and mend that.
+functions of `shardproof.synthesis.guard.fingerprint` keep the names and mend that.
 
 Indices count from 1 as they do there. Fingerprints are 32-bit integers; they combine by XOR.
 """
@@ -16,10 +16,10 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from synthesis.guard.fingerprint.errors import FingerprintError
-from synthesis.guard.fingerprint.mix import GOLDEN, MASK, Words, fmix_into, splitmix64
-from synthesis.guard.fingerprint.partition import GAY_SEED
-from synthesis.guard.fingerprint.region import Array, checked
+from shardproof.synthesis.guard.fingerprint.errors import FingerprintError
+from shardproof.synthesis.guard.fingerprint.mix import GOLDEN, MASK, Words, fmix_into, splitmix64
+from shardproof.synthesis.guard.fingerprint.partition import GAY_SEED
+from shardproof.synthesis.guard.fingerprint.region import Array, checked
 
 Colors = npt.NDArray[np.float32]
 

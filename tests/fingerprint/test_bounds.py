@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from synthesis.guard.fingerprint import (
+from shardproof.synthesis.guard.fingerprint import (
     FingerprintError,
     ordered_sum,
     sample,
     verify_allreduce,
 )
-from synthesis.guard.fingerprint.floats import FORMATS, narrow, widen
-from synthesis.guard.fingerprint.outcome import Verdict
+from shardproof.synthesis.guard.fingerprint.floats import FORMATS, narrow, widen
+from shardproof.synthesis.guard.fingerprint.outcome import Verdict
 
 EXPONENTS = {"f32": (-149, 127), "bf16": (-133, 127), "f16": (-24, 15), "f64": (-1074, 1023)}
 DTYPES = {"f32": "f4", "bf16": "f4", "f16": "f2", "f64": "f8"}

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from benchmarks import fault_moves, faults
-from synthesis.guard.fingerprint import (
+from shardproof.synthesis.guard.fingerprint import (
     ExoCluster,
     FingerprintError,
     Fp,
@@ -20,10 +20,10 @@ from synthesis.guard.fingerprint import (
     outcome,
     verify_exo_inference as infer,
 )
-from synthesis.guard.fingerprint.exo import ExoVerifier
-from synthesis.guard.fingerprint.outcome import Verdict
-from synthesis.guard.fingerprint.partition import TensorPartition
-from synthesis.guard.fingerprint.region import Runs
+from shardproof.synthesis.guard.fingerprint.exo import ExoVerifier
+from shardproof.synthesis.guard.fingerprint.outcome import Verdict
+from shardproof.synthesis.guard.fingerprint.partition import TensorPartition
+from shardproof.synthesis.guard.fingerprint.region import Runs
 
 SLICES: dict[str, Callable[[np.random.Generator], Any]] = {
     "bits": lambda rng: [faults.every_bit("f4", 41)],
@@ -126,6 +126,7 @@ def test_a_lesser_guard_is_found_out(name: str, monkeypatch: pytest.MonkeyPatch)
 
 def test_the_core_loads_without_torch() -> None:
     code = (
-        "import sys, synthesis.guard.fingerprint; sys.exit(len({'torch', 'z3'} & set(sys.modules)))"
+        "import sys, shardproof.synthesis.guard.fingerprint\n"
+        "sys.exit(len({'torch', 'z3'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks.fault_kinds import flip_bits
-from synthesis.guard.fingerprint import (
+from shardproof.synthesis.guard.fingerprint import (
     GAY_SEED,
     DistributedContext,
     FingerprintError,
@@ -44,8 +44,8 @@ from synthesis.guard.fingerprint import (
     verify_replicated,
     verify_send_buffer,
 )
-from synthesis.guard.fingerprint.floats import narrow, widen
-from synthesis.guard.fingerprint.outcome import Verdict
+from shardproof.synthesis.guard.fingerprint.floats import narrow, widen
+from shardproof.synthesis.guard.fingerprint.outcome import Verdict
 
 RNG = np.random.default_rng(0)
 VOCAB = 32

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from benchmarks.fault_kinds import flip_bits
-from synthesis.guard.fingerprint import (
+from shardproof.synthesis.guard.fingerprint import (
     FingerprintError,
     Fp,
     Region,
@@ -28,7 +28,7 @@ from synthesis.guard.fingerprint import (
     total,
     verify_coverage,
 )
-from synthesis.guard.fingerprint.mix import fmix, splitmix64, unfmix_array
+from shardproof.synthesis.guard.fingerprint.mix import fmix, splitmix64, unfmix_array
 
 U64 = st.integers(0, 2**64 - 1)
 

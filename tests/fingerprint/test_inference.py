@@ -11,7 +11,7 @@ from benchmarks.fault_kinds import MOVEMENT, SUMS, Fault
 from benchmarks.fingerprint_runs import machine
 from benchmarks.fingerprint_runs.inference import verify_distributed_inference
 from benchmarks.fingerprint_runs.machine import Processes
-from synthesis.guard.fingerprint import FingerprintError
+from shardproof.synthesis.guard.fingerprint import FingerprintError
 
 PLAN = """program many mesh(dp=2, tp=2)
   input %x: f64[4, 6]
@@ -141,6 +141,6 @@ def test_a_rank_that_ends_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(FingerprintError, match="backend gloo"):
         ranks("all_reduce", [x, x], (0, 1), {})
     ranks.close()
-    monkeypatch.setattr(machine, "WORKER", "synthesis.execute.none")
+    monkeypatch.setattr(machine, "WORKER", "shardproof.synthesis.execute.none")
     with pytest.raises(FingerprintError, match="No module named"):
         Processes(2)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from verifier.verdict import Counterexample, Proof
+from shardproof.verifier.verdict import Counterexample, Proof
 
 PATH = Path(__file__).parents[2] / "examples" / "numpy_tp.py"
 tp = SimpleNamespace(**runpy.run_path(str(PATH)))

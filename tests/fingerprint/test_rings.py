@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 from benchmarks.fault_kinds import Fault, FaultInjector
 from benchmarks.fingerprint_runs.inference import verify_distributed_inference
 from benchmarks.fingerprint_runs.ring import SimulatedCluster, verify_with_fault_injection
-from synthesis.guard.fingerprint import (
+from shardproof.synthesis.guard.fingerprint import (
     ExoCluster,
     ExoVerifier,
     FingerprintError,

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from synthesis.guard.fingerprint import FingerprintError, TensorPartition, fingerprint
+from shardproof.synthesis.guard.fingerprint import FingerprintError, TensorPartition, fingerprint
 
 torch = pytest.importorskip("torch")
-ours: Any = pytest.importorskip("synthesis.guard.fingerprint_torch")
+ours: Any = pytest.importorskip("shardproof.synthesis.guard.fingerprint_torch")
 pytestmark = pytest.mark.torch
 
 VIEWS = {"bfloat16": ("int16", "u2"), "float8_e4m3fn": ("uint8", "u1")}

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from synthesis.frontends.torch import chosen
-from synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch import chosen
+from shardproof.synthesis.frontends.torch.errors import CaptureError
 
 RUNS = 4
 """Masks that each program is run on."""

@@ -22,11 +22,11 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import Shard, distribute_tensor
 from torch.distributed.tensor.placement_types import _StridedShard
 
-from synthesis.frontends.torch.errors import CaptureError
-from synthesis.frontends.torch.ranks.build import join_world
-from synthesis.frontends.torch.ranks.dtensors import layout_of
-from verifier.kernel.contract import layout_to_json
-from verifier.kernel.program.types import Mesh
+from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.ranks.build import join_world
+from shardproof.synthesis.frontends.torch.ranks.dtensors import layout_of
+from shardproof.verifier.kernel.contract import layout_to_json
+from shardproof.verifier.kernel.program.types import Mesh
 
 
 def placed(case: dict[str, Any], world: Any, mesh: Mesh, rank: int) -> dict[str, Any]:

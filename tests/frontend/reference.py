@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from synthesis.frontends.torch.captured import Captured
-from synthesis.frontends.torch.inputs import find_inputs
-from synthesis.frontends.torch.process import Job, run_job, workspace
-from synthesis.frontends.torch.request import CaptureRequest, InputSpec
-from synthesis.frontends.torch.results import named_outputs
-from synthesis.frontends.torch.rolling.paths import Group, members
-from synthesis.frontends.torch.session import prepare
-from synthesis.frontends.torch.target import TORCH_DTYPES, find
+from shardproof.synthesis.frontends.torch.captured import Captured
+from shardproof.synthesis.frontends.torch.inputs import find_inputs
+from shardproof.synthesis.frontends.torch.process import Job, run_job, workspace
+from shardproof.synthesis.frontends.torch.request import CaptureRequest, InputSpec
+from shardproof.synthesis.frontends.torch.results import named_outputs
+from shardproof.synthesis.frontends.torch.rolling.paths import Group, members
+from shardproof.synthesis.frontends.torch.session import prepare
+from shardproof.synthesis.frontends.torch.target import TORCH_DTYPES, find
 
 Arrays = Mapping[str, NDArray[Any]]
 KINDS = ("inputs", "params", "outputs", "grads", "cotangents")

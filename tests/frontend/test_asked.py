@@ -6,10 +6,10 @@ import ast
 
 import pytest
 
-from synthesis.frontends.torch.asked.sources import is_watching, seen, sources_watched
-from synthesis.frontends.torch.errors import CaptureError
-from synthesis.frontends.torch.request import CaptureRequest
-from synthesis.frontends.torch.session import capture_here
+from shardproof.synthesis.frontends.torch.asked.sources import is_watching, seen, sources_watched
+from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.request import CaptureRequest
+from shardproof.synthesis.frontends.torch.session import capture_here
 
 pytestmark = pytest.mark.torch
 

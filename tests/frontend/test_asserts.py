@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from synthesis.frontends.torch import asserts
-from synthesis.frontends.torch.asking import only_asks
-from synthesis.frontends.torch.capture import capture
-from synthesis.frontends.torch.errors import CaptureError
-from synthesis.frontends.torch.request import CaptureRequest
+from shardproof.synthesis.frontends.torch import asserts
+from shardproof.synthesis.frontends.torch.asking import only_asks
+from shardproof.synthesis.frontends.torch.capture import capture
+from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.request import CaptureRequest
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 

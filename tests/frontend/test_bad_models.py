@@ -12,9 +12,14 @@ from typing import Any
 
 import pytest
 
-from synthesis.frontends.torch.capture import capture
-from synthesis.frontends.torch.errors import CaptureError
-from synthesis.frontends.torch.request import CaptureRequest, InputSpec, Limits, read_config
+from shardproof.synthesis.frontends.torch.capture import capture
+from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.request import (
+    CaptureRequest,
+    InputSpec,
+    Limits,
+    read_config,
+)
 from tests.frontend.conftest import ROOT
 
 pytestmark = pytest.mark.torch
@@ -133,8 +138,8 @@ def test_ctrl_c_ends_the_worker(user_model, tmp_path):
     top = f"import os, time\nopen({str(mark)!r}, 'w').write(str(os.getpid()))"
     target = user_model("while True: time.sleep(1)", top)
     code = (
-        "from synthesis.frontends.torch.capture import capture\n"
-        "from synthesis.frontends.torch.request import CaptureRequest\n"
+        "from shardproof.synthesis.frontends.torch.capture import capture\n"
+        "from shardproof.synthesis.frontends.torch.request import CaptureRequest\n"
         f"capture(CaptureRequest({target!r}))"
     )
     parent = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.DEVNULL)

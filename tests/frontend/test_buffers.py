@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from synthesis.frontends.torch.errors import CaptureError
-from synthesis.frontends.torch.request import CaptureRequest
-from synthesis.frontends.torch.session import capture_here
+from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.request import CaptureRequest
+from shardproof.synthesis.frontends.torch.session import capture_here
 
 pytestmark = pytest.mark.torch
 

@@ -10,13 +10,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from agent.pipeline import kinds
-from synthesis.frontends.torch.capture import capture
-from synthesis.frontends.torch.errors import CaptureError
-from synthesis.frontends.torch.request import CaptureRequest, InputSpec
+from shardproof.agent.pipeline import kinds
+from shardproof.synthesis.frontends.torch.capture import capture
+from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.request import CaptureRequest, InputSpec
+from shardproof.verifier.refute.evaluate import evaluate
 from tests.frontend.conftest import ROOT, SMALL
 from tests.frontend.reference import reference
-from verifier.refute.evaluate import evaluate
 
 pytestmark = pytest.mark.torch
 hf = pytest.mark.hf
@@ -253,7 +253,7 @@ def test_a_class_made_of_a_table_counts_as_itself(user_model):
 def test_numbers_of_layers_in_a_config_are_no_kinds():
     from torch import nn
 
-    from synthesis.frontends.torch import depth as depths
+    from shardproof.synthesis.frontends.torch import depth as depths
 
     config = SimpleNamespace(
         moe_layers=list(range(48)), layer_types=["a", "b"] * 24, encoder_layers=6, decoder_layers=48
@@ -271,7 +271,10 @@ def test_numbers_of_layers_in_a_config_are_no_kinds():
 
 
 def test_the_front_end_is_imported_without_torch():
-    code = "import sys, verifier, synthesis.frontends.torch; assert 'torch' not in sys.modules"
+    code = (
+        "import sys, shardproof.verifier, shardproof.synthesis.frontends.torch\n"
+        "assert 'torch' not in sys.modules"
+    )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
 
 
@@ -315,7 +318,7 @@ def test_heads_that_share_keys_and_values(user_model):
 def test_a_module_that_is_converted_to_what_it_is_stays(user_model):
     import torch
 
-    from synthesis.frontends.torch.torch_api import _converted
+    from shardproof.synthesis.frontends.torch.torch_api import _converted
 
     lines = "self.w = self.w.to(x.dtype)\nreturn self.w(x)"
     found = capture(CaptureRequest(user_model(lines))).program

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from synthesis.execute.collect import collect
-from synthesis.frontends.torch import chosen
-from synthesis.frontends.torch.errors import CaptureError
-from synthesis.frontends.torch.request import CaptureRequest
+from shardproof.synthesis.execute.collect import collect
+from shardproof.synthesis.frontends.torch import chosen
+from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.request import CaptureRequest
 from tests.frontend.chosen_programs import campaign
 from tests.frontend.test_capture import agrees
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from synthesis.frontends.torch.aten.table import Emit
-from synthesis.frontends.torch.constants import Band, Full, Opaque, Ramp, emit, recognise
-from verifier.domains.floats import Floats
-from verifier.kernel.program.builder import Builder
-from verifier.refute.evaluate import evaluate
+from shardproof.synthesis.frontends.torch.aten.table import Emit
+from shardproof.synthesis.frontends.torch.constants import Band, Full, Opaque, Ramp, emit, recognise
+from shardproof.verifier.domains.floats import Floats
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.refute.evaluate import evaluate
 
 
 def ij(n, m):

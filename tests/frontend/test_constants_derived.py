@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import fx, nn
 
-from synthesis.frontends.torch.constants import Band, Constant, Full
-from synthesis.frontends.torch.folding import constant_nodes, derivations
-from synthesis.frontends.torch.lower import Lowering
-from synthesis.frontends.torch.provenance import Provenance
-from synthesis.frontends.torch.trace import Traced
+from shardproof.synthesis.frontends.torch.constants import Band, Constant, Full
+from shardproof.synthesis.frontends.torch.folding import constant_nodes, derivations
+from shardproof.synthesis.frontends.torch.lower import Lowering
+from shardproof.synthesis.frontends.torch.provenance import Provenance
+from shardproof.synthesis.frontends.torch.trace import Traced
 
 aten: Any = torch.ops.aten
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from synthesis.frontends.torch.request import CaptureRequest
+from shardproof.synthesis.frontends.torch.request import CaptureRequest
 from tests.frontend.test_capture import agrees
 
 pytestmark = pytest.mark.torch

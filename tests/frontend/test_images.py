@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from synthesis.frontends.torch.inputs import SIDE, find_inputs
-from synthesis.frontends.torch.request import CaptureRequest
+from shardproof.synthesis.frontends.torch.inputs import SIDE, find_inputs
+from shardproof.synthesis.frontends.torch.request import CaptureRequest
 
 
 class Seen:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shardproof import ShardproofError, check
-from verifier.verdict import Proof
+from shardproof.verifier.verdict import Proof
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 

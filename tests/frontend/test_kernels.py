@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import pytest
 
-from synthesis.frontends.torch.capture import capture
-from synthesis.frontends.torch.errors import CaptureError
-from synthesis.frontends.torch.request import CaptureRequest
+from shardproof.synthesis.frontends.torch.capture import capture
+from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.request import CaptureRequest
 from tests.frontend.test_capture import agrees
 
 pytestmark = pytest.mark.torch

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode, _DispatchCacheKey
 
-from synthesis.frontends.torch.known_ops import known_ops
+from shardproof.synthesis.frontends.torch.known_ops import known_ops
 
 
 @pytest.fixture(autouse=True)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from synthesis.frontends.torch.aten.products import addmm
-from synthesis.frontends.torch.aten.table import Emit
-from synthesis.frontends.torch.aten.views import scatter_lines, slice_
-from verifier.domains.floats import Floats
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.types import TensorType
-from verifier.refute.evaluate import evaluate
+from shardproof.synthesis.frontends.torch.aten.products import addmm
+from shardproof.synthesis.frontends.torch.aten.table import Emit
+from shardproof.synthesis.frontends.torch.aten.views import scatter_lines, slice_
+from shardproof.verifier.domains.floats import Floats
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.types import TensorType
+from shardproof.verifier.refute.evaluate import evaluate
 
 pytestmark = pytest.mark.torch
 

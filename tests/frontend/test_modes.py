@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from synthesis.frontends.torch.digest import Digest, Log
-from synthesis.frontends.torch.errors import CaptureError
-from synthesis.frontends.torch.request import CaptureRequest
-from synthesis.frontends.torch.session import capture_here
-from synthesis.frontends.torch.torch_api import fake_mode
+from shardproof.synthesis.frontends.torch.digest import Digest, Log
+from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.request import CaptureRequest
+from shardproof.synthesis.frontends.torch.session import capture_here
+from shardproof.synthesis.frontends.torch.torch_api import fake_mode
 from tests.frontend.conftest import SMALL
 
 pytestmark = pytest.mark.torch

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from verifier.kernel.contract import layout_from_json
-from verifier.kernel.layout import Layout
-from verifier.kernel.program.jsondata import Cursor
-from verifier.kernel.program.types import Mesh
+from shardproof.verifier.kernel.contract import layout_from_json
+from shardproof.verifier.kernel.layout import Layout
+from shardproof.verifier.kernel.program.jsondata import Cursor
+from shardproof.verifier.kernel.program.types import Mesh
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 

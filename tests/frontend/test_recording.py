@@ -43,8 +43,8 @@ def _both(run: Callable[..., Any], *shapes: tuple[int, ...]) -> tuple[list[Any],
     from torch._subclasses import FakeTensorMode
     from torch.fx.experimental.proxy_tensor import make_fx
 
-    from synthesis.frontends.torch.decompose import decompositions
-    from synthesis.frontends.torch.ranks.recording import Recorder
+    from shardproof.synthesis.frontends.torch.decompose import decompositions
+    from shardproof.synthesis.frontends.torch.ranks.recording import Recorder
 
     def given() -> list[Any]:
         return [torch.empty(s).requires_grad_() for s in shapes]
@@ -112,7 +112,7 @@ def test_as_make_fx(run: Callable[..., Any], shapes: tuple[tuple[int, ...], ...]
 def test_chunks_are_those_of_fsdp(extent: int, ranks: int, dim: int) -> None:
     from torch.distributed.fsdp._fully_shard._fsdp_common import _chunk_with_empty
 
-    from synthesis.frontends.torch.ranks.placing import Chunks
+    from shardproof.synthesis.frontends.torch.ranks.placing import Chunks
 
     whole = torch.arange(3 * extent).view(extent, 3).movedim(0, dim)
     theirs = _chunk_with_empty(whole, ranks, dim=dim)

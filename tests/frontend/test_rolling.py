@@ -7,14 +7,14 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from synthesis.frontends.torch.depth import Depth
-from synthesis.frontends.torch.prune import prune
-from synthesis.frontends.torch.rolling.paths import Group, members
-from synthesis.frontends.torch.rolling.recompute import compute_once, recompute_views
-from synthesis.frontends.torch.rolling.roll import NotRolledError, Stretch, roll
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.types import Mesh, Source, TensorType
-from verifier.refute.evaluate import evaluate
+from shardproof.synthesis.frontends.torch.depth import Depth
+from shardproof.synthesis.frontends.torch.prune import prune
+from shardproof.synthesis.frontends.torch.rolling.paths import Group, members
+from shardproof.synthesis.frontends.torch.rolling.recompute import compute_once, recompute_views
+from shardproof.synthesis.frontends.torch.rolling.roll import NotRolledError, Stretch, roll
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.types import Mesh, Source, TensorType
+from shardproof.verifier.refute.evaluate import evaluate
 
 X = TensorType((2, 3), "f64")
 W = TensorType((3, 3), "f64")

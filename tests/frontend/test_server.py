@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from synthesis.frontends.torch import process
-from synthesis.frontends.torch.capture import capture
-from synthesis.frontends.torch.request import CaptureRequest, Limits
+from shardproof.synthesis.frontends.torch import process
+from shardproof.synthesis.frontends.torch.capture import capture
+from shardproof.synthesis.frontends.torch.request import CaptureRequest, Limits
 from tests.frontend.conftest import ROOT
 from tests.frontend.test_bad_models import ended, failure
 
@@ -181,9 +181,9 @@ def test_a_forked_process_has_a_server_of_its_own(user_model, tmp_path):
 
 ONE_JOB = """
 import sys
-from synthesis.frontends.torch import process
-from synthesis.frontends.torch.capture import capture
-from synthesis.frontends.torch.request import CaptureRequest
+from shardproof.synthesis.frontends.torch import process
+from shardproof.synthesis.frontends.torch.capture import capture
+from shardproof.synthesis.frontends.torch.request import CaptureRequest
 process.warm_up(sys.argv[1])
 open(sys.argv[2], "w").write(f"{process._servers[()].process.pid} {process._servers[()].home}")
 if sys.argv[3:]:

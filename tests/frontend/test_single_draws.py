@@ -6,11 +6,11 @@ import random
 
 import pytest
 
-from synthesis.frontends.torch.errors import CaptureError
-from synthesis.frontends.torch.ranks.places import Places
-from synthesis.frontends.torch.request import CaptureRequest
-from synthesis.frontends.torch.session import capture_here
-from synthesis.frontends.torch.single_draws import Singles, given
+from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.ranks.places import Places
+from shardproof.synthesis.frontends.torch.request import CaptureRequest
+from shardproof.synthesis.frontends.torch.session import capture_here
+from shardproof.synthesis.frontends.torch.single_draws import Singles, given
 
 pytestmark = pytest.mark.torch
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from synthesis.frontends.torch.request import CaptureRequest
-from synthesis.frontends.torch.session import capture_here
+from shardproof.synthesis.frontends.torch.request import CaptureRequest
+from shardproof.synthesis.frontends.torch.session import capture_here
 
 pytestmark = pytest.mark.torch
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.errors import CaptureError
 
 torch = pytest.importorskip("torch")
 
@@ -27,7 +27,7 @@ def traced(run: Callable[..., Any], *shapes: tuple[int, ...]) -> Any:
 
 def rewritten(run: Callable[..., Any], *shapes: tuple[int, ...]) -> Any:
     """What is run, without writes, as a module; None where that is not covered."""
-    from synthesis.frontends.torch.ranks.writes import without_writes
+    from shardproof.synthesis.frontends.torch.ranks.writes import without_writes
 
     found = traced(run, *shapes)
     graph = without_writes(found.graph)
@@ -115,9 +115,9 @@ def refused(run: Callable[..., Any], *shapes: tuple[int, ...], kept: bool = Fals
     """What the memory of a run is refused for; `kept`: what it returns is what a buffer holds."""
     from torch.func import functionalize
 
-    from synthesis.frontends.torch.provenance import Provenance
-    from synthesis.frontends.torch.trace import Traced
-    from synthesis.frontends.torch.uninitialized_reads import refuse_unwritten
+    from shardproof.synthesis.frontends.torch.provenance import Provenance
+    from shardproof.synthesis.frontends.torch.trace import Traced
+    from shardproof.synthesis.frontends.torch.uninitialized_reads import refuse_unwritten
 
     found = Traced(traced(functionalize(run, remove="mutations"), *shapes).graph, None)
     if kept:

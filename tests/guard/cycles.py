@@ -11,7 +11,7 @@ import torch.distributed as dist
 import torch.distributed._functional_collectives as funcol
 
 from benchmarks.fault_injection import Fault, Injector
-from synthesis.guard import FaultError, Guard, kernels
+from shardproof.synthesis.guard import FaultError, Guard, kernels
 
 
 def _optimizer() -> Any:

@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as power
 
 from benchmarks.fault_injection import Fault, Injector
-from synthesis.guard import FaultError, Guard, GuardError, kernels, private
+from shardproof.synthesis.guard import FaultError, Guard, GuardError, kernels, private
 
 
 def _optimizer() -> Any:

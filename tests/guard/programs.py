@@ -27,9 +27,9 @@ from torch.distributed.tensor.parallel import (
 )
 
 from benchmarks.fault_injection import Fault, Injector
-from synthesis.guard import FaultError, Guard, active, kernels, watch
-from synthesis.guard.exchange import Exchange
-from synthesis.guard.meeting import COURTESY
+from shardproof.synthesis.guard import FaultError, Guard, active, kernels, watch
+from shardproof.synthesis.guard.exchange import Exchange
+from shardproof.synthesis.guard.meeting import COURTESY
 from tests.guard.cycles import (
     group_made_unwatched,
     killed_unwatched,

@@ -47,7 +47,7 @@ if __name__ == "__main__":
 def guard(tmp_path: Path, *command: str) -> tuple[int, list[dict[str, Any]], str]:
     env = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
     done = subprocess.run(
-        [sys.executable, "-m", "agent", "guard", "--json", "--every", "1", "--log",
+        [sys.executable, "-m", "shardproof", "guard", "--json", "--every", "1", "--log",
          str(tmp_path / "log.jsonl"), "--patience", "30", "--", *command],
         cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=120,
     )  # fmt: skip

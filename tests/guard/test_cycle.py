@@ -18,9 +18,9 @@ import pytest
 if importlib.util.find_spec("torch") is None:
     pytest.skip("needs torch", allow_module_level=True)
 
-from synthesis.guard.cycle import PLACE, Cycle, aligned
-from synthesis.guard.errors import GuardError, after_uncaught
-from synthesis.guard.settings import Settings
+from shardproof.synthesis.guard.cycle import PLACE, Cycle, aligned
+from shardproof.synthesis.guard.errors import GuardError, after_uncaught
+from shardproof.synthesis.guard.settings import Settings
 
 pytestmark = [pytest.mark.torch, pytest.mark.gloo]
 HERE = Path(__file__).parent

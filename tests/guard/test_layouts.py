@@ -8,13 +8,13 @@ import itertools
 import numpy as np
 import pytest
 
-from synthesis.guard.fingerprint.boxes import box_coverage, whole_coverage
-from synthesis.guard.fingerprint.mix import MASK
+from shardproof.synthesis.guard.fingerprint.boxes import box_coverage, whole_coverage
+from shardproof.synthesis.guard.fingerprint.mix import MASK
 
 if importlib.util.find_spec("torch") is None:
     pytest.skip("needs torch", allow_module_level=True)
-from synthesis.guard.errors import GuardError
-from synthesis.guard.layouts import expected, parse, shape_of
+from shardproof.synthesis.guard.errors import GuardError
+from shardproof.synthesis.guard.layouts import expected, parse, shape_of
 
 SIZES = {"dp": 2, "tp": 3}
 LAYOUTS = {

@@ -8,16 +8,16 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from verifier.domains.floats import Floats
-from verifier.kernel.inline import inline
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import TensorType
-from verifier.provers.canonical import Keys
-from verifier.provers.canonical.rearranged import view
-from verifier.provers.sequential import as_terms
-from verifier.refute.evaluate import evaluate
-from verifier.text.parser import parse_text
+from shardproof.verifier.domains.floats import Floats
+from shardproof.verifier.kernel.inline import inline
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import TensorType
+from shardproof.verifier.provers.canonical import Keys
+from shardproof.verifier.provers.canonical.rearranged import view
+from shardproof.verifier.provers.sequential import as_terms
+from shardproof.verifier.refute.evaluate import evaluate
+from shardproof.verifier.text.parser import parse_text
 
 
 def F(*shape: int) -> TensorType:

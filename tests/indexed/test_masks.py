@@ -7,14 +7,14 @@ from fractions import Fraction
 
 import pytest
 
+from shardproof.verifier.kernel.inline import inline
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import TensorType
+from shardproof.verifier.provers.canonical import Keys
+from shardproof.verifier.provers.sequential import as_terms
+from shardproof.verifier.text.parser import parse_text
 from tests.indexed.test_keys import clashes
-from verifier.kernel.inline import inline
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import TensorType
-from verifier.provers.canonical import Keys
-from verifier.provers.sequential import as_terms
-from verifier.text.parser import parse_text
 
 ROWS, COLS = 6, 4
 OPS = (

@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from shardproof.verifier.domains.floats import Floats
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import TensorType
+from shardproof.verifier.provers.canonical import Keys
+from shardproof.verifier.provers.sequential import as_terms
+from shardproof.verifier.refute.evaluate import evaluate
+from shardproof.verifier.terms import Ref, Terms
+from shardproof.verifier.text.parser import parse_text
 from tests.indexed.pairs import PAIRS, WRONG, S, Write
-from verifier.domains.floats import Floats
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import TensorType
-from verifier.provers.canonical import Keys
-from verifier.provers.sequential import as_terms
-from verifier.refute.evaluate import evaluate
-from verifier.terms import Ref, Terms
-from verifier.text.parser import parse_text
 
 
 def both(left: Write, right: Write, *shapes: tuple[int, ...]) -> Program:

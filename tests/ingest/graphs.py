@@ -7,12 +7,12 @@ from collections.abc import Hashable, Mapping
 
 import numpy as np
 
-from verifier.domains.base import Array
-from verifier.kernel.contract import output_key
-from verifier.kernel.ops import lookup
-from verifier.kernel.program.program import Program
-from verifier.kernel.rank_sets import regions
-from verifier.refute.evaluate import simulate
+from shardproof.verifier.domains.base import Array
+from shardproof.verifier.kernel.contract import output_key
+from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.rank_sets import regions
+from shardproof.verifier.refute.evaluate import simulate
 
 
 def graph(program: Program) -> tuple[Hashable, ...]:

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from verifier.domains.base import Array
-from verifier.domains.floats import Floats
-from verifier.kernel.ops import lookup
-from verifier.ops import facets
+from shardproof.verifier.domains.base import Array
+from shardproof.verifier.domains.floats import Floats
+from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.ops import facets
 
 Values = dict[str, Array]
 Call = tuple[str, tuple[int, ...], Array, dict[str, Any]]

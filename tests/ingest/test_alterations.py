@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from synthesis.frontends.rank_programs import read_ranks, verify_ranks
+from shardproof.synthesis.frontends.rank_programs import read_ranks, verify_ranks
+from shardproof.verifier.kernel.contract import Contract
+from shardproof.verifier.kernel.layout import Layout
+from shardproof.verifier.kernel.placements import from_placements
+from shardproof.verifier.text.parser import parse_text
+from shardproof.verifier.verdict import Counterexample, Proof, Trace, Witness
 from tests.ingest.samples import DISTRIBUTED, SEQUENTIAL, contract, edit, file, written
-from verifier.kernel.contract import Contract
-from verifier.kernel.layout import Layout
-from verifier.kernel.placements import from_placements
-from verifier.text.parser import parse_text
-from verifier.verdict import Counterexample, Proof, Trace, Witness
 
 NUMBER = re.compile(r'(?<![\w.%/"-])\d+(?![\w./])')
 

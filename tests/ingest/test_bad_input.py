@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from synthesis.frontends.rank_programs import read_ranks, verify_ranks
+from shardproof.synthesis.frontends.rank_programs import read_ranks, verify_ranks
+from shardproof.verifier.verdict import Unknown
 from tests.ingest.samples import DISTRIBUTED, SEQUENTIAL, contract, edit, file, written
 from tests.ingest.writing import write_ranks
-from verifier.verdict import Unknown
 
 
 def _without(rank: int) -> Callable[[Path], None]:

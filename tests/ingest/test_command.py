@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli import main
+from shardproof.agent.cli import main
+from shardproof.verifier.text.parser import to_text
 from tests.ingest.samples import DISTRIBUTED, SEQUENTIAL, contract, edit, file, written
 from tests.ingest.writing import write_ranks
-from verifier.text.parser import to_text
 
 
 @pytest.fixture

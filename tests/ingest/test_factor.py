@@ -9,20 +9,20 @@ import numpy as np
 import pytest
 
 from benchmarks.rank_texts import rank_texts
-from synthesis.frontends.rank_programs import read_ranks, verify_ranks
-from synthesis.frontends.rank_programs.form import header
-from verifier.domains.floats import Floats
-from verifier.kernel.contract import Contract
-from verifier.kernel.inline import inline
-from verifier.kernel.placements import from_placements
-from verifier.kernel.program.program import Program
-from verifier.problem import Problem
-from verifier.refute.compare import compare
-from verifier.refute.dedup import run_once
-from verifier.refute.sampling import sample
-from verifier.refute.search import too_large
-from verifier.text.parser import parse_text
-from verifier.verdict import Counterexample, Proof
+from shardproof.synthesis.frontends.rank_programs import read_ranks, verify_ranks
+from shardproof.synthesis.frontends.rank_programs.form import header
+from shardproof.verifier.domains.floats import Floats
+from shardproof.verifier.kernel.contract import Contract
+from shardproof.verifier.kernel.inline import inline
+from shardproof.verifier.kernel.placements import from_placements
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.refute.compare import compare
+from shardproof.verifier.refute.dedup import run_once
+from shardproof.verifier.refute.sampling import sample
+from shardproof.verifier.refute.search import too_large
+from shardproof.verifier.text.parser import parse_text
+from shardproof.verifier.verdict import Counterexample, Proof
 
 RANK = 37
 HIDDEN = """

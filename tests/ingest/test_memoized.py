@@ -9,22 +9,22 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from benchmarks.steps.examples import preconditions
+from shardproof.verifier.domains.base import Array, Domain
+from shardproof.verifier.domains.field import Field
+from shardproof.verifier.domains.floats import Floats
+from shardproof.verifier.kernel.inline import inline
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.refute import dedup as memoized
+from shardproof.verifier.refute.compare import run_both
+from shardproof.verifier.refute.evaluate import simulate
+from shardproof.verifier.refute.sampling import sample
+from shardproof.verifier.refute.scatter import scatter
 from tests.training.steps import step_of
 from tests.verifier import test_random_scans as scans
 from tests.verifier.random_programs import MESHES, inputs, pieces, values
 from tests.verifier.test_random_verdicts import edited, sequential
-from verifier.domains.base import Array, Domain
-from verifier.domains.field import Field
-from verifier.domains.floats import Floats
-from verifier.kernel.inline import inline
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.program import Program
-from verifier.problem import Problem
-from verifier.refute import dedup as memoized
-from verifier.refute.compare import run_both
-from verifier.refute.evaluate import simulate
-from verifier.refute.sampling import sample
-from verifier.refute.scatter import scatter
 
 STEPS = (
     "data, tensor and pipeline parallel",

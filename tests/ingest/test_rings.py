@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from synthesis.frontends.rank_programs.rings import with_rings
-from verifier.kernel.program.types import Mesh
+from shardproof.synthesis.frontends.rank_programs.rings import with_rings
+from shardproof.verifier.kernel.program.types import Mesh
 
 RING = "rank {r}\ninput %x: f32[2]\nsend %x {{to={to}}} async\n%y = recv {{from={by}}} : f32[2]\n"
 

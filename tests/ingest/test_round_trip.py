@@ -13,17 +13,17 @@ from hypothesis import given, settings, strategies as st
 from benchmarks.steps.examples import preconditions
 from benchmarks.steps.model import MODELS, Degrees
 from benchmarks.steps.step import training_step
-from synthesis.frontends.rank_programs import read_ranks, verify_ranks
-from synthesis.repair.diagnosis import verify
+from shardproof.synthesis.frontends.rank_programs import read_ranks, verify_ranks
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import Affine, Mesh, TensorType
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.text.parser import parse_text
+from shardproof.verifier.verdict import Proof
 from tests.ingest.graphs import graph, results
 from tests.ingest.samples import DISTRIBUTED, SEQUENTIAL, contract, written
 from tests.ingest.writing import write_ranks
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import Affine, Mesh, TensorType
-from verifier.problem import Problem
-from verifier.text.parser import parse_text
-from verifier.verdict import Proof
 
 
 @pytest.mark.parametrize("kind", ["folder", "ranks.spz", "ranks.sp", "ranks.zip"])

@@ -12,18 +12,18 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from benchmarks.rank_texts import rank_texts
-from synthesis.frontends.rank_programs import read_ranks, verify_ranks
-from synthesis.frontends.rank_programs.form import header
+from shardproof.synthesis.frontends.rank_programs import read_ranks, verify_ranks
+from shardproof.synthesis.frontends.rank_programs.form import header
+from shardproof.verifier.domains.floats import Floats
+from shardproof.verifier.kernel.contract import Contract
+from shardproof.verifier.kernel.layout import Layout
+from shardproof.verifier.kernel.placements import from_placements
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.refute.evaluate import evaluate
+from shardproof.verifier.refute.scatter import piece
+from shardproof.verifier.text.parser import parse_text
+from shardproof.verifier.verdict import Counterexample, Proof, Trace, Unknown, Witness
 from tests.ingest.running import Values, WrongError, run
-from verifier.domains.floats import Floats
-from verifier.kernel.contract import Contract
-from verifier.kernel.layout import Layout
-from verifier.kernel.placements import from_placements
-from verifier.kernel.program.program import Program
-from verifier.refute.evaluate import evaluate
-from verifier.refute.scatter import piece
-from verifier.text.parser import parse_text
-from verifier.verdict import Counterexample, Proof, Trace, Unknown, Witness
 
 BODY = """
   %h = scan %x, %up, %down {length=3, carry=1, xs=2} body layer {

@@ -6,9 +6,9 @@ import gzip
 from pathlib import Path
 
 from benchmarks.rank_texts import rank_texts
-from synthesis.frontends.rank_programs.container import HEADER
-from synthesis.frontends.rank_programs.form import header
-from verifier.kernel.program.program import Program
+from shardproof.synthesis.frontends.rank_programs.container import HEADER
+from shardproof.synthesis.frontends.rank_programs.form import header
+from shardproof.verifier.kernel.program.program import Program
 
 
 def write_ranks(program: Program, path: str | Path) -> None:

@@ -7,9 +7,9 @@ from fractions import Fraction
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import Affine, Attr, Mesh, Source, TensorType
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import Affine, Attr, Mesh, Source, TensorType
 
 EXTENTS = st.sampled_from((1, 2, 4, 6))
 SHAPES = st.lists(EXTENTS, min_size=1, max_size=3).map(tuple)

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from verifier.kernel.program.errors import IRError
-from verifier.text.files import load
-from verifier.text.jsonio import dumps, loads
-from verifier.text.parser import parse_text, to_text
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.text.files import load
+from shardproof.verifier.text.jsonio import dumps, loads
+from shardproof.verifier.text.parser import parse_text, to_text
 
 GOOD = """program p mesh(tp=2)
   param %w: f32[4, 8] "fc.weight"

@@ -8,14 +8,14 @@ from pathlib import Path
 
 from hypothesis import HealthCheck, given, settings
 
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import Affine, Mesh, Source, TensorType
+from shardproof.verifier.text.digest import digest
+from shardproof.verifier.text.files import load
+from shardproof.verifier.text.jsonio import dumps, loads
+from shardproof.verifier.text.parser import parse_text, to_text
 from tests.ir.strategies import programs
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import Affine, Mesh, Source, TensorType
-from verifier.text.digest import digest
-from verifier.text.files import load
-from verifier.text.jsonio import dumps, loads
-from verifier.text.parser import parse_text, to_text
 
 SETTINGS = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 GOLDEN = Path(__file__).parents[1] / "golden"

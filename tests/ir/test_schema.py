@@ -10,11 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from benchmarks.program_schema import PUBLISHED, published, schema
+from shardproof.verifier.kernel.program.attrs import KINDS
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.ops import REGISTRY
+from shardproof.verifier.text.digest import to_json
 from tests.ir.strategies import programs
-from verifier.kernel.program.attrs import KINDS
-from verifier.kernel.program.program import Program
-from verifier.ops import REGISTRY
-from verifier.text.digest import to_json
 
 SCHEMA = schema()
 PYTHON: dict[str, type] = {"object": dict, "array": list, "string": str, "integer": int}

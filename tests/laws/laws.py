@@ -15,21 +15,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from shardproof.verifier.domains.base import Array, Domain
+from shardproof.verifier.domains.field import Field
+from shardproof.verifier.domains.floats import Floats
+from shardproof.verifier.domains.symbolic import Symbolic
+from shardproof.verifier.kernel.instance import Instance, Piece
+from shardproof.verifier.kernel.layout import Layout
+from shardproof.verifier.kernel.program.registry import Op, Refused
+from shardproof.verifier.kernel.program.types import FLOATS
+from shardproof.verifier.kernel.program.where import EVERYWHERE, Where, ranks_where
+from shardproof.verifier.ops import REGISTRY, facets
+from shardproof.verifier.provers.placement import Placed, place
+from shardproof.verifier.smt import solver as smt
+from shardproof.verifier.smt.pieces import broken, zeros
 from tests.laws.lemmas import LEMMAS
 from tests.laws.samples import MESHES, Case, cases
-from verifier.domains.base import Array, Domain
-from verifier.domains.field import Field
-from verifier.domains.floats import Floats
-from verifier.domains.symbolic import Symbolic
-from verifier.kernel.instance import Instance, Piece
-from verifier.kernel.layout import Layout
-from verifier.kernel.program.registry import Op, Refused
-from verifier.kernel.program.types import FLOATS
-from verifier.kernel.program.where import EVERYWHERE, Where, ranks_where
-from verifier.ops import REGISTRY, facets
-from verifier.provers.placement import Placed, place
-from verifier.smt import solver as smt
-from verifier.smt.pieces import broken, zeros
 
 
 @dataclass(frozen=True, slots=True)

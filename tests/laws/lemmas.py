@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
-from verifier.smt import solver as smt
-from verifier.smt.index_maps import step
-from verifier.smt.solver import Answer, Term, conj, disj, implies, integers, negation
+from shardproof.verifier.smt import solver as smt
+from shardproof.verifier.smt.index_maps import step
+from shardproof.verifier.smt.solver import Answer, Term, conj, disj, implies, integers, negation
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from synthesis.frontends.torch.ranks.buckets import one_by_one
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import Mesh, TensorType
-from verifier.refute.evaluate import simulate
+from shardproof.synthesis.frontends.torch.ranks.buckets import one_by_one
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import Mesh, TensorType
+from shardproof.verifier.refute.evaluate import simulate
 
 Shape = tuple[int, ...]
 SEEDS = range(12)

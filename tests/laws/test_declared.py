@@ -7,11 +7,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from synthesis.frontends.torch.range_fold import in_declared_range
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import TensorType
-from verifier.refute.evaluate import evaluate
+from shardproof.synthesis.frontends.torch.range_fold import in_declared_range
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import TensorType
+from shardproof.verifier.refute.evaluate import evaluate
 
 BELOW = 4
 

@@ -8,12 +8,12 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from synthesis.frontends.torch.bias_normalize import leading_dims
-from synthesis.frontends.torch.masked_gather import read_windows
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import TensorType
-from verifier.refute.evaluate import evaluate
+from shardproof.synthesis.frontends.torch.bias_normalize import leading_dims
+from shardproof.synthesis.frontends.torch.masked_gather import read_windows
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import TensorType
+from shardproof.verifier.refute.evaluate import evaluate
 
 
 def bias(old: tuple[int, ...], other: tuple[int, ...], new: tuple[int, ...], left: bool) -> Program:

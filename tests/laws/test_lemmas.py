@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from shardproof.verifier.smt import solver as smt
 from tests.laws.lemmas import LEMMAS
-from verifier.smt import solver as smt
 
 
 @pytest.mark.parametrize("name", LEMMAS)

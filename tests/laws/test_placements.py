@@ -8,17 +8,17 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from shardproof.verifier.domains.field import Field
+from shardproof.verifier.domains.floats import Floats
+from shardproof.verifier.kernel.layout import Atom, Layout, normal
+from shardproof.verifier.kernel.ops import Refused
+from shardproof.verifier.kernel.placements import from_placements
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.kernel.program.types import Affine, Mesh
+from shardproof.verifier.ops import REGISTRY
+from shardproof.verifier.provers.placement import Operands, Placed, place
 from tests.laws.laws import check, survey
 from tests.laws.samples import Case, cases, forms
-from verifier.domains.field import Field
-from verifier.domains.floats import Floats
-from verifier.kernel.layout import Atom, Layout, normal
-from verifier.kernel.ops import Refused
-from verifier.kernel.placements import from_placements
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.types import Affine, Mesh
-from verifier.ops import REGISTRY
-from verifier.provers.placement import Operands, Placed, place
 
 TP = Mesh.of(tp=2)
 APART = ("composite", "control")

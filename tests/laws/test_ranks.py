@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from synthesis.frontends.torch.ranks.join import Coords, FewRanksError, RankError, join
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import Affine, Mesh, TensorType
-from verifier.refute.evaluate import evaluate, simulate
+from shardproof.synthesis.frontends.torch.ranks.join import Coords, FewRanksError, RankError, join
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import Affine, Mesh, TensorType
+from shardproof.verifier.refute.evaluate import evaluate, simulate
 
 MESHES = [Mesh.of(dp=2, tp=3), Mesh.of(dp=2, tp=2), Mesh.of(dp=3, tp=2, cp=2)]
 Body = Callable[[Builder, str, Coords], str]

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from synthesis.frontends.torch.masked_gather import read_windows
-from synthesis.frontends.torch.ranks.join import Coords, RankError, gathers_by_dim, join
-from verifier.kernel.inline import inline
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import Affine, Mesh, TensorType
-from verifier.provers.cross_entropy import open_entropy
-from verifier.refute.evaluate import evaluate, simulate
+from shardproof.synthesis.frontends.torch.masked_gather import read_windows
+from shardproof.synthesis.frontends.torch.ranks.join import Coords, RankError, gathers_by_dim, join
+from shardproof.verifier.kernel.inline import inline
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import Affine, Mesh, TensorType
+from shardproof.verifier.provers.cross_entropy import open_entropy
+from shardproof.verifier.refute.evaluate import evaluate, simulate
 
 ROWS, RANKS = 3, 4
 TP = Mesh.of(tp=RANKS)

@@ -9,12 +9,12 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from synthesis.frontends.torch.ranks.join import FewRanksError, RankError, join
-from synthesis.frontends.torch.ranks.shared_parts import products_of_wholes
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import Mesh, TensorType
-from verifier.refute.evaluate import evaluate, simulate
+from shardproof.synthesis.frontends.torch.ranks.join import FewRanksError, RankError, join
+from shardproof.synthesis.frontends.torch.ranks.shared_parts import products_of_wholes
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import Mesh, TensorType
+from shardproof.verifier.refute.evaluate import evaluate, simulate
 
 RANKS, HEADS, SIZE, WIDTH, ROWS = 4, 2, 4, 3, 6
 WHOLE = HEADS * SIZE

@@ -7,11 +7,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.types import TensorType
-from verifier.provers.sequential import as_terms
-from verifier.refute.evaluate import evaluate
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.kernel.program.types import TensorType
+from shardproof.verifier.provers.sequential import as_terms
+from shardproof.verifier.refute.evaluate import evaluate
 
 SHAPES = [(2, 2), (2, 3), (3, 2), (2, 2, 2), (2, 1), (6,), (2,), (1, 2), ()]
 

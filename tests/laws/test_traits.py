@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from shardproof.verifier.domains.base import Array
+from shardproof.verifier.domains.floats import Floats
+from shardproof.verifier.domains.functions import FUNCTIONS
+from shardproof.verifier.kernel.layout import FOLDS
+from shardproof.verifier.kernel.program.registry import Op
+from shardproof.verifier.kernel.program.types import Affine, Mesh
+from shardproof.verifier.ops import REGISTRY, facets
+from shardproof.verifier.ops.bounds import Bounded
 from tests.laws.samples import Form, forms
-from verifier.domains.base import Array
-from verifier.domains.floats import Floats
-from verifier.domains.functions import FUNCTIONS
-from verifier.kernel.layout import FOLDS
-from verifier.kernel.program.registry import Op
-from verifier.kernel.program.types import Affine, Mesh
-from verifier.ops import REGISTRY, facets
-from verifier.ops.bounds import Bounded
 
 MESH = Mesh.of(tp=2)
 LOCAL = sorted(

@@ -7,17 +7,17 @@ from itertools import islice
 import numpy as np
 import pytest
 
+from shardproof.verifier.domains.base import Array, Domain
+from shardproof.verifier.domains.field import Field
+from shardproof.verifier.domains.floats import Floats
+from shardproof.verifier.kernel.inline import inline
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.registry import Op
+from shardproof.verifier.kernel.program.types import Affine, Mesh, TensorType
+from shardproof.verifier.ops import REGISTRY, facets
+from shardproof.verifier.refute.evaluate import evaluate
 from tests.laws.samples import forms
-from verifier.domains.base import Array, Domain
-from verifier.domains.field import Field
-from verifier.domains.floats import Floats
-from verifier.kernel.inline import inline
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.registry import Op
-from verifier.kernel.program.types import Affine, Mesh, TensorType
-from verifier.ops import REGISTRY, facets
-from verifier.refute.evaluate import evaluate
 
 STEP = 1e-6
 STRAIGHT = {"round_to", "detach"}

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from agent.llm.client import Client
-from agent.llm.endpoint import Endpoint, Timeouts
-from agent.llm.profile import Profile, Profiles
-from agent.llm.retry import Patience
-from agent.llm.secret import Secret
+from shardproof.agent.llm.client import Client
+from shardproof.agent.llm.endpoint import Endpoint, Timeouts
+from shardproof.agent.llm.profile import Profile, Profiles
+from shardproof.agent.llm.retry import Patience
+from shardproof.agent.llm.secret import Secret
 from tests.llm.server import Server
 
 KEY = "sk-secret-0123456789abcdef"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from agent.llm.answers import Answer, Completion, NoModel, OutOfBudget, Unanswered, Usage
-from agent.llm.budget import UNLIMITED, Ledger, Limits, Price
-from agent.llm.client import Form, Message
+from shardproof.agent.llm.answers import Answer, Completion, NoModel, OutOfBudget, Unanswered, Usage
+from shardproof.agent.llm.budget import UNLIMITED, Ledger, Limits, Price
+from shardproof.agent.llm.client import Form, Message
 
 
 class Scripted:

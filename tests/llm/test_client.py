@@ -17,13 +17,13 @@ from pathlib import Path
 
 import pytest
 
-from agent.errors import InputError
-from agent.llm.answers import Cancelled, Completion, Failed, NoModel, Trouble
-from agent.llm.budget import Ledger, Limits
-from agent.llm.client import Client, Form
-from agent.llm.endpoint import Endpoint, Timeouts, find
-from agent.llm.profile import Profile, Profiles
-from agent.llm.secret import Secret, clean_environ
+from shardproof.agent.errors import InputError
+from shardproof.agent.llm.answers import Cancelled, Completion, Failed, NoModel, Trouble
+from shardproof.agent.llm.budget import Ledger, Limits
+from shardproof.agent.llm.client import Client, Form
+from shardproof.agent.llm.endpoint import Endpoint, Timeouts, find
+from shardproof.agent.llm.profile import Profile, Profiles
+from shardproof.agent.llm.secret import Secret, clean_environ
 from tests.llm.conftest import HASTY, KEY
 from tests.llm.server import (
     ASK,
@@ -334,10 +334,10 @@ def test_ctrl_c_ends_a_real_process_within_a_second(server: Server) -> None:
     """The signal comes to a process that waits for a reply; the key is nowhere in what it says."""
     server.answers(dripping)
     code = f"""
-from agent.llm.client import Client
-from agent.llm.endpoint import Endpoint
-from agent.llm.profile import Profiles
-from agent.llm.secret import Secret, clean_environ
+from shardproof.agent.llm.client import Client
+from shardproof.agent.llm.endpoint import Endpoint
+from shardproof.agent.llm.profile import Profiles
+from shardproof.agent.llm.secret import Secret, clean_environ
 client = Client(Endpoint({server.url!r}, "tiny", Secret({KEY!r})), profiles=Profiles())
 print("ready", flush=True)
 client.show = lambda piece: print(piece, end="", flush=True)

@@ -7,18 +7,18 @@ from functools import cache
 
 import pytest
 
-from agent import choosing, strategy
-from agent.chat.models import Asker
-from agent.choosing import _proposed  # pyright: ignore[reportPrivateUsage]
-from agent.llm.answers import NoModel
-from agent.llm.client import Client
-from agent.llm.configuring import configure
-from agent.llm.dialogue import Malformed, Read
-from agent.options import Wanted
-from agent.run import Run
-from synthesis.strategy import choice as choices
-from synthesis.strategy.choice import Choice
-from synthesis.strategy.shape import of_config
+from shardproof.agent import choosing, strategy
+from shardproof.agent.chat.models import Asker
+from shardproof.agent.choosing import _proposed  # pyright: ignore[reportPrivateUsage]
+from shardproof.agent.llm.answers import NoModel
+from shardproof.agent.llm.client import Client
+from shardproof.agent.llm.configuring import configure
+from shardproof.agent.llm.dialogue import Malformed, Read
+from shardproof.agent.options import Wanted
+from shardproof.agent.run import Run
+from shardproof.synthesis.strategy import choice as choices
+from shardproof.synthesis.strategy.choice import Choice
+from shardproof.synthesis.strategy.shape import of_config
 from tests.commands import ROOT
 from tests.llm.scripted import Scripted
 from tests.llm.server import Server, says

@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from agent.llm.conversing import converse
-from agent.llm.dialogue import Malformed, Read
+from shardproof.agent.llm.conversing import converse
+from shardproof.agent.llm.dialogue import Malformed, Read
 from tests.llm import tasks
 from tests.llm.scripted import Scripted
 

@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from agent.errors import InputError
-from agent.llm.dialogue import Malformed, Read
-from agent.llm.hygiene import clean, one_line
-from agent.llm.repairing import repair
-from agent.llm.source import CUT, LONGEST_STRING, prepared
-from synthesis.repair.edits import KINDS
+from shardproof.agent.errors import InputError
+from shardproof.agent.llm.dialogue import Malformed, Read
+from shardproof.agent.llm.hygiene import clean, one_line
+from shardproof.agent.llm.repairing import repair
+from shardproof.agent.llm.source import CUT, LONGEST_STRING, prepared
+from shardproof.synthesis.repair.edits import KINDS
+from shardproof.verifier.ops import REGISTRY
+from shardproof.verifier.text.parser import parse_text, to_text
 from tests.llm import tasks
 from tests.llm.scripted import Scripted
-from verifier.ops import REGISTRY
-from verifier.text.parser import parse_text, to_text
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted((ROOT / "agent").rglob("*.py"))[::3] + sorted((ROOT / "examples").rglob("*.py"))

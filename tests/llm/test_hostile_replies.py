@@ -9,16 +9,16 @@ from collections.abc import Iterator
 import pytest
 from pydantic import BaseModel
 
-from agent.llm import proposing, repairing, translating
-from agent.llm.dialogue import Malformed, Read
-from agent.llm.explaining import explain
-from agent.llm.proposing import propose
-from agent.llm.repairing import repair
-from agent.llm.replies import FORMS
-from agent.llm.translating import translate
+from shardproof.agent.llm import proposing, repairing, translating
+from shardproof.agent.llm.dialogue import Malformed, Read
+from shardproof.agent.llm.explaining import explain
+from shardproof.agent.llm.proposing import propose
+from shardproof.agent.llm.repairing import repair
+from shardproof.agent.llm.replies import FORMS
+from shardproof.agent.llm.translating import translate
+from shardproof.verifier.text.parser import to_text
 from tests.llm import tasks
 from tests.llm.scripted import Scripted
-from verifier.text.parser import to_text
 
 STOLEN = [
     {"contract": "input x tp=R"},

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from agent.llm.answers import Completion, Failed, NoModel, OutOfBudget, Trouble
-from agent.llm.budget import UNLIMITED, Ledger, Limits
-from agent.llm.client import Client, Form
-from agent.llm.format_tiers import RUNGS, ExtractError, extract
-from agent.llm.probe import visit
-from agent.llm.profile import Profiles
+from shardproof.agent.llm.answers import Completion, Failed, NoModel, OutOfBudget, Trouble
+from shardproof.agent.llm.budget import UNLIMITED, Ledger, Limits
+from shardproof.agent.llm.client import Client, Form
+from shardproof.agent.llm.format_tiers import RUNGS, ExtractError, extract
+from shardproof.agent.llm.probe import visit
+from shardproof.agent.llm.profile import Profiles
 from tests.llm.conftest import KEY
 from tests.llm.server import USAGE, Server, Way, chunk, page, says, status, stream
 
@@ -202,7 +202,7 @@ def test_anything_else_is_no_object(text: str, why: str) -> None:
 
 
 def test_limits_are_met_before_and_after_each_call(server: Server, client: Client) -> None:
-    from agent.llm.budget import Price
+    from shardproof.agent.llm.budget import Price
 
     ask = [{"role": "user", "content": "x" * 350}]
     server.answers(says("fine"))
@@ -256,8 +256,8 @@ def test_unknown_prices_show_as_such(server: Server, client: Client) -> None:
 def test_threads_share_one_budget() -> None:
     from concurrent.futures import ThreadPoolExecutor
 
-    from agent.llm.answers import Usage
-    from agent.llm.budget import Ticket
+    from shardproof.agent.llm.answers import Usage
+    from shardproof.agent.llm.budget import Ticket
 
     ledger = Ledger(Limits(None, 10_000, None, None))
 

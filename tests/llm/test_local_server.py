@@ -6,13 +6,13 @@ import importlib.util
 
 import pytest
 
-from agent.llm.answers import Completion
-from agent.llm.budget import Ledger, Limits
-from agent.llm.client import Client
-from agent.llm.endpoint import Endpoint, Timeouts
-from agent.llm.profile import Profiles
-from agent.llm.secret import Secret
 from benchmarks import llm_server
+from shardproof.agent.llm.answers import Completion
+from shardproof.agent.llm.budget import Ledger, Limits
+from shardproof.agent.llm.client import Client
+from shardproof.agent.llm.endpoint import Endpoint, Timeouts
+from shardproof.agent.llm.profile import Profiles
+from shardproof.agent.llm.secret import Secret
 
 
 def test_a_real_server_answers_a_plain_question() -> None:

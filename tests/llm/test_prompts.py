@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from agent.llm import vocabulary
-from prompts import PromptError, load, names, render
-from synthesis.assign import options
-from synthesis.repair.edits import KINDS
-from synthesis.roles import Module, Param
-from synthesis.tactics import TACTICS
-from verifier.ops import REGISTRY
-from verifier.order.checks import CHECKS
+from shardproof.agent.llm import vocabulary
+from shardproof.prompts import PromptError, load, names, render
+from shardproof.synthesis.assign import options
+from shardproof.synthesis.repair.edits import KINDS
+from shardproof.synthesis.roles import Module, Param
+from shardproof.synthesis.tactics import TACTICS
+from shardproof.verifier.ops import REGISTRY
+from shardproof.verifier.order.checks import CHECKS
 
 GOLDEN = Path(__file__).parent / "golden"
 WORD = "B0123456789abcdef"

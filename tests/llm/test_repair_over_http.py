@@ -5,12 +5,12 @@ from __future__ import annotations
 import io
 from dataclasses import replace
 
-from agent.chat.models import Asker
-from agent.console import Console
-from agent.llm.budget import Price
-from agent.llm.client import Client
-from agent.llm.format_tiers import JSON_SCHEMA
-from agent.loop import Level, Mended, Settings, mend
+from shardproof.agent.chat.models import Asker
+from shardproof.agent.console import Console
+from shardproof.agent.llm.budget import Price
+from shardproof.agent.llm.client import Client
+from shardproof.agent.llm.format_tiers import JSON_SCHEMA
+from shardproof.agent.loop import Level, Mended, Settings, mend
 from tests.llm.server import Server, says
 from tests.repair.test_loop import FIRST, SECOND, question, reply
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agent.llm.answers import (
+from benchmarks.llm_transcript import Recorded, Replayed
+from shardproof.agent.llm.answers import (
     Cancelled,
     Completion,
     Failed,
@@ -19,29 +20,28 @@ from agent.llm.answers import (
     Trouble,
     exit_of,
 )
-from agent.llm.budget import Limits
-from agent.llm.client import Client, Model
-from agent.llm.dialogue import Malformed, Read
-from agent.llm.explaining import explain
-from agent.llm.proposing import propose
-from agent.llm.repairing import repair
-from agent.llm.replies import FORMS, Explanation, schema
-from agent.llm.translating import translate
-from agent.loop.question import Question
-from benchmarks.llm_transcript import Recorded, Replayed
-from prompts import load
-from synthesis.repair.diagnosis import verify
+from shardproof.agent.llm.budget import Limits
+from shardproof.agent.llm.client import Client, Model
+from shardproof.agent.llm.dialogue import Malformed, Read
+from shardproof.agent.llm.explaining import explain
+from shardproof.agent.llm.proposing import propose
+from shardproof.agent.llm.repairing import repair
+from shardproof.agent.llm.replies import FORMS, Explanation, schema
+from shardproof.agent.llm.translating import translate
+from shardproof.agent.loop.question import Question
+from shardproof.prompts import load
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.kernel.program.program import Input
+from shardproof.verifier.kernel.program.types import TensorType
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.refute.evaluate import evaluate
+from shardproof.verifier.text.contract import read_contract
+from shardproof.verifier.text.parser import parse_text, to_text
+from shardproof.verifier.verdict import Proof
 from tests.llm import tasks
 from tests.llm.scripted import Scripted
 from tests.llm.server import Server, says
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.program import Input
-from verifier.kernel.program.types import TensorType
-from verifier.problem import Problem
-from verifier.refute.evaluate import evaluate
-from verifier.text.contract import read_contract
-from verifier.text.parser import parse_text, to_text
-from verifier.verdict import Proof
 
 ROLES: dict[str, tuple[Callable[[Model], object], Callable[[], str]]] = {
     "translate": (lambda m: translate(m, tasks.translation()), tasks.translated),

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from agent.chat.models import Asker, Source
-from agent.llm.answers import Completion, Failed, OutOfBudget, Trouble
-from agent.llm.client import Client
-from agent.llm.endpoint import Timeouts
+from shardproof.agent.chat.models import Asker, Source
+from shardproof.agent.llm.answers import Completion, Failed, OutOfBudget, Trouble
+from shardproof.agent.llm.client import Client
+from shardproof.agent.llm.endpoint import Timeouts
 from tests.llm.conftest import KEY
 from tests.llm.server import (
     ASK,
@@ -175,7 +175,7 @@ def times(what: str) -> Timeouts:
 def test_fault_is_one_typed_answer(
     what: str, server: Server, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agent.llm.stream.MOST_BYTES", 1 << 20)
+    monkeypatch.setattr("shardproof.agent.llm.stream.MOST_BYTES", 1 << 20)
     way, kind, calls = FAULTS[what]
     client.endpoint = replace(client.endpoint, timeouts=times(what))
     server.answers(way)

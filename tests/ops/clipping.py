@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
-from verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.builder import Builder
 
 
 def global_norm(

@@ -7,19 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from synthesis.repair.diagnosis import verify
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.verifier.checker import Accepted, check
+from shardproof.verifier.domains.base import Array
+from shardproof.verifier.kernel.contract import Contract
+from shardproof.verifier.kernel.inline import inline
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import Attr, TensorType
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.refute.evaluate import evaluate
+from shardproof.verifier.smt import solver as smt
+from shardproof.verifier.verdict import Proof, Verdict
 from tests.asking import elementwise
-from verifier.checker import Accepted, check
-from verifier.domains.base import Array
-from verifier.kernel.contract import Contract
-from verifier.kernel.inline import inline
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import Attr, TensorType
-from verifier.problem import Problem
-from verifier.refute.evaluate import evaluate
-from verifier.smt import solver as smt
-from verifier.verdict import Proof, Verdict
 
 
 def program(op: str, shapes: Mapping[str, tuple[int, ...]], **attrs: Attr) -> Program:

@@ -10,16 +10,16 @@ import pytest
 import torch
 from torch.nn import functional
 
+from shardproof.verifier.domains.base import Array
+from shardproof.verifier.kernel.composites.formats import FORMATS
+from shardproof.verifier.kernel.inline import inline
+from shardproof.verifier.kernel.program import attrs as kinds
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.types import Attr, TensorType
+from shardproof.verifier.ops.precision import rounded as round_to
+from shardproof.verifier.refute.evaluate import evaluate
 from tests.ops.clipping import clip_by_global_norm
 from tests.ops.running import run
-from verifier.domains.base import Array
-from verifier.kernel.composites.formats import FORMATS
-from verifier.kernel.inline import inline
-from verifier.kernel.program import attrs as kinds
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.types import Attr, TensorType
-from verifier.ops.precision import rounded as round_to
-from verifier.refute.evaluate import evaluate
 
 pytestmark = pytest.mark.torch
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from synthesis.autodiff import grad
+from shardproof.synthesis.autodiff import grad
+from shardproof.verifier.domains.base import Array
+from shardproof.verifier.kernel.inline import inline
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.ops import REGISTRY
+from shardproof.verifier.refute.evaluate import evaluate
 from tests.laws.samples import forms
 from tests.ops.running import program
-from verifier.domains.base import Array
-from verifier.kernel.inline import inline
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import Mesh
-from verifier.ops import REGISTRY
-from verifier.refute.evaluate import evaluate
 
 STEP = 1e-6
 ROUNDS = {"quantize", "detach"}

@@ -6,15 +6,15 @@ from fractions import Fraction
 
 import pytest
 
-from synthesis.autodiff import grad
+from shardproof.synthesis.autodiff import grad
+from shardproof.verifier.kernel.contract import Contract
+from shardproof.verifier.kernel.layout import Layout
+from shardproof.verifier.kernel.placements import from_placements
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import Affine, Attr, Mesh, TensorType
+from shardproof.verifier.verdict import Proof, Unknown
 from tests.ops.running import judged
-from verifier.kernel.contract import Contract
-from verifier.kernel.layout import Layout
-from verifier.kernel.placements import from_placements
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import Affine, Attr, Mesh, TensorType
-from verifier.verdict import Proof, Unknown
 
 TP = Mesh.of(tp=2)
 LAYERS = 3

@@ -7,13 +7,13 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from synthesis.autodiff import grad
+from shardproof.synthesis.autodiff import grad
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.types import Affine, Mesh, TensorType
+from shardproof.verifier.refute.evaluate import evaluate
+from shardproof.verifier.verdict import Proof
 from tests.ops.running import run
 from tests.ops.test_verdicts import Pair, laid
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.types import Affine, Mesh, TensorType
-from verifier.refute.evaluate import evaluate
-from verifier.verdict import Proof
 
 TP = Mesh.of(tp=2)
 TOKENS, WIDTH, EXPERTS, HIDDEN, K = 6, 4, 4, 8, 2

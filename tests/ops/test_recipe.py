@@ -30,7 +30,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("tree")
     skip = shutil.ignore_patterns("__pycache__", ".venv", "*.pyc")
     for name in (*FOLDERS, "tests/checker", "tests/laws", "tests/ops"):
-        shutil.copytree(ROOT / name, out / name, ignore=skip)
+        shutil.copytree(ROOT / name, out / name, ignore=skip, symlinks=True)
     shutil.copy(ROOT / "pyproject.toml", out)
     for name in OPS:
         shutil.copy(HERE / f"{name}.py", out / "verifier" / "ops")

@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from synthesis.autodiff import grad
+from shardproof.synthesis.autodiff import grad
+from shardproof.verifier.kernel.contract import Contract
+from shardproof.verifier.kernel.ops import Refused
+from shardproof.verifier.kernel.placements import from_placements
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import Mesh, TensorType
+from shardproof.verifier.kernel.rank_sets import regions
+from shardproof.verifier.refute.evaluate import simulate
+from shardproof.verifier.verdict import Proof
 from tests.ops.running import judged
-from verifier.kernel.contract import Contract
-from verifier.kernel.ops import Refused
-from verifier.kernel.placements import from_placements
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import Mesh, TensorType
-from verifier.kernel.rank_sets import regions
-from verifier.refute.evaluate import simulate
-from verifier.verdict import Proof
 
 TP = Mesh.of(tp=3)
 ROWS = from_placements((6, 4), [("tp", 3, "S(0)")])
@@ -89,8 +89,8 @@ def test_they_are_adjoint() -> None:
 
 
 def test_a_pending_sum_does_not_split_over_its_own_ranks() -> None:
-    from verifier.ops import REGISTRY
-    from verifier.provers.placement import Operands, place
+    from shardproof.verifier.ops import REGISTRY
+    from shardproof.verifier.provers.placement import Operands, place
 
     op = REGISTRY["scatter"]
     waiting = from_placements((6, 4), [("tp", 3, "P")])

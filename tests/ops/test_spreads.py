@@ -8,14 +8,14 @@ from itertools import product
 
 import pytest
 
-from synthesis.repair.diagnosis import verify
-from verifier.kernel.layout import Atom, Dim, global_extent, normal
-from verifier.kernel.program.types import Mesh
-from verifier.problem import Problem
-from verifier.provers.placement.views import FEW_READINGS, spreads
-from verifier.text.contract import read_contract
-from verifier.text.parser import parse_text
-from verifier.verdict import Counterexample, Proof
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.verifier.kernel.layout import Atom, Dim, global_extent, normal
+from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.provers.placement.views import FEW_READINGS, spreads
+from shardproof.verifier.text.contract import read_contract
+from shardproof.verifier.text.parser import parse_text
+from shardproof.verifier.verdict import Counterexample, Proof
 
 Reading = dict[int, Dim]
 

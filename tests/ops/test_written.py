@@ -6,14 +6,14 @@ from itertools import islice
 
 import pytest
 
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.types import Mesh, TensorType
+from shardproof.verifier.ops import REGISTRY
+from shardproof.verifier.text.digest import to_json
+from shardproof.verifier.text.jsonio import from_json
+from shardproof.verifier.text.parser import parse_text
+from shardproof.verifier.text.printing import to_text
 from tests.laws.samples import forms
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.types import Mesh, TensorType
-from verifier.ops import REGISTRY
-from verifier.text.digest import to_json
-from verifier.text.jsonio import from_json
-from verifier.text.parser import parse_text
-from verifier.text.printing import to_text
 
 MESH = Mesh.of(tp=2)
 SAMPLED = sorted(n for n, op in REGISTRY.items() if op.kind != "control")

@@ -13,12 +13,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from agent.options import read_mesh
 from benchmarks.patches.models import of_file
 from benchmarks.patches.truth import judge
-from synthesis.emit.patch import patch
-from synthesis.frontends.torch.request import CaptureRequest
-from synthesis.plan import Plan
+from shardproof.agent.options import read_mesh
+from shardproof.synthesis.emit.patch import patch
+from shardproof.synthesis.frontends.torch.request import CaptureRequest
+from shardproof.synthesis.plan import Plan
 
 HEAD = """
 

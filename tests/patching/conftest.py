@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from agent import outdir
-from agent.patching import describe
-from agent.patching.record import Origin
-from agent.patching.store import Record, locked
-from synthesis.emit.patch import patch
+from shardproof.agent import outdir
+from shardproof.agent.patching import describe
+from shardproof.agent.patching.record import Origin
+from shardproof.agent.patching.store import Record, locked
+from shardproof.synthesis.emit.patch import patch
 
 MODEL = "import torch\n\nwidth = 4\nheads = 2\n"
 LOCAL = "import torch\n\nwidth = 4\nheads = 2 // 2\n"

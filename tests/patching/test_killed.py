@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agent.patching import apply_patch, recover, redo, undo
+from shardproof.agent.patching import apply_patch, recover, redo, undo
 from tests.patching.conftest import DEFAULT, Make, Tree, history
 
 CALLS = ("replace", "unlink", "fsync", "mkdir", "rmdir", "fchmod", "open")
@@ -58,7 +58,7 @@ def test_killed_anywhere(make: Make, doing: str, monkeypatch: pytest.MonkeyPatch
     back = redo if doing == "undo" else undo
     taken_back = between = 0
     # Outcomes of git do not depend on when a process is killed; only its own writes count.
-    from agent.patching import diffs
+    from shardproof.agent.patching import diffs
 
     made = diffs.results((tree.out / "patch.diff").read_bytes(), bases(FILES))
     counted = diffs.counts((tree.out / "patch.diff").read_bytes())

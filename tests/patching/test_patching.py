@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from agent import outdir
-from agent.errors import InputError
-from agent.patching import apply_patch, describe, preview, redo, undo
-from agent.patching.disk import place
-from synthesis.emit.patch import patch
+from shardproof.agent import outdir
+from shardproof.agent.errors import InputError
+from shardproof.agent.patching import apply_patch, describe, preview, redo, undo
+from shardproof.agent.patching.disk import place
+from shardproof.synthesis.emit.patch import patch
 from tests.patching.conftest import LOCAL, MODEL, Make, Tree, history
 
 
@@ -232,7 +232,7 @@ def test_no_root(make: Make, tmp_path: Path) -> None:
 
 
 def test_two_at_once(make: Make) -> None:
-    from agent.patching.store import locked
+    from shardproof.agent.patching.store import locked
 
     tree = make()
     with locked(tree.root.resolve(), tree.state), pytest.raises(InputError, match="another"):

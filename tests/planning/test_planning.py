@@ -9,22 +9,22 @@ from typing import cast
 
 import pytest
 
-from agent import events
-from agent.llm.answers import NoModel
-from agent.llm.client import Model
-from agent.planning import CONTEXTS, ROUNDS, Planning
-from agent.run import Run
-from synthesis import judging
-from synthesis.assign import PlanError
-from synthesis.constraints import NO_WISHES, WishError, Wishes
-from synthesis.emit import EmitError, ModelFacts
-from synthesis.hardware import Cluster
-from synthesis.judging import passed_over
-from synthesis.plan import Plan
-from synthesis.planner import Asked, synthesize
+from shardproof.agent import events
+from shardproof.agent.llm.answers import NoModel
+from shardproof.agent.llm.client import Model
+from shardproof.agent.planning import CONTEXTS, ROUNDS, Planning
+from shardproof.agent.run import Run
+from shardproof.synthesis import judging
+from shardproof.synthesis.assign import PlanError
+from shardproof.synthesis.constraints import NO_WISHES, WishError, Wishes
+from shardproof.synthesis.emit import EmitError, ModelFacts
+from shardproof.synthesis.hardware import Cluster
+from shardproof.synthesis.judging import passed_over
+from shardproof.synthesis.plan import Plan
+from shardproof.synthesis.planner import Asked, synthesize
+from shardproof.verifier.kernel.program.types import Mesh, Source
 from tests.llm.scripted import Scripted
 from tests.synthesis import decoder
-from verifier.kernel.program.types import Mesh, Source
 
 PROGRAM = decoder.decoder(layers=2)
 ALONE = synthesize(Asked(PROGRAM, Mesh.of(tp=2), decoder.CLUSTER))

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.cost.score import score
 from benchmarks.cost.tables import groups, rows, seconds
-from synthesis.strategy.answers import answer
+from shardproof.synthesis.strategy.answers import answer
 
 SOME = ("foundry", "internevo", "zb", "nemo", "korthikanti")
 

@@ -10,17 +10,23 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from synthesis.hardware import load, shipped
-from synthesis.price.constants import BOUNDS, Constants, Machine, overlay
-from synthesis.price.machines import constants_of, device_of, link_speed, stack_of, stacks
-from synthesis.price.memory import Memory, in_flight
-from synthesis.price.model import Model, read_model
-from synthesis.price.plan import Plan, read_plan
-from synthesis.price.reading import PriceError
-from synthesis.price.rows import read_row
-from synthesis.price.step import Price, price
-from synthesis.price.traffic import Group, bandwidth, ring
-from synthesis.strategy.answers import answer, answers
+from shardproof.synthesis.hardware import load, shipped
+from shardproof.synthesis.price.constants import BOUNDS, Constants, Machine, overlay
+from shardproof.synthesis.price.machines import (
+    constants_of,
+    device_of,
+    link_speed,
+    stack_of,
+    stacks,
+)
+from shardproof.synthesis.price.memory import Memory, in_flight
+from shardproof.synthesis.price.model import Model, read_model
+from shardproof.synthesis.price.plan import Plan, read_plan
+from shardproof.synthesis.price.reading import PriceError
+from shardproof.synthesis.price.rows import read_row
+from shardproof.synthesis.price.step import Price, price
+from shardproof.synthesis.price.traffic import Group, bandwidth, ring
+from shardproof.synthesis.strategy.answers import answer, answers
 
 LLAMA: dict[str, Any] = {
     "layers": 32,

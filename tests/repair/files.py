@@ -12,9 +12,9 @@ from shardproof.compat.repairs import lower
 from shardproof.compat.sharding import Placement
 from shardproof.compat.tensor import TensorState
 from shardproof.compat.verdicts import layout_asked, with_outputs
-from verifier.kernel.contract import Contract
-from verifier.kernel.program.program import Program as CoreProgram
-from verifier.text.parser import to_text
+from shardproof.verifier.kernel.contract import Contract
+from shardproof.verifier.kernel.program.program import Program as CoreProgram
+from shardproof.verifier.text.parser import to_text
 
 NAMES = ("one.txt", "many.txt", "contract.json")
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from synthesis.repair.agreement import differing, needless, spared
-from synthesis.repair.edits import Edit
-from synthesis.repair.search import Repaired, repair
-from verifier.kernel.contract import Contract
-from verifier.kernel.layout import Atom, Layout
-from verifier.problem import Problem
-from verifier.text.parser import parse_text
+from shardproof.synthesis.repair.agreement import differing, needless, spared
+from shardproof.synthesis.repair.edits import Edit
+from shardproof.synthesis.repair.search import Repaired, repair
+from shardproof.verifier.kernel.contract import Contract
+from shardproof.verifier.kernel.layout import Atom, Layout
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.text.parser import parse_text
 
 ONE = """program one
   input %x: f32[4, 2]

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from agent.errors import Exit
-from agent.run import Outcome, Run, conduct
 from benchmarks.repair import outcome as outcomes
 from benchmarks.repair.command import Choice, command
 from benchmarks.repair.outcome import alike
 from benchmarks.repair.programs import wrong
-from verifier.text.parser import parse_text
+from shardproof.agent.errors import Exit
+from shardproof.agent.run import Outcome, Run, conduct
+from shardproof.verifier.text.parser import parse_text
 
 
 def run(choice: Choice, out: Path) -> int:

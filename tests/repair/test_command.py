@@ -9,27 +9,27 @@ from pathlib import Path
 
 import pytest
 
-from agent import repairing
-from agent.arguments import Repair
-from agent.chat.models import Asker
-from agent.errors import Exit
-from agent.loop.sources import suggestion
-from agent.repairing import command, patch
-from agent.run import Outcome, Run, conduct
 from benchmarks.mutation_testing.cases import read_case
 from benchmarks.mutation_testing.corpus import ROOT
-from synthesis.repair.diagnosis import verify
-from synthesis.repair.edits import Edit
-from synthesis.repair.frame import contract_values
-from synthesis.repair.search import NotRepaired, Repaired, repair
+from shardproof.agent import repairing
+from shardproof.agent.arguments import Repair
+from shardproof.agent.chat.models import Asker
+from shardproof.agent.errors import Exit
+from shardproof.agent.loop.sources import suggestion
+from shardproof.agent.repairing import command, patch
+from shardproof.agent.run import Outcome, Run, conduct
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.synthesis.repair.edits import Edit
+from shardproof.synthesis.repair.frame import contract_values
+from shardproof.synthesis.repair.search import NotRepaired, Repaired, repair
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.text.contract import compose, load_contract
+from shardproof.verifier.text.files import load
+from shardproof.verifier.text.parser import parse_text
+from shardproof.verifier.verdict import Proof
 from tests.llm.scripted import Scripted
 from tests.repair.files import pair, write
-from verifier.kernel.program.program import Program
-from verifier.problem import Problem
-from verifier.text.contract import compose, load_contract
-from verifier.text.files import load
-from verifier.text.parser import parse_text
-from verifier.verdict import Proof
 
 Patch = pytest.MonkeyPatch
 
@@ -226,7 +226,7 @@ def test_a_model_is_asked_where_the_search_finds_nothing(
         return NotRepaired("nothing found", (), 0, 0.0)
 
     monkeypatch.setattr(repairing, "asking", asking)
-    monkeypatch.setattr("agent.loop.loop.enumerated.repair", nothing)
+    monkeypatch.setattr("shardproof.agent.loop.loop.enumerated.repair", nothing)
 
     def work(run: Run) -> Outcome:
         return command(run, Repair(*files, llm="auto"))
@@ -262,7 +262,7 @@ def test_an_unknown_level_is_an_error_of_input(files: tuple[Path, Path, Path]) -
 
 
 CLASS = """from verifier import AllReduce, DeviceMesh, MatMul, Program, Replicate, Shard
-from verifier import ShardingSpec, TensorState, compute_local_shape
+from shardproof.verifier import ShardingSpec, TensorState, compute_local_shape
 
 mesh = DeviceMesh((2, 2), ("dp", "tp"))
 STATES = {}

@@ -6,11 +6,11 @@ import ast
 
 import pytest
 
-from synthesis.repair.culprits import Seen, culprit
-from synthesis.repair.edits import Edit
-from synthesis.repair.in_source import Module, SourceFile
-from verifier.kernel.program.types import NOWHERE
-from verifier.text.parser import parse_text, to_text
+from shardproof.synthesis.repair.culprits import Seen, culprit
+from shardproof.synthesis.repair.edits import Edit
+from shardproof.synthesis.repair.in_source import Module, SourceFile
+from shardproof.verifier.kernel.program.types import NOWHERE
+from shardproof.verifier.text.parser import parse_text, to_text
 
 REGIONS = """class Copy(Function):
     def forward(ctx, x, group):

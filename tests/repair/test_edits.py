@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from synthesis.repair.edits import KINDS, Edit, apply
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.program import Program
-from verifier.text.parser import parse_text, to_text
-from verifier.text.wellformed import well_formed
+from shardproof.synthesis.repair.edits import KINDS, Edit, apply
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.text.parser import parse_text, to_text
+from shardproof.verifier.text.wellformed import well_formed
 
 PROGRAM = """
 program many mesh(tp=2)

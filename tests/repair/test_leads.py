@@ -6,9 +6,9 @@ import ast
 
 import pytest
 
-from synthesis.repair.in_source import Module, SourceFile
-from synthesis.repair.leads import leads
-from verifier.kernel.program.types import Source
+from shardproof.synthesis.repair.in_source import Module, SourceFile
+from shardproof.synthesis.repair.leads import leads
+from shardproof.verifier.kernel.program.types import Source
 
 REGIONS = """class Summed(Function):
     def forward(ctx, x, group):

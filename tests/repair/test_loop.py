@@ -8,22 +8,22 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from agent import events
-from agent.llm.answers import Cancelled, Failed, NoModel, OutOfBudget, Trouble
-from agent.llm.budget import Limits, Price
-from agent.loop import Level, Mended, NotMended, Question, Settings, mend
-from agent.loop.feedback import told
-from agent.loop.loop import ROUNDS_IN_CONTEXT
-from agent.loop.question import Candidate
-from synthesis.repair.diagnosis import verify
-from synthesis.repair.edits import Edit
-from synthesis.repair.search import NotRepaired, repair as enumerated
+from shardproof.agent import events
+from shardproof.agent.llm.answers import Cancelled, Failed, NoModel, OutOfBudget, Trouble
+from shardproof.agent.llm.budget import Limits, Price
+from shardproof.agent.loop import Level, Mended, NotMended, Question, Settings, mend
+from shardproof.agent.loop.feedback import told
+from shardproof.agent.loop.loop import ROUNDS_IN_CONTEXT
+from shardproof.agent.loop.question import Candidate
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.synthesis.repair.edits import Edit
+from shardproof.synthesis.repair.search import NotRepaired, repair as enumerated
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.text.contract import compose, read_contract
+from shardproof.verifier.text.parser import parse_text
+from shardproof.verifier.verdict import Proof
 from tests.llm.scripted import Scripted
-from verifier.kernel.program.errors import IRError
-from verifier.problem import Problem
-from verifier.text.contract import compose, read_contract
-from verifier.text.parser import parse_text
-from verifier.verdict import Proof
 
 ONE = """
 program two
@@ -166,7 +166,7 @@ def test_the_search_goes_on_from_what_a_model_got_right(
             return NotRepaired("nothing found", (), 0, 0.0)
         return enumerated(*given, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("agent.loop.loop.enumerated.repair", late)
+    monkeypatch.setattr("shardproof.agent.loop.loop.enumerated.repair", late)
     ended, seen = heard(model, Settings(rounds=6, seconds=60))
     assert isinstance(ended, Mended)
     assert ended.by == "search"

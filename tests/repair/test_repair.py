@@ -9,14 +9,14 @@ from benchmarks.mutation_testing.corpus import ROOT
 from benchmarks.mutation_testing.mutants import mutations
 from benchmarks.mutation_testing.truth import equal
 from benchmarks.mutation_testing.zoo import bases
-from synthesis.repair.diagnosis import verify
-from synthesis.repair.search import NotRepaired, Repaired, repair
-from verifier.checker import Accepted, check
-from verifier.kernel.inline import inline
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.program import Program
-from verifier.problem import Problem
-from verifier.verdict import Proof
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.synthesis.repair.search import NotRepaired, Repaired, repair
+from shardproof.verifier.checker import Accepted, check
+from shardproof.verifier.kernel.inline import inline
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.verdict import Proof
 
 BASES = {str(b): b for b in bases()}
 CASES: dict[str, tuple[str, tuple[str, ...]]] = {

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from synthesis.repair.in_source import Module, Rewrite, SourceFile, read_module
-from synthesis.repair.plan_entries import plan_entries, rules
-from synthesis.repair.rewrites import Hint, rewrites
+from shardproof.synthesis.repair.in_source import Module, Rewrite, SourceFile, read_module
+from shardproof.synthesis.repair.plan_entries import plan_entries, rules
+from shardproof.synthesis.repair.rewrites import Hint, rewrites
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "check"
 

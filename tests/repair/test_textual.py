@@ -8,10 +8,10 @@ import pytest
 
 from benchmarks.mutation_testing.corpus import cases
 from benchmarks.mutation_testing.mutants import mutations
-from synthesis.repair.edits import Edit, apply, without_dead
-from synthesis.repair.textual import rewritten, unsourced, written
-from verifier.kernel.program.program import Program
-from verifier.text.parser import parse_text
+from shardproof.synthesis.repair.edits import Edit, apply, without_dead
+from shardproof.synthesis.repair.textual import rewritten, unsourced, written
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.text.parser import parse_text
 
 TEXT = """# Two ranks; the sum is missing.
 program  many   mesh(tp=2)

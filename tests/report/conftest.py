@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.report import Report, write_report
-from agent.report.model import Memory, MeshDim
-from synthesis.execute.run.running import Difference
+from shardproof.agent.report import Report, write_report
+from shardproof.agent.report.model import Memory, MeshDim
+from shardproof.synthesis.execute.run.running import Difference
 from tests.report import failures, samples
 from tests.report.chromium import NAMES, Chromium
 from tests.report.hostile import poisoned

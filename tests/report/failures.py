@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent.report.model import (
+from shardproof.agent.report.model import (
     Counterexample,
     MeshDim,
     Missing,
@@ -11,7 +11,7 @@ from agent.report.model import (
     Reproduce,
     TensorView,
 )
-from verifier.kernel.program.types import Source
+from shardproof.verifier.kernel.program.types import Source
 
 VERSIONS = {"shardproof": "0.1.0", "python": "3.11.7"}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from agent.report import Report
+from shardproof.agent.report import Report
 
 CLOSED = {
     "proved",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from agent.report.model import ModuleRow, Parameter
-from synthesis.plan import CollectiveUse
-from verifier.kernel.program.types import Source
+from shardproof.agent.report.model import ModuleRow, Parameter
+from shardproof.synthesis.plan import CollectiveUse
+from shardproof.verifier.kernel.program.types import Source
 
 FILE = "transformers/models/llama/modeling_llama.py"
 HIDDEN, FFN, VOCAB, LAYERS, KV = 64, 176, 512, 4, 32

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent.report.model import (
+from shardproof.agent.report.model import (
     Capture,
     Execution,
     Memory,
@@ -14,8 +14,8 @@ from agent.report.model import (
     Reproduce,
     TimeEstimate,
 )
-from synthesis.execute.run.running import Difference
-from synthesis.plan import PassedOver
+from shardproof.synthesis.execute.run.running import Difference
+from shardproof.synthesis.plan import PassedOver
 from tests.report import llama
 
 VERSIONS = {"shardproof": "0.1.0", "python": "3.11.7"}

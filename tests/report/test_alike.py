@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.alike import counted_up
+from shardproof.agent.alike import counted_up
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from agent.report.drawings.block import draw_block
-from agent.report.drawings.flow import flow_of, frame_of, side
-from agent.report.drawings.mesh import draw_mesh
-from agent.report.drawings.step import draw_front, draw_step
-from agent.report.model import MeshDim, ModuleRow, Parameter, StepInTime
-from synthesis.plan import CollectiveUse
+from shardproof.agent.report.drawings.block import draw_block
+from shardproof.agent.report.drawings.flow import flow_of, frame_of, side
+from shardproof.agent.report.drawings.mesh import draw_mesh
+from shardproof.agent.report.drawings.step import draw_front, draw_step
+from shardproof.agent.report.model import MeshDim, ModuleRow, Parameter, StepInTime
+from shardproof.synthesis.plan import CollectiveUse
 from tests.report import failures, samples
 
 

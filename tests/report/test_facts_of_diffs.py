@@ -1,8 +1,8 @@
 """What a report makes of diffs and collectives."""
 
-from agent.report.diff import diff_lines, parallelize_first
-from agent.report.facts import grouped
-from synthesis.plan import CollectiveUse
+from shardproof.agent.report.diff import diff_lines, parallelize_first
+from shardproof.agent.report.facts import grouped
+from shardproof.synthesis.plan import CollectiveUse
 
 DIFF = """--- a/m.py
 +++ b/m.py

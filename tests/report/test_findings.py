@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from agent import events
-from agent.chat.state import spent_in
-from agent.report.html import render_html
-from agent.report.markdown import render_markdown
-from agent.report.model import Report
-from agent.summary import model_use, patch_standing, refuter
-from synthesis.execute.run.running import Ran, Row
+from shardproof.agent import events
+from shardproof.agent.chat.state import spent_in
+from shardproof.agent.report.html import render_html
+from shardproof.agent.report.markdown import render_markdown
+from shardproof.agent.report.model import Report
+from shardproof.agent.summary import model_use, patch_standing, refuter
+from shardproof.synthesis.execute.run.running import Ran, Row
+from shardproof.verifier.refute.search import MAX_ELEMENTS
+from shardproof.verifier.verdict import Counterexample, Trace, Unknown, Verdict
 from tests.checker.pairs import proof
-from verifier.refute.search import MAX_ELEMENTS
-from verifier.verdict import Counterexample, Trace, Unknown, Verdict
 
 PROOF, UNKNOWN = proof(), Unknown("")
 REFUTED = Counterexample("tp=2", Trace("check", "it waits"))

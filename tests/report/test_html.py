@@ -12,8 +12,8 @@ from itertools import pairwise
 import jinja2
 import pytest
 
-from agent.report import Report, render_html
-from agent.report.html import MOST_DIFF_LINES, environment, stylesheet
+from shardproof.agent.report import Report, render_html
+from shardproof.agent.report.html import MOST_DIFF_LINES, environment, stylesheet
 from tests.report import samples
 from tests.report.hostile import poisoned
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 import jinja2
 import pytest
 
-from agent.report import Report, render_markdown
-from agent.report.markdown import LEVELS, MOST_BYTES, cell, code, environment, plain
+from shardproof.agent.report import Report, render_markdown
+from shardproof.agent.report.markdown import LEVELS, MOST_BYTES, cell, code, environment, plain
 from tests.report import failures, samples
 from tests.report.hostile import poisoned
 

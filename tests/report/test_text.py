@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from agent.report import text
-from agent.report.diff import changed, diff_lines
+from shardproof.agent.report import text
+from shardproof.agent.report.diff import changed, diff_lines
 from tests.report.samples import DIFF
 
 

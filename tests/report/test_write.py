@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter
 
-from agent.report import Report, html, write_report
+from shardproof.agent.report import Report, html, write_report
 from tests.report import samples
 
 

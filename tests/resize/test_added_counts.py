@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from synthesis.repair.diagnosis import verify
-from verifier.problem import Problem
-from verifier.text.contract import read_contract
-from verifier.text.parser import parse_text, to_text
-from verifier.verdict import Counterexample
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.text.contract import read_contract
+from shardproof.verifier.text.parser import parse_text, to_text
+from shardproof.verifier.verdict import Counterexample
 
 N = 1 << 21
 ONE = f"""program one

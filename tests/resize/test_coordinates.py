@@ -2,13 +2,13 @@
 
 import pytest
 
-from verifier.kernel.contract import Contract
-from verifier.kernel.layout import Layout
-from verifier.kernel.placements import from_placements
-from verifier.problem import Problem
-from verifier.refute.scale_down.resized import Resized, resize, smaller_mesh
-from verifier.refute.search import refute
-from verifier.text.parser import parse_text
+from shardproof.verifier.kernel.contract import Contract
+from shardproof.verifier.kernel.layout import Layout
+from shardproof.verifier.kernel.placements import from_placements
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.refute.scale_down.resized import Resized, resize, smaller_mesh
+from shardproof.verifier.refute.search import refute
+from shardproof.verifier.text.parser import parse_text
 
 
 @pytest.mark.parametrize("rank", [3, 7])

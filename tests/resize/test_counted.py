@@ -4,12 +4,12 @@ from fractions import Fraction
 
 import pytest
 
-from verifier.kernel.contract import Contract
-from verifier.kernel.layout import Layout
-from verifier.problem import Problem
-from verifier.refute.scale_down.mesh_constants import entries
-from verifier.refute.scale_down.refuting import SmallDifference, refute_resized
-from verifier.text.parser import parse_text
+from shardproof.verifier.kernel.contract import Contract
+from shardproof.verifier.kernel.layout import Layout
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.refute.scale_down.mesh_constants import entries
+from shardproof.verifier.refute.scale_down.refuting import SmallDifference, refute_resized
+from shardproof.verifier.text.parser import parse_text
 
 WHOLE = Layout.replicate((64, 8))
 

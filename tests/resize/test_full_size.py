@@ -10,16 +10,16 @@ import pytest
 
 from benchmarks.mutation_testing.edits import sites, splice, with_attrs
 from benchmarks.mutation_testing.mutants import mutations
-from synthesis.planner import Asked, synthesize
+from shardproof.synthesis.planner import Asked, synthesize
+from shardproof.verifier.kernel.contract import Contract
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import Affine, Mesh
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.refute.scale_down.refuting import Relates, SmallDifference, refute_resized
+from shardproof.verifier.refute.scale_down.resized import Resized, resize
+from shardproof.verifier.refute.scale_down.system import Declined
+from shardproof.verifier.refute.search import refute, too_large
 from tests.synthesis import decoder as toy
-from verifier.kernel.contract import Contract
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import Affine, Mesh
-from verifier.problem import Problem
-from verifier.refute.scale_down.refuting import Relates, SmallDifference, refute_resized
-from verifier.refute.scale_down.resized import Resized, resize
-from verifier.refute.scale_down.system import Declined
-from verifier.refute.search import refute, too_large
 
 Case = tuple[Program, Program, Contract]
 

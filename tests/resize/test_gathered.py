@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from synthesis.repair.diagnosis import verify
-from verifier.kernel.contract import Contract
-from verifier.kernel.layout import Atom, Layout, whole
-from verifier.kernel.placements import from_placements
-from verifier.problem import Problem
-from verifier.refute.scale_down.resized import Resized, resize
-from verifier.text.parser import parse_text
-from verifier.verdict import Counterexample, Proof
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.verifier.kernel.contract import Contract
+from shardproof.verifier.kernel.layout import Atom, Layout, whole
+from shardproof.verifier.kernel.placements import from_placements
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.refute.scale_down.resized import Resized, resize
+from shardproof.verifier.text.parser import parse_text
+from shardproof.verifier.verdict import Counterexample, Proof
 
 ONE = """program one
   param %q: f32[16384, 256]

@@ -5,19 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from synthesis.repair.diagnosis import verify
-from verifier.domains.floats import Floats
-from verifier.kernel.contract import Contract
-from verifier.kernel.inline import inline
-from verifier.kernel.placements import from_placements
-from verifier.kernel.program.program import Program
-from verifier.problem import Problem
-from verifier.refute.compare import compare
-from verifier.refute.dedup import run_once
-from verifier.refute.sampling import sample
-from verifier.refute.search import too_large
-from verifier.text.parser import parse_text
-from verifier.verdict import Counterexample, Proof, Verdict
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.verifier.domains.floats import Floats
+from shardproof.verifier.kernel.contract import Contract
+from shardproof.verifier.kernel.inline import inline
+from shardproof.verifier.kernel.placements import from_placements
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.refute.compare import compare
+from shardproof.verifier.refute.dedup import run_once
+from shardproof.verifier.refute.sampling import sample
+from shardproof.verifier.refute.search import too_large
+from shardproof.verifier.text.parser import parse_text
+from shardproof.verifier.verdict import Counterexample, Proof, Verdict
 
 ONE = """program one
   param %w: f32[2048, 512]

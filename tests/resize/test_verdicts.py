@@ -13,22 +13,22 @@ from hypothesis import given, settings, strategies as st
 from benchmarks.mutation_testing import zoo
 from benchmarks.mutation_testing.author import Base
 from benchmarks.mutation_testing.mutants import mutations
+from shardproof.verifier.kernel.contract import Contract, ContractError, check
+from shardproof.verifier.kernel.layout import Layout
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import Mesh, TensorType
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.refute.scale_down.refuting import SmallDifference, refute_resized, shrink
+from shardproof.verifier.refute.scale_down.resized import Resized, resize, smaller_mesh
+from shardproof.verifier.refute.scale_down.system import Declined
+from shardproof.verifier.refute.search import refute, too_large
 from tests.laws.samples import layouts
 from tests.resize.hazards import RIGHT, Case
 from tests.verifier import random_programs
 from tests.verifier.random_programs import grow
 from tests.verifier.test_random_verdicts import asked, edited
-from verifier.kernel.contract import Contract, ContractError, check
-from verifier.kernel.layout import Layout
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import Mesh, TensorType
-from verifier.problem import Problem
-from verifier.refute.scale_down.refuting import SmallDifference, refute_resized, shrink
-from verifier.refute.scale_down.resized import Resized, resize, smaller_mesh
-from verifier.refute.scale_down.system import Declined
-from verifier.refute.search import refute, too_large
 
 
 def difference(found: object) -> bool:

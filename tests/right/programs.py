@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from verifier.kernel.contract import Contract
-from verifier.kernel.program.program import Program
-from verifier.text.contract import compose, read_contract
-from verifier.text.parser import parse_text
+from shardproof.verifier.kernel.contract import Contract
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.text.contract import compose, read_contract
+from shardproof.verifier.text.parser import parse_text
 
 HERE = Path(__file__).parent
 SIZES = ("small", "large")

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from synthesis.repair.diagnosis import verify
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.verifier.checker import Accepted, check
+from shardproof.verifier.checker.certificate import seal
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.verdict import Counterexample, Proof
 from tests.right.programs import HERE, Spelling, spellings
-from verifier.checker import Accepted, check
-from verifier.checker.certificate import seal
-from verifier.kernel.program.program import Program
-from verifier.problem import Problem
-from verifier.verdict import Counterexample, Proof
 
 FAULT = "fault.py"
 """What a wrong program names as the source of the op at fault."""

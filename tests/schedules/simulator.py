@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from synthesis.schedules import Schedule, Slot
+from shardproof.synthesis.schedules import Schedule, Slot
 
 Message = tuple[str, int, int]
 """(kind, micro-batch, part that made it)."""

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from hypothesis import event, given, settings, strategies as st
 
-from synthesis.schedules import GENERATORS, Schedule, Slot, check_schedule, generate
+from shardproof.synthesis.schedules import GENERATORS, Schedule, Slot, check_schedule, generate
+from shardproof.verifier.order.machine import replay
 from tests.schedules.simulator import faults
-from verifier.order.machine import replay
 
 
 @st.composite

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from synthesis.schedules import (
+from shardproof.synthesis.schedules import (
     GENERATORS,
     check_schedule,
     draw_svg,
@@ -19,9 +19,9 @@ from synthesis.schedules import (
     to_events,
     to_text,
 )
-from verifier.kernel.program.errors import MalformedError
-from verifier.order.machine import replay
-from verifier.order.verify import shown, verify_time
+from shardproof.verifier.kernel.program.errors import MalformedError
+from shardproof.verifier.order.machine import replay
+from shardproof.verifier.order.verify import shown, verify_time
 
 
 @pytest.mark.parametrize("stages", [1, 2, 4, 8])

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from synthesis.hardware import load
-from synthesis.price.constants import Machine
-from synthesis.price.machines import constants_of
-from synthesis.price.model import read_model
-from synthesis.price.plan import Plan
-from synthesis.strategy.space import Space
+from shardproof.synthesis.hardware import load
+from shardproof.synthesis.price.constants import Machine
+from shardproof.synthesis.price.machines import constants_of
+from shardproof.synthesis.price.model import read_model
+from shardproof.synthesis.price.plan import Plan
+from shardproof.synthesis.strategy.space import Space
 
 DENSE: dict[str, Any] = {
     "layers": 6, "hidden": 1024, "heads": 12, "kv_heads": 4, "ffn": 4096, "vocab": 32000,

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from synthesis.strategy import words
-from synthesis.strategy.choice import (
+from shardproof.synthesis.strategy import words
+from shardproof.synthesis.strategy.choice import (
     Choice,
     NoPlanError,
     choose,
@@ -17,7 +17,7 @@ from synthesis.strategy.choice import (
     patches,
     quicker,
 )
-from synthesis.strategy.space import fitted
+from shardproof.synthesis.strategy.space import fitted
 from tests.strategy.models import DENSE, EXPERTS, LLAMA_8B, space
 
 

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from synthesis.price.step import price
-from synthesis.strategy.certificate import certificate
-from synthesis.strategy.check import refusal
-from synthesis.strategy.search import Search
-from synthesis.strategy.space import Space, divisors, fitted
+from shardproof.synthesis.price.step import price
+from shardproof.synthesis.strategy.certificate import certificate
+from shardproof.synthesis.strategy.check import refusal
+from shardproof.synthesis.strategy.search import Search
+from shardproof.synthesis.strategy.space import Space, divisors, fitted
 from tests.strategy.models import DENSE, EXPERTS, LLAMA_8B, every, space
 
 SPACES = {
@@ -168,7 +168,7 @@ def test_the_checker_alone_exits_as_it_finds(tmp_path: Path) -> None:
     for share, code, said in ((2, 0, "accepted"), (4, 1, "the best plan is not in the space")):
         data["space"]["fixed"]["shard"] = share
         path.write_text(json.dumps({"certificate": data}))
-        command = [sys.executable, "-m", "synthesis.strategy.check", str(path)]
+        command = [sys.executable, "-m", "shardproof.synthesis.strategy.check", str(path)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert (done.returncode, done.stdout.strip()) == (code, said)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from synthesis.strategy.shape import ShapeError, mismatch, of_config
+from shardproof.synthesis.strategy.shape import ShapeError, mismatch, of_config
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 MIXTRAL = {

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from synthesis.strategy.choice import choose, priced
-from synthesis.strategy.search import Search
-from synthesis.strategy.space import Region
-from synthesis.strategy.timeline import Step, step_in_time, trace_events
+from shardproof.synthesis.strategy.choice import choose, priced
+from shardproof.synthesis.strategy.search import Search
+from shardproof.synthesis.strategy.space import Region
+from shardproof.synthesis.strategy.timeline import Step, step_in_time, trace_events
 from tests.strategy.models import LLAMA_8B, space
 
 WHOLE = space(LLAMA_8B, 16, 64, seq=8192)

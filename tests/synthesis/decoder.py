@@ -6,18 +6,18 @@ from fractions import Fraction
 
 import numpy as np
 
-from synthesis.autodiff import grad
-from synthesis.hardware import Cluster, load
-from synthesis.lower import Lowered
-from verifier.domains.floats import Floats
-from verifier.kernel.contract import output_key
-from verifier.kernel.inline import inline
-from verifier.kernel.live import live
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import Mesh, Source, TensorType
-from verifier.refute.evaluate import evaluate, simulate
-from verifier.refute.scatter import gather, scatter
+from shardproof.synthesis.autodiff import grad
+from shardproof.synthesis.hardware import Cluster, load
+from shardproof.synthesis.lower import Lowered
+from shardproof.verifier.domains.floats import Floats
+from shardproof.verifier.kernel.contract import output_key
+from shardproof.verifier.kernel.inline import inline
+from shardproof.verifier.kernel.live import live
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import Mesh, Source, TensorType
+from shardproof.verifier.refute.evaluate import evaluate, simulate
+from shardproof.verifier.refute.scatter import gather, scatter
 
 BATCH, SEQ, HIDDEN, FFN, VOCAB, LAYERS = 2, 4, 8, 16, 12, 3
 CLUSTER: Cluster = load()

@@ -7,22 +7,22 @@ from fractions import Fraction
 
 import pytest
 
-from synthesis.assign import PlanError, misfit, options, split
-from synthesis.autodiff import grad
-from synthesis.constraints import NO_WISHES
-from synthesis.roles import Module, heads, modules
-from synthesis.scoring import Asked
-from synthesis.search import Found, search
-from synthesis.tactics import TACTICS
+from shardproof.synthesis.assign import PlanError, misfit, options, split
+from shardproof.synthesis.autodiff import grad
+from shardproof.synthesis.constraints import NO_WISHES
+from shardproof.synthesis.roles import Module, heads, modules
+from shardproof.synthesis.scoring import Asked
+from shardproof.synthesis.search import Found, search
+from shardproof.synthesis.tactics import TACTICS
+from shardproof.verifier.kernel.inline import inline
+from shardproof.verifier.kernel.live import live
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.program import Output, Program
+from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.verdict import Counterexample, Proof
+from shardproof.verifier.verification import verify
 from tests.synthesis import decoder
-from verifier.kernel.inline import inline
-from verifier.kernel.live import live
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.program import Output, Program
-from verifier.kernel.program.types import Mesh
-from verifier.problem import Problem
-from verifier.verdict import Counterexample, Proof
-from verifier.verification import verify
 
 
 def convolved(b: Builder, x: str, name: str, out: int, groups: int = 1) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from synthesis.assign import options, split
-from synthesis.planner import can_emit
-from synthesis.roles import Module, modules
-from synthesis.tactics import TACTICS
-from verifier.text.parser import parse_text
+from shardproof.synthesis.assign import options, split
+from shardproof.synthesis.planner import can_emit
+from shardproof.synthesis.roles import Module, modules
+from shardproof.synthesis.tactics import TACTICS
+from shardproof.verifier.text.parser import parse_text
 
 EXPERTS = """program m
   input %ids: i64[6]

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from synthesis.expressible import Passed, obstacle
-from synthesis.lower import Lowered
-from synthesis.roles import Module
-from synthesis.scoring import Asked, Candidate, Refusal, prepare
-from synthesis.tactics import TACTICS
+from shardproof.synthesis.expressible import Passed, obstacle
+from shardproof.synthesis.lower import Lowered
+from shardproof.synthesis.roles import Module
+from shardproof.synthesis.scoring import Asked, Candidate, Refusal, prepare
+from shardproof.synthesis.tactics import TACTICS
+from shardproof.verifier.kernel.contract import Contract
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import Mesh
 from tests.synthesis import decoder
-from verifier.kernel.contract import Contract
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import Mesh
 
 MESH = Mesh.of(tp=2)
 NORM = Module("norm", "LayerNorm", "other")

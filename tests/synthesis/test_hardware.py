@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from synthesis.hardware import HardwareError, load, shipped
+from shardproof.synthesis.hardware import HardwareError, load, shipped
 
 TEXT = """
 name = "two boxes"

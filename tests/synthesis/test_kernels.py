@@ -6,16 +6,16 @@ from fractions import Fraction
 
 import pytest
 
-from synthesis.autodiff import grad
-from synthesis.cost import adam_bytes, estimate, prices
-from synthesis.kernels.found import kernels
-from synthesis.share import share
+from shardproof.synthesis.autodiff import grad
+from shardproof.synthesis.cost import adam_bytes, estimate, prices
+from shardproof.synthesis.kernels.found import kernels
+from shardproof.synthesis.share import share
+from shardproof.verifier.kernel.inline import inline
+from shardproof.verifier.kernel.live import live
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import Mesh, TensorType
 from tests.synthesis import decoder
-from verifier.kernel.inline import inline
-from verifier.kernel.live import live
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import Mesh, TensorType
 
 
 @pytest.fixture(scope="module")

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from synthesis.localize import Reading, localize, regroup_whole, source_layout
-from verifier.kernel.layout import Atom, Layout, normal
-from verifier.kernel.placements import from_placements
-from verifier.kernel.program.program import Node
-from verifier.kernel.program.types import Affine
+from shardproof.synthesis.localize import Reading, localize, regroup_whole, source_layout
+from shardproof.verifier.kernel.layout import Atom, Layout, normal
+from shardproof.verifier.kernel.placements import from_placements
+from shardproof.verifier.kernel.program.program import Node
+from shardproof.verifier.kernel.program.types import Affine
 
 SPLIT = from_placements((4, 8), (("tp", 2, "S(1)"),))
 

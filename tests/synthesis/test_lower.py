@@ -6,18 +6,18 @@ from collections import Counter
 
 import pytest
 
-from synthesis.cost import walk
-from synthesis.lower import Choices, LoweringError, lower
-from synthesis.repair.diagnosis import verify
-from synthesis.scoring import Asked
-from synthesis.search import Search, prepare
-from synthesis.tactics import TACTICS
+from shardproof.synthesis.cost import walk
+from shardproof.synthesis.lower import Choices, LoweringError, lower
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.synthesis.scoring import Asked
+from shardproof.synthesis.search import Search, prepare
+from shardproof.synthesis.tactics import TACTICS
+from shardproof.verifier.checker import Accepted, check
+from shardproof.verifier.kernel.layout import Layout
+from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.verdict import Proof
 from tests.synthesis import decoder
-from verifier.checker import Accepted, check
-from verifier.kernel.layout import Layout
-from verifier.kernel.program.types import Mesh
-from verifier.problem import Problem
-from verifier.verdict import Proof
 
 MESHES = (Mesh.of(tp=2), Mesh.of(tp=4), Mesh.of(dp=2), Mesh.of(dp=2, tp=2), Mesh.of(tp=2, dp=2))
 KEPT = 2

@@ -4,22 +4,22 @@ from fractions import Fraction
 
 import pytest
 
-from synthesis.assign import PlanError
-from synthesis.constraints import NO_WISHES, Wishes
-from synthesis.describe import left_whole
-from synthesis.mending import layered
-from synthesis.plan import from_json, to_json
-from synthesis.planner import Asked, Synthesis, synthesize
-from synthesis.repair.diagnosis import verify
+from shardproof.synthesis.assign import PlanError
+from shardproof.synthesis.constraints import NO_WISHES, Wishes
+from shardproof.synthesis.describe import left_whole
+from shardproof.synthesis.mending import layered
+from shardproof.synthesis.plan import from_json, to_json
+from shardproof.synthesis.planner import Asked, Synthesis, synthesize
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.verifier.kernel.inline import inline
+from shardproof.verifier.kernel.live import live
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.verdict import Proof
 from tests.synthesis import decoder
 from tests.synthesis.decoder import f64, linear, place
-from verifier.kernel.inline import inline
-from verifier.kernel.live import live
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import Mesh
-from verifier.problem import Problem
-from verifier.verdict import Proof
 
 MESH = Mesh.of(tp=2)
 WIDE = 8
@@ -27,7 +27,7 @@ WIDE = 8
 
 def obstacles(count: int, hidden: int = 32) -> Program:
     """`count` times a linear and a norm of what it gives, then a pair of linears."""
-    from synthesis.autodiff import grad
+    from shardproof.synthesis.autodiff import grad
 
     b = Builder("obstacles")
     x = b.input("x", f64(2, 4, WIDE))

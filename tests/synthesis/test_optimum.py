@@ -10,25 +10,25 @@ from itertools import product
 import pytest
 
 from benchmarks.placements import cheapest, lowered
-from synthesis.autodiff import grad
-from synthesis.optimum.best import Bound, lower_bound
-from synthesis.optimum.linear import Linear, bound, solve
-from synthesis.optimum.space import PICO, Restriction, _alike
-from synthesis.planner import Asked, Synthesis, synthesize
-from synthesis.repair.diagnosis import verify
-from synthesis.scoring import Candidate
+from shardproof.synthesis.autodiff import grad
+from shardproof.synthesis.optimum.best import Bound, lower_bound
+from shardproof.synthesis.optimum.linear import Linear, bound, solve
+from shardproof.synthesis.optimum.space import PICO, Restriction, _alike
+from shardproof.synthesis.planner import Asked, Synthesis, synthesize
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.synthesis.scoring import Candidate
+from shardproof.verifier.kernel.inline import inline
+from shardproof.verifier.kernel.layout import Layout
+from shardproof.verifier.kernel.live import live
+from shardproof.verifier.kernel.ops import Refused, lookup
+from shardproof.verifier.kernel.placements import from_placements
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.program import Node
+from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.provers.placement import Operands, place as placements
+from shardproof.verifier.verdict import Proof
 from tests.synthesis import decoder
-from verifier.kernel.inline import inline
-from verifier.kernel.layout import Layout
-from verifier.kernel.live import live
-from verifier.kernel.ops import Refused, lookup
-from verifier.kernel.placements import from_placements
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.program import Node
-from verifier.kernel.program.types import Mesh
-from verifier.problem import Problem
-from verifier.provers.placement import Operands, place as placements
-from verifier.verdict import Proof
 
 MESHES = (Mesh.of(tp=2), Mesh.of(dp=2, tp=2))
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from synthesis.assign import options, split
-from synthesis.planner import can_emit
-from synthesis.roles import modules
-from synthesis.tactics import TACTICS
-from verifier.text.parser import parse_text
+from shardproof.synthesis.assign import options, split
+from shardproof.synthesis.planner import can_emit
+from shardproof.synthesis.roles import modules
+from shardproof.synthesis.tactics import TACTICS
+from shardproof.verifier.text.parser import parse_text
 
 LOOKUP = """program m
   input %ids: i64[4]

@@ -1,15 +1,15 @@
 """A module with parts inside that holds a scale, which its caller takes what it gives by."""
 
-from synthesis.autodiff import grad
-from synthesis.plan import LocalExtent
-from synthesis.planner import Asked, synthesize
+from shardproof.synthesis.autodiff import grad
+from shardproof.synthesis.plan import LocalExtent
+from shardproof.synthesis.planner import Asked, synthesize
+from shardproof.verifier.kernel.inline import inline
+from shardproof.verifier.kernel.live import live
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import Mesh
 from tests.synthesis import decoder
 from tests.synthesis.decoder import f64, linear, place
-from verifier.kernel.inline import inline
-from verifier.kernel.live import live
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import Mesh
 
 
 def scaled() -> Program:

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from synthesis.localize import Reading, localize
-from synthesis.redistribute import path, volumes
-from verifier.domains.floats import Floats
-from verifier.kernel.layout import Atom, Layout, normal
-from verifier.kernel.placements import from_placements
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.program import Node
-from verifier.kernel.program.types import Mesh, TensorType
-from verifier.refute.evaluate import simulate
-from verifier.refute.scatter import gather, scatter
+from shardproof.synthesis.localize import Reading, localize
+from shardproof.synthesis.redistribute import path, volumes
+from shardproof.verifier.domains.floats import Floats
+from shardproof.verifier.kernel.layout import Atom, Layout, normal
+from shardproof.verifier.kernel.placements import from_placements
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.program import Node
+from shardproof.verifier.kernel.program.types import Mesh, TensorType
+from shardproof.verifier.refute.evaluate import simulate
+from shardproof.verifier.refute.scatter import gather, scatter
 
 MESH = Mesh.of(dp=2, tp=2)
 SHAPE = (8, 4)

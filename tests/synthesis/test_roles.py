@@ -6,15 +6,15 @@ from fractions import Fraction
 
 import pytest
 
-from synthesis.assign import options, split
-from synthesis.roles import Module, Param, heads, modules
-from synthesis.scoring import Asked
-from synthesis.search import prepare
-from synthesis.tactics import TACTICS, tactic
+from shardproof.synthesis.assign import options, split
+from shardproof.synthesis.roles import Module, Param, heads, modules
+from shardproof.synthesis.scoring import Asked
+from shardproof.synthesis.search import prepare
+from shardproof.synthesis.tactics import TACTICS, tactic
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import Mesh
 from tests.synthesis import decoder
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import Mesh
 
 
 def by_path(program: Program) -> dict[str, Module]:

@@ -7,20 +7,20 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.expert import EXPERTS, compare
-from synthesis.assign import PlanError
-from synthesis.constraints import show_bytes
-from synthesis.hardware import Cluster
-from synthesis.judging import costs, passed_over
-from synthesis.plan import PassedOver, Plan, from_json, table, to_json
-from synthesis.planner import Asked, Synthesis, synthesize
-from synthesis.repair.diagnosis import verify
-from synthesis.roles import Module, Param
-from synthesis.search import ROOM, check_heads, search
-from synthesis.tactics import TACTICS
+from shardproof.synthesis.assign import PlanError
+from shardproof.synthesis.constraints import show_bytes
+from shardproof.synthesis.hardware import Cluster
+from shardproof.synthesis.judging import costs, passed_over
+from shardproof.synthesis.plan import PassedOver, Plan, from_json, table, to_json
+from shardproof.synthesis.planner import Asked, Synthesis, synthesize
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.synthesis.roles import Module, Param
+from shardproof.synthesis.search import ROOM, check_heads, search
+from shardproof.synthesis.tactics import TACTICS
+from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.verdict import Proof
 from tests.synthesis import decoder
-from verifier.kernel.program.types import Mesh
-from verifier.problem import Problem
-from verifier.verdict import Proof
 
 PROGRAM = decoder.decoder(layers=2)
 NARROW = decoder.decoder(layers=2, kv=2)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from synthesis.share import share
+from shardproof.synthesis.share import share
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import TensorType
+from shardproof.verifier.refute.evaluate import evaluate
+from shardproof.verifier.text.wellformed import well_formed
 from tests.synthesis import decoder
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import TensorType
-from verifier.refute.evaluate import evaluate
-from verifier.text.wellformed import well_formed
 
 VECTOR = TensorType((4,), "f64")
 

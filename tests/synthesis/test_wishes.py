@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, strategies as st
 
-from synthesis.assign import PlanError, misfit, options
-from synthesis.constraints import (
+from shardproof.synthesis.assign import PlanError, misfit, options
+from shardproof.synthesis.constraints import (
     NO_WISHES,
     STYLES,
     Kind,
@@ -18,14 +18,14 @@ from synthesis.constraints import (
     read_bytes,
     show_bytes,
 )
-from synthesis.planner import Asked, Synthesis, synthesize
-from synthesis.repair.diagnosis import verify
-from synthesis.roles import Module
-from synthesis.tactics import TACTICS
+from shardproof.synthesis.planner import Asked, Synthesis, synthesize
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.synthesis.roles import Module
+from shardproof.synthesis.tactics import TACTICS
+from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.verdict import Proof
 from tests.synthesis import decoder
-from verifier.kernel.program.types import Mesh
-from verifier.problem import Problem
-from verifier.verdict import Proof
 
 PROGRAM = decoder.decoder(layers=2)
 TP = Mesh.of(tp=2)

@@ -6,18 +6,18 @@ from dataclasses import replace
 
 import pytest
 
-from synthesis.constraints import NO_WISHES, WishError
-from synthesis.judging import Judge, candidates, differences
-from synthesis.literal import LiteralError, literal
-from synthesis.planner import Asked, Synthesis, synthesize
-from synthesis.repair.diagnosis import verify
-from synthesis.roles import Module
-from synthesis.why import why_not
+from shardproof.synthesis.constraints import NO_WISHES, WishError
+from shardproof.synthesis.judging import Judge, candidates, differences
+from shardproof.synthesis.literal import LiteralError, literal
+from shardproof.synthesis.planner import Asked, Synthesis, synthesize
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.synthesis.roles import Module
+from shardproof.synthesis.why import why_not
+from shardproof.verifier.kernel.contract import Contract
+from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.verdict import Counterexample, Proof
 from tests.synthesis import decoder
-from verifier.kernel.contract import Contract
-from verifier.kernel.program.types import Mesh
-from verifier.problem import Problem
-from verifier.verdict import Counterexample, Proof
 
 PROGRAM = decoder.decoder(layers=2)
 

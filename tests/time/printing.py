@@ -1,10 +1,10 @@
-"""Writes event programs in the text form that `verifier.order.text` reads."""
+"""Writes event programs in the text form that `shardproof.verifier.order.text` reads."""
 
 from __future__ import annotations
 
-from verifier.order.events import RankEvents, TimeProgram
-from verifier.order.printing import show_event
-from verifier.text.source_note import show as show_source
+from shardproof.verifier.order.events import RankEvents, TimeProgram
+from shardproof.verifier.order.printing import show_event
+from shardproof.verifier.text.source_note import show as show_source
 
 
 def _rank(item: RankEvents) -> list[str]:

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from hypothesis import strategies as st
 
-from verifier.order.builder import RankBuilder, TimeBuilder, access
-from verifier.order.events import Record, Recv, Send, TimeProgram, handle_of
-from verifier.order.machine import Execution
-from verifier.order.matching import Step
+from shardproof.verifier.order.builder import RankBuilder, TimeBuilder, access
+from shardproof.verifier.order.events import Record, Recv, Send, TimeProgram, handle_of
+from shardproof.verifier.order.machine import Execution
+from shardproof.verifier.order.matching import Step
 
 CALLS = ("tp", "dp", "cast", "fold", "0>1", "1>0", "swap", "swap")
 BUFFERS = ("a", "b", "a[0:2]", "a[1:3]", "c", "out")

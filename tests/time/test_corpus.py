@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from shardproof.verifier.order.checks import CHECKS
+from shardproof.verifier.order.machine import replay
+from shardproof.verifier.order.text import parse_text
+from shardproof.verifier.order.verify import shown, verify_time
 from tests.time.printing import to_text
-from verifier.order.checks import CHECKS
-from verifier.order.machine import replay
-from verifier.order.text import parse_text
-from verifier.order.verify import shown, verify_time
 
 CORPUS = Path(__file__).with_name("corpus")
 WRONG = sorted(CORPUS.glob("*.wrong.txt"))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from synthesis.schedules import check_schedule, parse
-from verifier.order.checks import CHECKS
-from verifier.order.text import parse_text
-from verifier.order.verify import verify_time
+from shardproof.synthesis.schedules import check_schedule, parse
+from shardproof.verifier.order.checks import CHECKS
+from shardproof.verifier.order.text import parse_text
+from shardproof.verifier.order.verify import verify_time
 
 
 def test_the_table_of_checks_is_that_of_the_registry(root: Path) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from hypothesis import HealthCheck, assume, event, given, settings
 
+from shardproof.verifier.order.checks import CHECKS
+from shardproof.verifier.order.context import Context
+from shardproof.verifier.order.graph import build
+from shardproof.verifier.order.machine import Execution
+from shardproof.verifier.order.matching import Step, match
+from shardproof.verifier.order.order import Order
+from shardproof.verifier.order.verify import shown, verify_time
 from tests.time.strategies import programs, states
-from verifier.order.checks import CHECKS
-from verifier.order.context import Context
-from verifier.order.graph import build
-from verifier.order.machine import Execution
-from verifier.order.matching import Step, match
-from verifier.order.order import Order
-from verifier.order.verify import shown, verify_time
 
 SMALL = settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.filter_too_much]

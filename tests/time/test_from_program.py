@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.order.events import Collective, Group, Recv, Send
+from shardproof.verifier.order.from_program import from_program
+from shardproof.verifier.order.text import parse_text as parse_events
+from shardproof.verifier.order.verify import shown, verify_time
+from shardproof.verifier.text.parser import parse_text
 from tests.time.printing import to_text
-from verifier.kernel.program.errors import IRError
-from verifier.order.events import Collective, Group, Recv, Send
-from verifier.order.from_program import from_program
-from verifier.order.text import parse_text as parse_events
-from verifier.order.verify import shown, verify_time
-from verifier.text.parser import parse_text
 
 HEAD = "program p mesh(dp=4, tp=2)\ninput %x: f32[4, 4]\nparam %w: f32[4, 4]\n"
 PIPE = """program p mesh(pp=2, tp=2)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from shardproof.verifier.kernel.program.errors import MalformedError
+from shardproof.verifier.order.builder import TimeBuilder
+from shardproof.verifier.order.events import Compute, Send
+from shardproof.verifier.order.text import parse_text
+from shardproof.verifier.order.verify import verify_time
 from tests.time.printing import to_text
 from tests.time.strategies import programs
-from verifier.kernel.program.errors import MalformedError
-from verifier.order.builder import TimeBuilder
-from verifier.order.events import Compute, Send
-from verifier.order.text import parse_text
-from verifier.order.verify import verify_time
 
 GOOD = """events p
 communicator tp = (0, 1)

@@ -24,7 +24,7 @@ from shardproof.compat.tir_lifter import (
     compare,
     parse,
 )
-from verifier.kernel.program.types import Mesh
+from shardproof.verifier.kernel.program.types import Mesh
 
 LI, LJ, LK = (TIRVar(n) for n in "ijk")
 VI, VJ, VK = (TIRVar(n) for n in ("vi", "vj", "vk"))

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from shardproof.compat.tir_lifter import interpret, lift_text
-from verifier.refute.evaluate import evaluate
-from verifier.text.parser import parse_text, to_text
+from shardproof.verifier.refute.evaluate import evaluate
+from shardproof.verifier.text.parser import parse_text, to_text
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "tir"
 Arrays = dict[str, Any]

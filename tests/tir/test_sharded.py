@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from shardproof.compat.tir_lifter import Collective, TirError, shard, verify_lifted
-from verifier.checker import Accepted, check
-from verifier.kernel.program.types import Mesh
-from verifier.problem import Problem
-from verifier.verdict import Counterexample, Proof
+from shardproof.verifier.checker import Accepted, check
+from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.verdict import Counterexample, Proof
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "tir"
 GEMM = {"m": 8, "k": 8, "n": 8}

@@ -8,11 +8,11 @@ import numpy as np
 
 from benchmarks.steps.examples import preconditions
 from benchmarks.steps.strategies import OPEN, STRATEGIES
-from synthesis.repair.diagnosis import verify
-from synthesis.training.step import Step
-from verifier.kernel.program.program import Program
-from verifier.problem import Problem
-from verifier.verdict import Verdict
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.synthesis.training.step import Step
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.verdict import Verdict
 
 BY_NAME = {s.name: s for s in (*STRATEGIES, *OPEN)}
 

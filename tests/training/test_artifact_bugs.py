@@ -10,8 +10,8 @@ import pytest
 from benchmarks.artifact_bugs import ALL, DEGREES, Bug, judge, plan
 from benchmarks.steps.model import TINY, Degrees
 from benchmarks.steps.truth import agrees
-from synthesis.training.step import Step
-from verifier.kernel.program.errors import IRError
+from shardproof.synthesis.training.step import Step
+from shardproof.verifier.kernel.program.errors import IRError
 
 SMALL = replace(TINY, layers=4)
 """Two layers in each repeated block."""

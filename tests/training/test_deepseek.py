@@ -12,13 +12,13 @@ from benchmarks.mutation_testing.edits import sites, splice, with_attrs
 from benchmarks.steps.model import MODELS, Degrees
 from benchmarks.steps.step import training_step
 from benchmarks.steps.truth import agrees, gap
-from synthesis.training.step import Step
+from shardproof.synthesis.training.step import Step
+from shardproof.verifier.checker import Accepted, check
+from shardproof.verifier.kernel.program.program import Node, Program
+from shardproof.verifier.kernel.program.types import Attr
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.verdict import Counterexample, Proof
 from tests.training.steps import judged
-from verifier.checker import Accepted, check
-from verifier.kernel.program.program import Node, Program
-from verifier.kernel.program.types import Attr
-from verifier.problem import Problem
-from verifier.verdict import Counterexample, Proof
 
 V2, V3 = "tiny-deepseek-v2", "tiny-deepseek-v3"
 PLANS = {

@@ -7,7 +7,7 @@ import pytest
 from benchmarks.steps.__main__ import main
 from benchmarks.steps.model import MODELS, TINY, Degrees, check
 from benchmarks.steps.weights import stage_layers
-from synthesis.training.step import TrainingError
+from shardproof.synthesis.training.step import TrainingError
 
 
 @pytest.mark.parametrize(

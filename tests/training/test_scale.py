@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from agent.errors import Exit, InputError
-from agent.run import Run
 from benchmarks import scale as bench
 from benchmarks.steps import scale
 from benchmarks.steps.model import TINY, Degrees, check
+from shardproof.agent.errors import Exit, InputError
+from shardproof.agent.run import Run
 
 SMALL = scale.Point(
     "L0",

@@ -9,20 +9,20 @@ from functools import cache
 import pytest
 
 from benchmarks.steps.truth import agrees
-from synthesis.autodiff import grad
-from synthesis.hardware import load
-from synthesis.planner import Asked, synthesize
-from synthesis.repair.diagnosis import verify
-from synthesis.training.captured import captured_step
-from synthesis.training.layers import layers
-from synthesis.training.staged import staged
-from synthesis.training.step import Step, TrainingError
-from verifier.checker import Accepted, check
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import Attr, Mesh, TensorType
-from verifier.problem import Problem
-from verifier.verdict import Counterexample, Proof
+from shardproof.synthesis.autodiff import grad
+from shardproof.synthesis.hardware import load
+from shardproof.synthesis.planner import Asked, synthesize
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.synthesis.training.captured import captured_step
+from shardproof.synthesis.training.layers import layers
+from shardproof.synthesis.training.staged import staged
+from shardproof.synthesis.training.step import Step, TrainingError
+from shardproof.verifier.checker import Accepted, check
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import Attr, Mesh, TensorType
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.verdict import Counterexample, Proof
 
 WIDE = 8
 

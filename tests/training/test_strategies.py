@@ -6,10 +6,10 @@ import pytest
 
 from benchmarks.steps.strategies import OPEN, STRATEGIES, Strategy
 from benchmarks.steps.truth import gap
+from shardproof.verifier.checker import Accepted, check
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.verdict import Proof, Unknown
 from tests.training.steps import judged, step_of
-from verifier.checker import Accepted, check
-from verifier.problem import Problem
-from verifier.verdict import Proof, Unknown
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=str)

@@ -9,10 +9,10 @@ import pytest
 
 from benchmarks.mutation_testing.edits import Site, sites, splice, with_attrs
 from benchmarks.steps.truth import agrees
+from shardproof.verifier.kernel.program.program import IN_ORDER, Node, Program
+from shardproof.verifier.kernel.program.types import Affine, Attr
+from shardproof.verifier.verdict import Counterexample, Trace
 from tests.training.steps import judged, step_of
-from verifier.kernel.program.program import IN_ORDER, Node, Program
-from verifier.kernel.program.types import Affine, Attr
-from verifier.verdict import Counterexample, Trace
 
 Find = Callable[[Program, Node], bool]
 

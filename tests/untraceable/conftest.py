@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from agent.translation.trial import Trial
-from synthesis.frontends.torch import captured, observed
-from synthesis.frontends.torch.request import InputSpec
+from shardproof.agent.translation.trial import Trial
+from shardproof.synthesis.frontends.torch import captured, observed
+from shardproof.synthesis.frontends.torch.request import InputSpec
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

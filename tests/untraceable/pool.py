@@ -33,7 +33,7 @@ def example_inputs(): return {"x": torch.randn(2, 2)}
 
 def order(here: Path, target: str) -> None:
     """Write down what a worker is to do in a folder."""
-    from synthesis.frontends.torch.request import CaptureRequest
+    from shardproof.synthesis.frontends.torch.request import CaptureRequest
 
     here.mkdir()
     request = CaptureRequest(target).to_json()
@@ -44,7 +44,7 @@ def main() -> None:
     folder, targets = Path(sys.argv[1]), sys.argv[2:]
     import torch
 
-    from synthesis.frontends.torch import worker
+    from shardproof.synthesis.frontends.torch import worker
 
     torch.set_num_threads(1)
     (folder / "first.py").write_text(FIRST)

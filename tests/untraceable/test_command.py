@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from agent import cli
-from agent.translation import command
-from agent.translation.trial import Trial
-from synthesis.frontends.torch.observed import Observed
+from shardproof.agent import cli
+from shardproof.agent.translation import command
+from shardproof.agent.translation.trial import Trial
+from shardproof.synthesis.frontends.torch.observed import Observed
 from tests.untraceable.conftest import FILES, ROOT, last_class
 
 pytestmark = pytest.mark.torch
@@ -180,7 +180,7 @@ def test_display_only_writes_nothing(shardproof, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_whole_way_in_a_process_of_its_own(tmp_path: Path) -> None:
     target = f"{FILES / 'squared_relu.py'}:FeedForward"
-    words = [sys.executable, "-m", "agent", "translate", target]
+    words = [sys.executable, "-m", "shardproof", "translate", target]
     words += ["--reply", reply("squared_relu.right"), "--json"]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr

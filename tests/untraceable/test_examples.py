@@ -13,18 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from agent.llm.translating import prompted
-from agent.translation.rounds import Report
-from agent.translation.trial import Trial
-from agent.translation.trust import BackwardDiffers, Bound, DisplayOnly
-from synthesis import hardware
-from synthesis.planner import Asked as Wanted, PlanError, synthesize
-from synthesis.repair.diagnosis import verify
+from shardproof.agent.llm.translating import prompted
+from shardproof.agent.translation.rounds import Report
+from shardproof.agent.translation.trial import Trial
+from shardproof.agent.translation.trust import BackwardDiffers, Bound, DisplayOnly
+from shardproof.synthesis import hardware
+from shardproof.synthesis.planner import Asked as Wanted, PlanError, synthesize
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.verifier.checker import Accepted, check
+from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.verdict import Proof
 from tests.llm.scripted import Scripted
-from verifier.checker import Accepted, check
-from verifier.kernel.program.types import Mesh
-from verifier.problem import Problem
-from verifier.verdict import Proof
 
 pytestmark = pytest.mark.torch
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from agent.llm.replies import ReplyError
-from agent.llm.translating import read_reply
-from agent.translation.binding import bind
-from agent.translation.trial import Trial
-from agent.translation.trust import Bound
+from shardproof.agent.llm.replies import ReplyError
+from shardproof.agent.llm.translating import read_reply
+from shardproof.agent.translation.binding import bind
+from shardproof.agent.translation.trial import Trial
+from shardproof.agent.translation.trust import Bound
 
 pytestmark = pytest.mark.torch
 

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from agent.errors import InputError
-from agent.translation.rounds import GivenUp, Report
-from agent.translation.trial import Trial
-from agent.translation.trust import Bound, Differs, DisplayOnly
-from synthesis.frontends.torch.observed import Observed
-from synthesis.frontends.torch.request import InputSpec
+from shardproof.agent.errors import InputError
+from shardproof.agent.translation.rounds import GivenUp, Report
+from shardproof.agent.translation.trial import Trial
+from shardproof.agent.translation.trust import Bound, Differs, DisplayOnly
+from shardproof.synthesis.frontends.torch.observed import Observed
+from shardproof.synthesis.frontends.torch.request import InputSpec
+from shardproof.verifier.text.parser import parse_text
 from tests.llm.scripted import Scripted
 from tests.untraceable.conftest import try_all
-from verifier.text.parser import parse_text
 
 pytestmark = pytest.mark.torch
 

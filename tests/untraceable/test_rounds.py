@@ -9,20 +9,34 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agent.llm.answers import NoModel, OutOfBudget
-from agent.llm.budget import Limits
-from agent.translation.binding import TOLERANCE, bind, measure
-from agent.translation.rounds import GivenUp, Replies, Report, run_rounds
-from agent.translation.splicing import splice
-from agent.translation.trial import task_of
-from agent.translation.trust import Bound, Differs, DisplayOnly, Evidence, Judged, Suspect
-from synthesis.frontends.torch.observed import Hole, Observed, OutFact, Sample, Subject, Trouble
-from synthesis.frontends.torch.request import InputSpec
+from shardproof.agent.llm.answers import NoModel, OutOfBudget
+from shardproof.agent.llm.budget import Limits
+from shardproof.agent.translation.binding import TOLERANCE, bind, measure
+from shardproof.agent.translation.rounds import GivenUp, Replies, Report, run_rounds
+from shardproof.agent.translation.splicing import splice
+from shardproof.agent.translation.trial import task_of
+from shardproof.agent.translation.trust import (
+    Bound,
+    Differs,
+    DisplayOnly,
+    Evidence,
+    Judged,
+    Suspect,
+)
+from shardproof.synthesis.frontends.torch.observed import (
+    Hole,
+    Observed,
+    OutFact,
+    Sample,
+    Subject,
+    Trouble,
+)
+from shardproof.synthesis.frontends.torch.request import InputSpec
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import TensorType
+from shardproof.verifier.text.parser import parse_text
 from tests.llm.scripted import Scripted
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import TensorType
-from verifier.text.parser import parse_text
 
 ROOT = Path(__file__).resolve().parents[2]
 RIGHT = """program Twice

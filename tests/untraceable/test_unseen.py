@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from agent.translation.trial import Trial
-from agent.translation.trust import Bound, Differs
-from synthesis.frontends.torch.edges import edges
+from shardproof.agent.translation.trial import Trial
+from shardproof.agent.translation.trust import Bound, Differs
+from shardproof.synthesis.frontends.torch.edges import edges
+from shardproof.verifier.text.parser import parse_text
 from tests.untraceable.conftest import shared, try_all
 from tests.untraceable.test_odd_code import model
-from verifier.text.parser import parse_text
 
 pytestmark = pytest.mark.torch
 

@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from verifier.domains.base import Array
-from verifier.domains.floats import Floats
-from verifier.kernel.ops import lookup
-from verifier.kernel.program.groups import members
-from verifier.kernel.program.types import Mesh
-from verifier.ops import facets
-from verifier.provers.relate.facts import Fact
-from verifier.refute.scatter import copies, gather, piece
-from verifier.terms import Ref, Terms
+from shardproof.verifier.domains.base import Array
+from shardproof.verifier.domains.floats import Floats
+from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.kernel.program.groups import members
+from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.ops import facets
+from shardproof.verifier.provers.relate.facts import Fact
+from shardproof.verifier.refute.scatter import copies, gather, piece
+from shardproof.verifier.terms import Ref, Terms
 
 
 class RoundedApartError(ValueError):

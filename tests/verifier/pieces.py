@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from verifier.kernel.contract import Contract
-from verifier.kernel.layout import Layout
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import Mesh, TensorType
+from shardproof.verifier.kernel.contract import Contract
+from shardproof.verifier.kernel.layout import Layout
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import Mesh, TensorType
 
 NONE, TP = Mesh(), Mesh.of(tp=2)
 Build = Callable[..., str]

@@ -7,18 +7,18 @@ from fractions import Fraction
 
 import numpy as np
 
+from shardproof.verifier.domains.base import Array
+from shardproof.verifier.domains.floats import Floats
+from shardproof.verifier.kernel.contract import Contract
+from shardproof.verifier.kernel.ops import Refused
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.residency import region_of
+from shardproof.verifier.kernel.program.types import Affine, Mesh, TensorType
+from shardproof.verifier.kernel.program.where import joined as union
+from shardproof.verifier.refute.scatter import scatter
 from tests.laws.samples import layouts
-from verifier.domains.base import Array
-from verifier.domains.floats import Floats
-from verifier.kernel.contract import Contract
-from verifier.kernel.ops import Refused
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.residency import region_of
-from verifier.kernel.program.types import Affine, Mesh, TensorType
-from verifier.kernel.program.where import joined as union
-from verifier.refute.scatter import scatter
 
 MESHES = (Mesh.of(tp=2), Mesh.of(dp=2, tp=2), Mesh.of(tp=3), Mesh.of(one=1, tp=2))
 MAX_SIZE = 256

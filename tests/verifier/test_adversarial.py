@@ -7,17 +7,17 @@ from unittest.mock import patch
 
 import pytest
 
-from synthesis.repair.diagnosis import verify
-from verifier.checker import Accepted, Rejected, check
-from verifier.checker.certificate import seal
-from verifier.kernel.contract import ContractError
-from verifier.kernel.program.errors import IRError
-from verifier.problem import Problem
-from verifier.provers.scalars.answers import Undecided
-from verifier.provers.scalars.deciding import decide
-from verifier.text.contract import compose, read_contract
-from verifier.text.parser import parse_text
-from verifier.verdict import Counterexample, Proof, Verdict
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.verifier.checker import Accepted, Rejected, check
+from shardproof.verifier.checker.certificate import seal
+from shardproof.verifier.kernel.contract import ContractError
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.provers.scalars.answers import Undecided
+from shardproof.verifier.provers.scalars.deciding import decide
+from shardproof.verifier.text.contract import compose, read_contract
+from shardproof.verifier.text.parser import parse_text
+from shardproof.verifier.verdict import Counterexample, Proof, Verdict
 
 
 def judged(one: str, many: str, contract: str = "", silent: bool = False) -> Verdict:
@@ -28,8 +28,8 @@ def judged(one: str, many: str, contract: str = "", silent: bool = False) -> Ver
     if not silent:
         return verify(Problem(sequential, program, asked))
     with (
-        patch("verifier.verification.refute", return_value=None),
-        patch("verifier.verification.MAX_ELEMENTS", 0),
+        patch("shardproof.verifier.verification.refute", return_value=None),
+        patch("shardproof.verifier.verification.MAX_ELEMENTS", 0),
     ):
         return verify(Problem(sequential, program, asked))
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from synthesis.repair.diagnosis import verify
-from verifier.checker import Accepted, check
-from verifier.kernel.contract import Balanced, Contract
-from verifier.kernel.layout import Layout
-from verifier.kernel.placements import from_placements
-from verifier.problem import Problem
-from verifier.text.parser import parse_text
-from verifier.verdict import Counterexample, Proof
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.verifier.checker import Accepted, check
+from shardproof.verifier.kernel.contract import Balanced, Contract
+from shardproof.verifier.kernel.layout import Layout
+from shardproof.verifier.kernel.placements import from_placements
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.text.parser import parse_text
+from shardproof.verifier.verdict import Counterexample, Proof
 
 ONE = """program one
   input %w: f32[8000000]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from synthesis.repair.diagnosis import verify
-from verifier.problem import Problem
-from verifier.text.contract import compose, read_contract
-from verifier.text.parser import parse_text
-from verifier.verdict import Counterexample
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.text.contract import compose, read_contract
+from shardproof.verifier.text.parser import parse_text
+from shardproof.verifier.verdict import Counterexample
 
 ONE = """program one
   input %x: f32[8, 6]

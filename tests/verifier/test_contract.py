@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from synthesis.repair.diagnosis import verify
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.verifier.kernel.contract import Contract, ContractError
+from shardproof.verifier.kernel.layout import Atom, Layout
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.problem import Problem
 from tests.verifier.pieces import TP, pair, program, typed, whole
-from verifier.kernel.contract import Contract, ContractError
-from verifier.kernel.layout import Atom, Layout
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.types import Mesh
-from verifier.problem import Problem
 
 LAID = Layout.replicate((2,))
 

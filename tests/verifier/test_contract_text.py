@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from synthesis.repair.diagnosis import verify
-from verifier.kernel.contract import Contract, ContractError, check
-from verifier.kernel.layout import Atom, Dim, normal
-from verifier.kernel.program.errors import MalformedError
-from verifier.kernel.program.where import ranks_where
-from verifier.problem import Problem
-from verifier.text.contract import compose, load_contract, read_contract
-from verifier.text.parser import parse_text
-from verifier.verdict import Counterexample, Proof
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.verifier.kernel.contract import Contract, ContractError, check
+from shardproof.verifier.kernel.layout import Atom, Dim, normal
+from shardproof.verifier.kernel.program.errors import MalformedError
+from shardproof.verifier.kernel.program.where import ranks_where
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.text.contract import compose, load_contract, read_contract
+from shardproof.verifier.text.parser import parse_text
+from shardproof.verifier.verdict import Counterexample, Proof
 
 ONE = parse_text("""program one
   input %x: f32[4, 8]

@@ -6,9 +6,9 @@ import pytest
 
 from benchmarks.mutation_testing.cases import Case, judge
 from benchmarks.mutation_testing.corpus import cases, replays
-from verifier.checker import Rejected, check
-from verifier.problem import Problem
-from verifier.verdict import Proof
+from shardproof.verifier.checker import Rejected, check
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.verdict import Proof
 
 CASES = list(cases())
 

@@ -6,17 +6,17 @@ from fractions import Fraction
 
 import pytest
 
-from synthesis.repair.diagnosis import verify
-from verifier.kernel.contract import ContractError
-from verifier.kernel.program.errors import IRError
-from verifier.problem import Problem
-from verifier.provers.relate.goal import satisfied
-from verifier.provers.relate.peeling import relate_peeled
-from verifier.provers.relate.rules import Rules
-from verifier.terms import ONE, Ref, Terms
-from verifier.text.contract import read_contract
-from verifier.text.parser import parse_text
-from verifier.verdict import Proof
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.verifier.kernel.contract import ContractError
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.provers.relate.goal import satisfied
+from shardproof.verifier.provers.relate.peeling import relate_peeled
+from shardproof.verifier.provers.relate.rules import Rules
+from shardproof.verifier.terms import ONE, Ref, Terms
+from shardproof.verifier.text.contract import read_contract
+from shardproof.verifier.text.parser import parse_text
+from shardproof.verifier.verdict import Proof
 
 SUM = "%e = add %x, %y"
 GIVEN = "input %x: f32[4]\n input %y: f32[4]"

@@ -9,14 +9,14 @@ from unittest.mock import patch
 
 import pytest
 
-from synthesis.repair.diagnosis import verify
-from verifier.analysis.definedness import Needed
-from verifier.checker import Accepted, Rejected, check
-from verifier.kernel.program.program import Program
-from verifier.problem import Problem
-from verifier.text.contract import read_contract
-from verifier.text.parser import parse_text
-from verifier.verdict import Counterexample, Proof, Unknown, Verdict
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.verifier.analysis.definedness import Needed
+from shardproof.verifier.checker import Accepted, Rejected, check
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.text.contract import read_contract
+from shardproof.verifier.text.parser import parse_text
+from shardproof.verifier.verdict import Counterexample, Proof, Unknown, Verdict
 
 ZERO = "%z = full {shape=[], value=0}"
 SQUARES = """
@@ -75,7 +75,7 @@ GUARDS = {
         "%a = sqrt %x\n %y = mul %a, %v",
     ),
 }
-MUTED = ("verifier.verification.refute", "verifier.escalate.refute")
+MUTED = ("shardproof.verifier.verification.refute", "shardproof.verifier.escalate.refute")
 SIZES = {"small": (4, 4), "large": (2048, 8192)}
 
 
@@ -196,8 +196,8 @@ def test_the_checker_takes_no_word_for_what_outputs_need(one: str, many: str) ->
         for place in MUTED:
             stack.enter_context(patch(place, return_value=None))
         for place in (
-            "verifier.provers.sequential.needed",
-            "verifier.provers.scalars.deciding.needed",
+            "shardproof.verifier.provers.sequential.needed",
+            "shardproof.verifier.provers.scalars.deciding.needed",
         ):
             stack.enter_context(patch(place, everything))
         found = verify(Problem(sequential, distributed, contract))

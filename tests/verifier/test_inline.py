@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from synthesis.repair.diagnosis import verify
-from verifier.kernel.contract import Contract
-from verifier.kernel.layout import Layout
-from verifier.kernel.program.errors import IRError
-from verifier.problem import Problem
-from verifier.refute.evaluate import simulate
-from verifier.text.parser import parse_text
-from verifier.verdict import Counterexample, Proof
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.verifier.kernel.contract import Contract
+from shardproof.verifier.kernel.layout import Layout
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.refute.evaluate import simulate
+from shardproof.verifier.text.parser import parse_text
+from shardproof.verifier.verdict import Counterexample, Proof
 
 SHAPE = (4, 4)
 WHOLE = Layout.replicate(SHAPE)

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from synthesis.repair.diagnosis import verify
-from verifier.checker import Accepted, Rejected, check
-from verifier.checker.certificate import seal
-from verifier.kernel.contract import Contract
-from verifier.kernel.inline import inline
-from verifier.kernel.program.program import Program
-from verifier.problem import Problem
-from verifier.provers.cross_entropy import open_entropy
-from verifier.refute.evaluate import evaluate
-from verifier.refute.search import DRAWS
-from verifier.text.contract import compose, read_contract
-from verifier.text.parser import parse_text
-from verifier.verdict import Counterexample, Proof
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.verifier.checker import Accepted, Rejected, check
+from shardproof.verifier.checker.certificate import seal
+from shardproof.verifier.kernel.contract import Contract
+from shardproof.verifier.kernel.inline import inline
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.provers.cross_entropy import open_entropy
+from shardproof.verifier.refute.evaluate import evaluate
+from shardproof.verifier.refute.search import DRAWS
+from shardproof.verifier.text.contract import compose, read_contract
+from shardproof.verifier.text.parser import parse_text
+from shardproof.verifier.verdict import Counterexample, Proof
 
 ONE = """program one
   input %h: f32[32, 64]

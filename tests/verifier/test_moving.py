@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from synthesis.repair.diagnosis import verify
-from verifier.checker import Accepted, check
-from verifier.problem import Problem
-from verifier.text.contract import compose, read_contract
-from verifier.text.parser import parse_text
-from verifier.verdict import Counterexample, Proof, Verdict
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.verifier.checker import Accepted, check
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.text.contract import compose, read_contract
+from shardproof.verifier.text.parser import parse_text
+from shardproof.verifier.verdict import Counterexample, Proof, Verdict
 
 SAME = "%y = relu %c"
 ROLLED = (

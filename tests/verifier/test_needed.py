@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from verifier.analysis.definedness import in_scope, needed
-from verifier.domains.floats import Floats
-from verifier.kernel.program.program import Program
-from verifier.ops import REGISTRY
-from verifier.refute.evaluate import run_node
-from verifier.text.parser import parse_text
+from shardproof.verifier.analysis.definedness import in_scope, needed
+from shardproof.verifier.domains.floats import Floats
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.ops import REGISTRY
+from shardproof.verifier.refute.evaluate import run_node
+from shardproof.verifier.text.parser import parse_text
 
 HEAD = "program one\n input %x: f32[2, 3]\n input %w: f32[3, 2]\n input %i: i64[2]\n"
 

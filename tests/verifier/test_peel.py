@@ -12,23 +12,23 @@ from hypothesis import given, settings, strategies as st
 from benchmarks.steps.examples import preconditions
 from benchmarks.steps.model import TINY, Degrees
 from benchmarks.steps.step import training_step
-from synthesis.repair.diagnosis import verify
-from synthesis.training.step import Step
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.synthesis.training.step import Step
+from shardproof.verifier.checker import Accepted, Rejected, check
+from shardproof.verifier.checker.certificate import seal
+from shardproof.verifier.domains.field import Field, P
+from shardproof.verifier.kernel.contract import Contract
+from shardproof.verifier.kernel.peeling import Peel, PeelError, peeled
+from shardproof.verifier.kernel.placements import from_placements
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.rank_sets import regions
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.refute.evaluate import simulate
+from shardproof.verifier.refute.scatter import scatter
+from shardproof.verifier.text.parser import parse_text, to_text
+from shardproof.verifier.text.wellformed import well_formed
+from shardproof.verifier.verdict import Counterexample, Proof
 from tests.verifier.test_random_scans import SHAPES, Case, programs
-from verifier.checker import Accepted, Rejected, check
-from verifier.checker.certificate import seal
-from verifier.domains.field import Field, P
-from verifier.kernel.contract import Contract
-from verifier.kernel.peeling import Peel, PeelError, peeled
-from verifier.kernel.placements import from_placements
-from verifier.kernel.program.program import Program
-from verifier.kernel.rank_sets import regions
-from verifier.problem import Problem
-from verifier.refute.evaluate import simulate
-from verifier.refute.scatter import scatter
-from verifier.text.parser import parse_text, to_text
-from verifier.text.wellformed import well_formed
-from verifier.verdict import Counterexample, Proof
 
 STEPS = 3
 

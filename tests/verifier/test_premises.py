@@ -7,22 +7,22 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from synthesis.repair.diagnosis import verify
-from verifier.checker import Accepted, check
-from verifier.domains.field import Field
-from verifier.domains.floats import Floats
-from verifier.kernel.contract import Balanced, Contract
-from verifier.kernel.layout import Layout
-from verifier.kernel.placements import from_placements
-from verifier.kernel.program.program import Program
-from verifier.problem import Problem
-from verifier.refute.premises import Premises
-from verifier.refute.sampling import sample
-from verifier.refute.scale_down.refuting import SmallDifference, refute_resized
-from verifier.refute.search import Tried, nowhere_defined, refute
-from verifier.text.parser import parse_text
-from verifier.verdict import Counterexample, Proof, Unknown
-from verifier.verification import NOWHERE
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.verifier.checker import Accepted, check
+from shardproof.verifier.domains.field import Field
+from shardproof.verifier.domains.floats import Floats
+from shardproof.verifier.kernel.contract import Balanced, Contract
+from shardproof.verifier.kernel.layout import Layout
+from shardproof.verifier.kernel.placements import from_placements
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.refute.premises import Premises
+from shardproof.verifier.refute.sampling import sample
+from shardproof.verifier.refute.scale_down.refuting import SmallDifference, refute_resized
+from shardproof.verifier.refute.search import Tried, nowhere_defined, refute
+from shardproof.verifier.text.parser import parse_text
+from shardproof.verifier.verdict import Counterexample, Proof, Unknown
+from shardproof.verifier.verification import NOWHERE
 
 MEAN = """  %p = mul %x, %k
   %s = sum %p {dims=[0, 1]}

@@ -9,27 +9,27 @@ from fractions import Fraction
 import numpy as np
 from hypothesis import given, settings, strategies as st
 
-from synthesis.repair.diagnosis import verify
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.verifier.checker import Accepted, check
+from shardproof.verifier.kernel.contract import Contract
+from shardproof.verifier.kernel.layout import Layout
+from shardproof.verifier.kernel.placements import from_placements
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import Attr, Mesh, TensorType
+from shardproof.verifier.kernel.program.where import Where
+from shardproof.verifier.kernel.rank_sets import regions
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.provers.relate.facts import describe
+from shardproof.verifier.provers.relate.goal import initial
+from shardproof.verifier.provers.relate.rules import Rules
+from shardproof.verifier.provers.relate.walk import relate
+from shardproof.verifier.provers.sequential import as_terms
+from shardproof.verifier.refute.evaluate import evaluate, simulate
+from shardproof.verifier.refute.scatter import scatter
+from shardproof.verifier.verdict import Proof
 from tests.verifier.meaning import FLOATS, Meaning, holds
-from verifier.checker import Accepted, check
-from verifier.kernel.contract import Contract
-from verifier.kernel.layout import Layout
-from verifier.kernel.placements import from_placements
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import Attr, Mesh, TensorType
-from verifier.kernel.program.where import Where
-from verifier.kernel.rank_sets import regions
-from verifier.problem import Problem
-from verifier.provers.relate.facts import describe
-from verifier.provers.relate.goal import initial
-from verifier.provers.relate.rules import Rules
-from verifier.provers.relate.walk import relate
-from verifier.provers.sequential import as_terms
-from verifier.refute.evaluate import evaluate, simulate
-from verifier.refute.scatter import scatter
-from verifier.verdict import Proof
 
 MESHES = (Mesh.of(tp=2), Mesh.of(dp=2, tp=2))
 SHAPES = {"a": (4,), "w": (4,), "x": (3, 4)}

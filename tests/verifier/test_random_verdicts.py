@@ -7,25 +7,25 @@ from unittest.mock import patch
 import numpy as np
 from hypothesis import given, settings, strategies as st
 
-from synthesis.repair.diagnosis import verify
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.verifier import verification as module
+from shardproof.verifier.checker import Accepted, check
+from shardproof.verifier.kernel.contract import Contract
+from shardproof.verifier.kernel.layout import Layout
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import Mesh, TensorType
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.provers.relate.goal import initial
+from shardproof.verifier.provers.relate.rules import Rules
+from shardproof.verifier.provers.relate.walk import relate
+from shardproof.verifier.provers.sequential import as_terms
+from shardproof.verifier.refute.evaluate import evaluate, simulate
+from shardproof.verifier.refute.scatter import copies, gather
+from shardproof.verifier.verdict import Proof
 from tests.verifier.meaning import FLOATS, close
 from tests.verifier.random_programs import MESHES, Author, grow, inputs, pieces, values
-from verifier import verification as module
-from verifier.checker import Accepted, check
-from verifier.kernel.contract import Contract
-from verifier.kernel.layout import Layout
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import Mesh, TensorType
-from verifier.problem import Problem
-from verifier.provers.relate.goal import initial
-from verifier.provers.relate.rules import Rules
-from verifier.provers.relate.walk import relate
-from verifier.provers.sequential import as_terms
-from verifier.refute.evaluate import evaluate, simulate
-from verifier.refute.scatter import copies, gather
-from verifier.verdict import Proof
 
 
 def sequential(base: Program, rng: np.random.Generator) -> Program:

@@ -10,21 +10,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from synthesis.repair.diagnosis import verify
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.verifier.domains.base import Domain
+from shardproof.verifier.domains.field import apart
+from shardproof.verifier.domains.floats import Floats
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.refute.compare import NUDGES, compare
+from shardproof.verifier.refute.evaluate import Ranks, simulate
+from shardproof.verifier.refute.sampling import index_bounds, sample
+from shardproof.verifier.refute.search import DRAWS, Tried, refute
+from shardproof.verifier.text.contract import read_contract
+from shardproof.verifier.text.parser import parse_text
+from shardproof.verifier.verdict import Counterexample, Proof
 from tests.verifier.pieces import pair, typed
-from verifier.domains.base import Domain
-from verifier.domains.field import apart
-from verifier.domains.floats import Floats
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.program import Program
-from verifier.problem import Problem
-from verifier.refute.compare import NUDGES, compare
-from verifier.refute.evaluate import Ranks, simulate
-from verifier.refute.sampling import index_bounds, sample
-from verifier.refute.search import DRAWS, Tried, refute
-from verifier.text.contract import read_contract
-from verifier.text.parser import parse_text
-from verifier.verdict import Counterexample, Proof
 
 
 def nothing(b: Builder, x: str, flipped: bool) -> str:

@@ -7,23 +7,23 @@ from fractions import Fraction
 import numpy as np
 from hypothesis import example, given, settings, strategies as st
 
-from synthesis.repair.diagnosis import verify
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.verifier.checker import Accepted, check
+from shardproof.verifier.kernel.contract import Contract
+from shardproof.verifier.kernel.layout import Layout, whole
+from shardproof.verifier.kernel.placements import from_placements
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import NO_MESH, Mesh, TensorType
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.provers.relate.goal import initial
+from shardproof.verifier.provers.relate.rules import Rules
+from shardproof.verifier.provers.relate.walk import relate
+from shardproof.verifier.provers.sequential import as_terms
+from shardproof.verifier.refute.evaluate import simulate
+from shardproof.verifier.verdict import Counterexample, Proof
 from tests.verifier.meaning import Meaning, Plain, RoundedApartError, holds
 from tests.verifier.random_programs import MESHES, Author, grow, inputs, pieces, values
-from verifier.checker import Accepted, check
-from verifier.kernel.contract import Contract
-from verifier.kernel.layout import Layout, whole
-from verifier.kernel.placements import from_placements
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import NO_MESH, Mesh, TensorType
-from verifier.problem import Problem
-from verifier.provers.relate.goal import initial
-from verifier.provers.relate.rules import Rules
-from verifier.provers.relate.walk import relate
-from verifier.provers.sequential import as_terms
-from verifier.refute.evaluate import simulate
-from verifier.verdict import Counterexample, Proof
 
 
 def broken_facts(seed: int, moves: bool = False, sharing: bool = False) -> tuple[list[str], int]:

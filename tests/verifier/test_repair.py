@@ -4,19 +4,19 @@ from fractions import Fraction
 
 import pytest
 
-from synthesis.repair.diagnosis import verify
-from synthesis.repair.edits import Edit, apply
-from verifier.kernel.contract import Contract
-from verifier.kernel.placements import from_placements
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import Mesh, TensorType
-from verifier.problem import Problem
-from verifier.provers.relate.goal import initial, satisfied
-from verifier.provers.relate.rules import Rules
-from verifier.provers.relate.walk import relate
-from verifier.provers.sequential import as_terms
-from verifier.verdict import Counterexample, Proof
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.synthesis.repair.edits import Edit, apply
+from shardproof.verifier.kernel.contract import Contract
+from shardproof.verifier.kernel.placements import from_placements
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import Mesh, TensorType
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.provers.relate.goal import initial, satisfied
+from shardproof.verifier.provers.relate.rules import Rules
+from shardproof.verifier.provers.relate.walk import relate
+from shardproof.verifier.provers.sequential import as_terms
+from shardproof.verifier.verdict import Counterexample, Proof
 
 TP = ("tp", 2)
 

@@ -7,21 +7,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from synthesis.repair.diagnosis import verify
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.verifier.checker import Accepted, check
+from shardproof.verifier.checker.claims import Claim, NotShownError, Row
+from shardproof.verifier.checker.parts import part
+from shardproof.verifier.kernel.program.groups import process_groups
+from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.provers.relate.facts import Fact
+from shardproof.verifier.provers.relate.relayout import addends, home
+from shardproof.verifier.refute.scatter import piece
+from shardproof.verifier.terms import Ref, Terms
+from shardproof.verifier.text.contract import compose, read_contract
+from shardproof.verifier.text.parser import parse_text
+from shardproof.verifier.verdict import Counterexample, Proof
 from tests.laws.samples import layouts
-from verifier.checker import Accepted, check
-from verifier.checker.claims import Claim, NotShownError, Row
-from verifier.checker.parts import part
-from verifier.kernel.program.groups import process_groups
-from verifier.kernel.program.types import Mesh
-from verifier.problem import Problem
-from verifier.provers.relate.facts import Fact
-from verifier.provers.relate.relayout import addends, home
-from verifier.refute.scatter import piece
-from verifier.terms import Ref, Terms
-from verifier.text.contract import compose, read_contract
-from verifier.text.parser import parse_text
-from verifier.verdict import Counterexample, Proof
 
 SHAPE = (6, 12)
 MESHES = [Mesh.of(a=2), Mesh.of(a=2, b=3)]

@@ -9,17 +9,17 @@ from fractions import Fraction
 
 import pytest
 
-from synthesis.repair.diagnosis import verify
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.verifier import verification as module
+from shardproof.verifier.kernel.contract import Contract
+from shardproof.verifier.kernel.placements import from_placements
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import Attr, Mesh
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.verdict import Counterexample, Proof, Verdict
 from tests.checker.second import Second
 from tests.verifier.pieces import TP, typed, whole
-from verifier import verification as module
-from verifier.kernel.contract import Contract
-from verifier.kernel.placements import from_placements
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import Attr, Mesh
-from verifier.problem import Problem
-from verifier.verdict import Counterexample, Proof, Verdict
 
 
 def block(mesh: Mesh, local: int) -> Program:

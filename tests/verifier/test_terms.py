@@ -6,11 +6,11 @@ from fractions import Fraction
 
 import pytest
 
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.types import TensorType
+from shardproof.verifier.provers.sequential import as_terms
+from shardproof.verifier.terms import Ref, Terms
 from tests.verifier.pieces import program, typed
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.types import TensorType
-from verifier.provers.sequential import as_terms
-from verifier.terms import Ref, Terms
 
 
 def term(build: object, *types: TensorType) -> tuple[Terms, Ref]:

@@ -7,12 +7,12 @@ from fractions import Fraction
 
 import pytest
 
-from synthesis.repair.diagnosis import verify
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.kernel.program.types import Affine, Attr, TensorType
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.verdict import Counterexample, Proof
 from tests.verifier.pieces import TP, Build, pair, program, typed, whole
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.types import Affine, Attr, TensorType
-from verifier.problem import Problem
-from verifier.verdict import Counterexample, Proof
 
 FLOATS, INTS, BOOLS = typed(2), typed(2, dtype="i64"), typed(2, dtype="bool")
 BIG = 10**30

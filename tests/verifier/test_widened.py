@@ -7,23 +7,23 @@ from collections import Counter
 import numpy as np
 from hypothesis import example, given, settings, strategies as st
 
+from shardproof.verifier.domains.base import Array
+from shardproof.verifier.kernel.contract import Contract, output_key
+from shardproof.verifier.kernel.layout import Layout
+from shardproof.verifier.kernel.placements import from_placements
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.types import Mesh, TensorType
+from shardproof.verifier.kernel.program.where import ranks_where
+from shardproof.verifier.provers.relate.goal import initial, satisfied
+from shardproof.verifier.provers.relate.rules import Rules
+from shardproof.verifier.provers.relate.walk import relate
+from shardproof.verifier.provers.sequential import as_terms
+from shardproof.verifier.refute.evaluate import simulate
+from shardproof.verifier.refute.scatter import gather
+from shardproof.verifier.terms import Ref
+from shardproof.verifier.text.parser import parse_text
 from tests.verifier.meaning import FLOATS, Meaning, Plain, RoundedApartError, holds
 from tests.verifier.random_programs import MESHES, Author, grow, inputs, pieces, values
-from verifier.domains.base import Array
-from verifier.kernel.contract import Contract, output_key
-from verifier.kernel.layout import Layout
-from verifier.kernel.placements import from_placements
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.types import Mesh, TensorType
-from verifier.kernel.program.where import ranks_where
-from verifier.provers.relate.goal import initial, satisfied
-from verifier.provers.relate.rules import Rules
-from verifier.provers.relate.walk import relate
-from verifier.provers.sequential import as_terms
-from verifier.refute.evaluate import simulate
-from verifier.refute.scatter import gather
-from verifier.terms import Ref
-from verifier.text.parser import parse_text
 
 
 class Parts(Meaning):

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from synthesis.repair.diagnosis import verify
-from verifier.checker import Accepted, Rejected, check
-from verifier.checker.certificate import seal
-from verifier.kernel.contract import Contract
-from verifier.kernel.program.program import Program
-from verifier.problem import Problem
-from verifier.text.contract import compose, read_contract
-from verifier.text.parser import parse_text
-from verifier.verdict import Counterexample, Proof
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.verifier.checker import Accepted, Rejected, check
+from shardproof.verifier.checker.certificate import seal
+from shardproof.verifier.kernel.contract import Contract
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.text.contract import compose, read_contract
+from shardproof.verifier.text.parser import parse_text
+from shardproof.verifier.verdict import Counterexample, Proof
 
 ONE = """program one
   input %x: f32[96, 64]
@@ -77,9 +77,9 @@ def test_another_part_is_not_taken_for_the_one_asked() -> None:
     assert isinstance(proof, Proof)
     wrong = triple(FUSED.replace("LO", "64").replace("HI", "128"))
     assert isinstance(verify(Problem(*wrong)), Counterexample)
-    from verifier.kernel.inline import inline
-    from verifier.text.digest import digest
-    from verifier.text.wellformed import shared, well_formed
+    from shardproof.verifier.kernel.inline import inline
+    from shardproof.verifier.text.digest import digest
+    from shardproof.verifier.text.wellformed import shared, well_formed
 
     held = digest(inline(well_formed(shared(wrong[1]))))
     moved = {**proof.certificate, "distributed": {"name": "many", "digest": held}}

@@ -7,10 +7,10 @@ an operand. Through a choice nothing is said: `where`, a maximum, a comparison, 
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from verifier.kernel.ops.control import scan_parts
-from verifier.kernel.program.program import Node, Program
-from verifier.kernel.program.registry import traits
-from verifier.kernel.program.types import FLOATS, TensorType
+from shardproof.verifier.kernel.ops.control import scan_parts
+from shardproof.verifier.kernel.program.program import Node, Program
+from shardproof.verifier.kernel.program.registry import traits
+from shardproof.verifier.kernel.program.types import FLOATS, TensorType
 
 Needed = Mapping[int, frozenset[str]]
 """By the `id` of a program and of each body in it: values of which every entry is needed, in a body

@@ -1,10 +1,10 @@
 """What holds of the numbers on ranks whatever these are: which are equal, which not negative."""
 
-from verifier.kernel.contract import Contract
-from verifier.kernel.ops import lookup
-from verifier.kernel.program.program import Node, Program
-from verifier.kernel.program.types import Affine, mesh_dims
-from verifier.kernel.rank_sets import Regions
+from shardproof.verifier.kernel.contract import Contract
+from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.kernel.program.program import Node, Program
+from shardproof.verifier.kernel.program.types import Affine, mesh_dims
+from shardproof.verifier.kernel.rank_sets import Regions
 
 Dims = frozenset[str]
 

@@ -7,8 +7,8 @@ classes.
 
 from fractions import Fraction
 
-from verifier.kernel.program.program import Program
-from verifier.ops import compares, facets
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.ops import compares, facets
 
 Marks = dict[str, set[int]]
 ASIDE, THERE = (-1, 0, 1), (0,)

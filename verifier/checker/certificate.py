@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from verifier.checker.prepared import Prepared
+from shardproof.verifier.checker.prepared import Prepared
 
 VERSION = 3
 ELEMENTWISE = "elementwise"

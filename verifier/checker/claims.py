@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
 
-from verifier.kernel.contract import layout_from_json, where_from_json
-from verifier.kernel.layout import Layout
-from verifier.kernel.program.jsondata import Cursor
-from verifier.kernel.program.registry import ONE
-from verifier.kernel.program.types import Mesh
-from verifier.kernel.program.where import EVERYWHERE, Where, ranks_where, show, within
-from verifier.terms import Ref, Terms, times
+from shardproof.verifier.kernel.contract import layout_from_json, where_from_json
+from shardproof.verifier.kernel.layout import Layout
+from shardproof.verifier.kernel.program.jsondata import Cursor
+from shardproof.verifier.kernel.program.registry import ONE
+from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.kernel.program.where import EVERYWHERE, Where, ranks_where, show, within
+from shardproof.verifier.terms import Ref, Terms, times
 
 
 class NotShownError(ValueError):

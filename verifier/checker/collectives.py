@@ -4,9 +4,9 @@ import math
 from collections.abc import Iterable
 from fractions import Fraction
 
-from verifier.checker.claims import need
-from verifier.checker.step import Made, Step, others, pending, same_partial, sums
-from verifier.kernel.layout import Atom, Dim, Layout, normal
+from shardproof.verifier.checker.claims import need
+from shardproof.verifier.checker.step import Made, Step, others, pending, same_partial, sums
+from shardproof.verifier.kernel.layout import Atom, Dim, Layout, normal
 
 
 def _names(step: Step) -> tuple[str, ...]:

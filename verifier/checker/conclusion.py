@@ -2,15 +2,15 @@
 
 from collections.abc import Sequence
 
-from verifier.checker.claims import Claim, Row, fits, need
-from verifier.checker.joins import join
-from verifier.checker.moves import move
-from verifier.checker.parts import KINDS, blocks, part
-from verifier.checker.rules import derive
-from verifier.checker.step import Step
-from verifier.kernel.instance import JOINED, Instance
-from verifier.kernel.ops import lookup
-from verifier.terms import Ref, Terms
+from shardproof.verifier.checker.claims import Claim, Row, fits, need
+from shardproof.verifier.checker.joins import join
+from shardproof.verifier.checker.moves import move
+from shardproof.verifier.checker.parts import KINDS, blocks, part
+from shardproof.verifier.checker.rules import derive
+from shardproof.verifier.checker.step import Step
+from shardproof.verifier.kernel.instance import JOINED, Instance
+from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.terms import Ref, Terms
 
 
 def conclude(instance: Instance, refs: Sequence[Ref], terms: Terms) -> Ref:

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Sequence
 
-from verifier.checker.claims import Claim, Row, same
-from verifier.kernel.layout import Layout, bound, whole
-from verifier.kernel.ops.control import scan_parts
-from verifier.kernel.program.program import Node
-from verifier.kernel.program.where import within
-from verifier.provers.sequential import Scan, Sequential
-from verifier.terms import Ref
+from shardproof.verifier.checker.claims import Claim, Row, same
+from shardproof.verifier.kernel.layout import Layout, bound, whole
+from shardproof.verifier.kernel.ops.control import scan_parts
+from shardproof.verifier.kernel.program.program import Node
+from shardproof.verifier.kernel.program.where import within
+from shardproof.verifier.provers.sequential import Scan, Sequential
+from shardproof.verifier.terms import Ref
 
 Shown = Callable[[Row, Ref], bool]
 

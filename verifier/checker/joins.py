@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from fractions import Fraction
 
-from verifier.checker.claims import Claim, Row, need
-from verifier.kernel.layout import Layout, normal
-from verifier.kernel.program.types import Mesh
-from verifier.kernel.program.where import Where, coordinates
-from verifier.terms import Ref, Terms
+from shardproof.verifier.checker.claims import Claim, Row, need
+from shardproof.verifier.kernel.layout import Layout, normal
+from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.kernel.program.where import Where, coordinates
+from shardproof.verifier.terms import Ref, Terms
 
 JOINS = frozenset({"same", "sum", "concat"})
 """Claims that rest on several others about the same value."""

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
-from verifier.checker.claims import Claim, Row, need
-from verifier.checker.joins import at, leads
-from verifier.checker.rooted import rooted
-from verifier.kernel.layout import bound
-from verifier.kernel.program.types import Mesh
-from verifier.kernel.program.where import coordinates, within
-from verifier.terms import Ref, Terms
+from shardproof.verifier.checker.claims import Claim, Row, need
+from shardproof.verifier.checker.joins import at, leads
+from shardproof.verifier.checker.rooted import rooted
+from shardproof.verifier.kernel.layout import bound
+from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.kernel.program.where import coordinates, within
+from shardproof.verifier.terms import Ref, Terms
 
 
 def move(

@@ -11,11 +11,11 @@ handles are waited for, is judged here by rules of its own.
 from collections.abc import Iterator
 from itertools import accumulate, islice
 
-from verifier.checker.claims import NotShownError, need
-from verifier.checker.prepared import Prepared
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.jsondata import Cursor
-from verifier.order.events import (
+from shardproof.verifier.checker.claims import NotShownError, need
+from shardproof.verifier.checker.prepared import Prepared
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.kernel.program.jsondata import Cursor
+from shardproof.verifier.order.events import (
     Alloc,
     Await,
     Event,
@@ -28,11 +28,11 @@ from verifier.order.events import (
     handle_of,
     leaves,
 )
-from verifier.order.graph import Graph, build
-from verifier.order.matching import Unit, match
-from verifier.order.paths import paths
-from verifier.order.pieces import Piece, neighbours, pieces
-from verifier.order.printing import show_event
+from shardproof.verifier.order.graph import Graph, build
+from shardproof.verifier.order.matching import Unit, match
+from shardproof.verifier.order.paths import paths
+from shardproof.verifier.order.pieces import Piece, neighbours, pieces
+from shardproof.verifier.order.printing import show_event
 
 
 def in_time(at: Cursor, given: Prepared) -> None:

@@ -5,14 +5,14 @@ from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from verifier.analysis.replication import alike, positive
-from verifier.checker.claims import Claim, Row, need
-from verifier.kernel.contract import Contract
-from verifier.kernel.layout import Atom, Dim, Layout, bound, normal
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import Mesh
-from verifier.kernel.rank_sets import Regions
-from verifier.terms import Ref, Terms
+from shardproof.verifier.analysis.replication import alike, positive
+from shardproof.verifier.checker.claims import Claim, Row, need
+from shardproof.verifier.kernel.contract import Contract
+from shardproof.verifier.kernel.layout import Atom, Dim, Layout, bound, normal
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.kernel.rank_sets import Regions
+from shardproof.verifier.terms import Ref, Terms
 
 KINDS = frozenset({"addend", "piece", "share", "spread", "home", "digits"})
 """Claims that rest on one other claim about the same value."""

@@ -6,15 +6,15 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from verifier.kernel.inline import inline
-from verifier.kernel.ops import OWN
-from verifier.kernel.program.program import Program
-from verifier.problem import Problem
-from verifier.text.digest import digest
-from verifier.text.wellformed import shared, well_formed
+from shardproof.verifier.kernel.inline import inline
+from shardproof.verifier.kernel.ops import OWN
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.text.digest import digest
+from shardproof.verifier.text.wellformed import shared, well_formed
 
 if TYPE_CHECKING:
-    from verifier.order.events import TimeProgram
+    from shardproof.verifier.order.events import TimeProgram
 
 
 @dataclass
@@ -38,7 +38,7 @@ class Prepared:
     @cached_property
     def events(self) -> TimeProgram:
         """What the ranks do in time. Raises IRError where that cannot be told."""
-        from verifier.order.from_program import from_program
+        from shardproof.verifier.order.from_program import from_program
 
         return from_program(self.problem.distributed, meetings=True)
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from verifier.checker.certificate import sealed
-from verifier.checker.prepared import Prepared
-from verifier.checker.replay import Rejected, Result, check
-from verifier.proof import Acceptance, Proof
+from shardproof.verifier.checker.certificate import sealed
+from shardproof.verifier.checker.prepared import Prepared
+from shardproof.verifier.checker.replay import Rejected, Result, check
+from shardproof.verifier.proof import Acceptance, Proof
 
 if TYPE_CHECKING:
-    from verifier.provers.scalars.answers import Decision
-    from verifier.smt.answers import Answers
+    from shardproof.verifier.provers.scalars.answers import Decision
+    from shardproof.verifier.smt.answers import Answers
 
 
 def prove(
@@ -30,7 +30,7 @@ def prove_by_elements(
     `order` is what shows that events are in order. Where that is not known, and so not `timed`,
     the decision alone is returned.
     """
-    from verifier.checker.scalars import certify
+    from shardproof.verifier.checker.scalars import certify
 
     found, document = certify(given, masks=masks)
     if document is None or not timed:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from verifier.analysis.garbage import no_collection
-from verifier.checker.certificate import ELEMENTWISE, VERSION, header, seal
-from verifier.checker.claims import (
+from shardproof.verifier.analysis.garbage import no_collection
+from shardproof.verifier.checker.certificate import ELEMENTWISE, VERSION, header, seal
+from shardproof.verifier.checker.claims import (
     Claim,
     Named,
     NotShownError,
@@ -20,30 +20,35 @@ from verifier.checker.claims import (
     same,
     stands,
 )
-from verifier.checker.induction import enters, follows, kept, likewise
-from verifier.checker.joins import JOINS, join
-from verifier.checker.prepared import Prepared, prepare
-from verifier.checker.rules import real
-from verifier.checker.steps import Steps
-from verifier.kernel.contract import Contract, ContractError, check as check_contract, output_key
-from verifier.kernel.instance import JOINED
-from verifier.kernel.ops import lookup
-from verifier.kernel.ops.control import scan_parts
-from verifier.kernel.program.errors import IRError, MalformedError
-from verifier.kernel.program.jsondata import Cursor
-from verifier.kernel.program.program import Node, Program, in_order
-from verifier.kernel.program.types import mesh_dims
-from verifier.kernel.program.where import EVERYWHERE, show, within
-from verifier.kernel.rank_sets import Regions, regions
-from verifier.problem import Problem
-from verifier.provers.sequential import Scan, Sequential, as_terms
-from verifier.scope import scope_of
-from verifier.terms import Ref, Terms
+from shardproof.verifier.checker.induction import enters, follows, kept, likewise
+from shardproof.verifier.checker.joins import JOINS, join
+from shardproof.verifier.checker.prepared import Prepared, prepare
+from shardproof.verifier.checker.rules import real
+from shardproof.verifier.checker.steps import Steps
+from shardproof.verifier.kernel.contract import (
+    Contract,
+    ContractError,
+    check as check_contract,
+    output_key,
+)
+from shardproof.verifier.kernel.instance import JOINED
+from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.kernel.ops.control import scan_parts
+from shardproof.verifier.kernel.program.errors import IRError, MalformedError
+from shardproof.verifier.kernel.program.jsondata import Cursor
+from shardproof.verifier.kernel.program.program import Node, Program, in_order
+from shardproof.verifier.kernel.program.types import mesh_dims
+from shardproof.verifier.kernel.program.where import EVERYWHERE, show, within
+from shardproof.verifier.kernel.rank_sets import Regions, regions
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.provers.sequential import Scan, Sequential, as_terms
+from shardproof.verifier.scope import scope_of
+from shardproof.verifier.terms import Ref, Terms
 
 if TYPE_CHECKING:
-    from verifier.checker.parts import Part
-    from verifier.provers.scalars.answers import Decision
-    from verifier.smt.answers import Answers, Summary
+    from shardproof.verifier.checker.parts import Part
+    from shardproof.verifier.provers.scalars.answers import Decision
+    from shardproof.verifier.smt.answers import Answers, Summary
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,15 +92,15 @@ Stated = tuple[list[tuple[Row, Claim, str]], list[Claim]]
 
 
 PARTS = {
-    "composite ops": "verifier.kernel.composites",
-    "further ops": "verifier.ops",
-    "index notation": "verifier.provers.canonical",
-    "cross entropies opened": "verifier.provers.cross_entropy",
-    "loop peeling": "verifier.kernel.peeling",
-    "further relations": "verifier.checker.parts",
-    "values that change ranks": "verifier.kernel.movements",
-    "order in time": "verifier.checker.order",
-    "single elements": "verifier.checker.scalars",
+    "composite ops": "shardproof.verifier.kernel.composites",
+    "further ops": "shardproof.verifier.ops",
+    "index notation": "shardproof.verifier.provers.canonical",
+    "cross entropies opened": "shardproof.verifier.provers.cross_entropy",
+    "loop peeling": "shardproof.verifier.kernel.peeling",
+    "further relations": "shardproof.verifier.checker.parts",
+    "values that change ranks": "shardproof.verifier.kernel.movements",
+    "order in time": "shardproof.verifier.checker.order",
+    "single elements": "shardproof.verifier.checker.scalars",
 }
 """What programs or a certificate may ask for besides rules for claims, and the room that is loaded
 for it."""
@@ -142,7 +147,7 @@ def check(
             raise BrokenError(OTHER_VERSION.format(at["version"].value), "version")
         if _by_elements(certificate):
             _timely(at["order"], given)
-            from verifier.checker.scalars import again
+            from shardproof.verifier.checker.scalars import again
 
             _runnable(regions(distributed))
             need(not contract.balanced, "what the contract assumes has no part in a comparison")
@@ -202,7 +207,7 @@ def _keyed(one: Sequential) -> bool:
 
 def _settled(discharge: Answers, told: Steps, one: Sequential) -> Summary:
     """What is answered about the steps that were told, and about equal terms."""
-    from verifier.checker.conclusion import conclude
+    from shardproof.verifier.checker.conclusion import conclude
 
     told.tables = list(_tables(one))
     return discharge.settle(told, conclude)
@@ -220,7 +225,7 @@ def _timely(at: Cursor, given: Prepared) -> None:
         if at.items():
             raise BrokenError("events of a program that has none", "order")
         return
-    from verifier.checker.order import in_time
+    from shardproof.verifier.checker.order import in_time
 
     try:
         in_time(at, given)
@@ -276,7 +281,7 @@ def _rewritten(at: Cursor, sequential: Program) -> tuple[Program, tuple[str, ...
     """The one-device program that the claims are about, and what that assumes of labels."""
     if "opened" not in at and "peels" not in at:
         return sequential, ()
-    from verifier.checker.rewritten import cut, opened
+    from shardproof.verifier.checker.rewritten import cut, opened
 
     found, labels = opened(at, sequential)
     return cut(at, found), labels
@@ -444,7 +449,7 @@ class _Walk:
             mesh_dim, layout = None, row.layout
             fits(layout, self.mesh, local)
             if row.rule == f"blocks:{node.op}":
-                from verifier.checker.parts import blocks
+                from shardproof.verifier.checker.parts import blocks
 
                 self.parts.add("further relations")
                 ref = blocks(node.op, attrs, args, row.layout, one.terms)
@@ -487,7 +492,7 @@ class _Walk:
 
     def _part(self) -> Part:
         """What claims of further kinds come to."""
-        from verifier.checker.parts import known_part
+        from shardproof.verifier.checker.parts import known_part
 
         self.parts.add("further relations")
         if self.further is None:
@@ -507,7 +512,7 @@ class _Walk:
         attrs = lookup(node.op).with_defaults(node.attrs)
         given = known[value][index]
         self.told.add(node.op, attrs, [given], (), row.rule, row)
-        from verifier.checker.moves import move
+        from shardproof.verifier.checker.moves import move
 
         return self._named(one, row, move(node.op, attrs, row, given, one.terms, self.mesh))
 

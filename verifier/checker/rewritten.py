@@ -1,12 +1,12 @@
 """What the one-device program of a certificate is rewritten to, as it says."""
 
-from verifier.checker.replay import BrokenError
-from verifier.checker.rules import real
-from verifier.kernel.inline import inline
-from verifier.kernel.program.jsondata import Cursor
-from verifier.kernel.program.program import Program
-from verifier.text.digest import digest
-from verifier.text.wellformed import shared, well_formed
+from shardproof.verifier.checker.replay import BrokenError
+from shardproof.verifier.checker.rules import real
+from shardproof.verifier.kernel.inline import inline
+from shardproof.verifier.kernel.program.jsondata import Cursor
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.text.digest import digest
+from shardproof.verifier.text.wellformed import shared, well_formed
 
 
 def _plain(program: Program) -> Program:
@@ -19,7 +19,7 @@ def opened(at: Cursor, sequential: Program) -> tuple[Program, tuple[str, ...]]:
     what that assumes of the labels."""
     if "opened" not in at:
         return sequential, ()
-    from verifier.provers.cross_entropy import open_entropy
+    from shardproof.verifier.provers.cross_entropy import open_entropy
 
     for bare in (False, True):
         found, labels = open_entropy(sequential, unmarked=True, bare=bare)
@@ -32,7 +32,7 @@ def cut(at: Cursor, sequential: Program) -> Program:
     """The one-device program with those steps of repeated blocks written out that are named."""
     if "peels" not in at:
         return sequential
-    from verifier.kernel.peeling import Peel, PeelError, peeled
+    from shardproof.verifier.kernel.peeling import Peel, PeelError, peeled
 
     peels: list[Peel] = []
     for item in at["peels"].items():

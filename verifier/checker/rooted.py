@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
-from verifier.checker import collectives
-from verifier.checker.claims import Claim, Row, need
-from verifier.checker.step import Step
-from verifier.kernel.instance import Piece
-from verifier.kernel.program.types import Mesh
-from verifier.kernel.program.where import coordinates
-from verifier.terms import Ref, Terms
+from shardproof.verifier.checker import collectives
+from shardproof.verifier.checker.claims import Claim, Row, need
+from shardproof.verifier.checker.step import Step
+from shardproof.verifier.kernel.instance import Piece
+from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.kernel.program.where import coordinates
+from shardproof.verifier.terms import Ref, Terms
 
 
 def rooted(

@@ -1,10 +1,10 @@
 """Rules for ops on whole rows and for random masks."""
 
-from verifier.checker.claims import need
-from verifier.checker.step import Made, Step, others, same_partial, sums
-from verifier.kernel.layout import Dim, bound, global_extent
-from verifier.kernel.ops.create import strides_of
-from verifier.kernel.program.types import Affine
+from shardproof.verifier.checker.claims import need
+from shardproof.verifier.checker.step import Made, Step, others, same_partial, sums
+from shardproof.verifier.kernel.layout import Dim, bound, global_extent
+from shardproof.verifier.kernel.ops.create import strides_of
+from shardproof.verifier.kernel.program.types import Affine
 
 
 def _same(step: Step) -> None:

@@ -7,13 +7,13 @@ of layouts, apart from the ops' own rules.
 
 from collections.abc import Callable
 
-from verifier.checker import collectives, rows, views
-from verifier.checker.claims import need
-from verifier.checker.step import Made, Step, others, pending, sums
-from verifier.kernel.layout import Dim, bound, global_extent, local_extent
-from verifier.kernel.ops import lookup
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import FLOATS, Affine
+from shardproof.verifier.checker import collectives, rows, views
+from shardproof.verifier.checker.claims import need
+from shardproof.verifier.checker.step import Made, Step, others, pending, sums
+from shardproof.verifier.kernel.layout import Dim, bound, global_extent, local_extent
+from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import FLOATS, Affine
 
 LINEAR: dict[str, tuple[frozenset[int], ...]] = {
     **dict.fromkeys(("neg", "mul_scalar", "cast", "div"), (frozenset({0}),)),

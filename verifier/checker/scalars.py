@@ -11,18 +11,18 @@ from typing import Any, cast
 
 import numpy as np
 
-from verifier.checker.certificate import ELEMENTWISE, VERSION, header, seal, sealed
-from verifier.checker.prepared import Prepared
-from verifier.checker.replay import Accepted, Rejected, Result
-from verifier.domains.algebra import Budget
-from verifier.domains.base import Array
-from verifier.domains.rational import NotRationalError, Rational, primes
-from verifier.kernel.contract import ContractError, output_key
-from verifier.provers.scalars.answers import Decision, Equal
-from verifier.provers.scalars.deciding import decide
-from verifier.provers.scalars.outputs import all_ranks, pairs
-from verifier.refute.evaluate import evaluate
-from verifier.refute.sampling import sample
+from shardproof.verifier.checker.certificate import ELEMENTWISE, VERSION, header, seal, sealed
+from shardproof.verifier.checker.prepared import Prepared
+from shardproof.verifier.checker.replay import Accepted, Rejected, Result
+from shardproof.verifier.domains.algebra import Budget
+from shardproof.verifier.domains.base import Array
+from shardproof.verifier.domains.rational import NotRationalError, Rational, primes
+from shardproof.verifier.kernel.contract import ContractError, output_key
+from shardproof.verifier.provers.scalars.answers import Decision, Equal
+from shardproof.verifier.provers.scalars.deciding import decide
+from shardproof.verifier.provers.scalars.outputs import all_ranks, pairs
+from shardproof.verifier.refute.evaluate import evaluate
+from shardproof.verifier.refute.sampling import sample
 
 KIND = ELEMENTWISE
 ENGINE = "scalars, at these extents"

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from verifier.checker.claims import need
-from verifier.kernel.instance import Piece
-from verifier.kernel.layout import Layout
-from verifier.kernel.program.types import Mesh
-from verifier.terms import ONE, Ref, Terms, times
+from shardproof.verifier.checker.claims import need
+from shardproof.verifier.kernel.instance import Piece
+from shardproof.verifier.kernel.layout import Layout
+from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.terms import ONE, Ref, Terms, times
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,13 +4,13 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from verifier.checker.claims import Claim, Row
-from verifier.checker.rules import derive
-from verifier.checker.step import Made, Step
-from verifier.kernel.instance import JOINED, Instance, Piece
-from verifier.kernel.layout import Layout
-from verifier.kernel.program.types import Mesh
-from verifier.terms import Terms
+from shardproof.verifier.checker.claims import Claim, Row
+from shardproof.verifier.checker.rules import derive
+from shardproof.verifier.checker.step import Made, Step
+from shardproof.verifier.kernel.instance import JOINED, Instance, Piece
+from shardproof.verifier.kernel.layout import Layout
+from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.terms import Terms
 
 
 class Steps:

@@ -1,8 +1,8 @@
 """What must hold of ops that only move elements: both sides are one map of indices."""
 
-from verifier.checker.claims import need
-from verifier.checker.step import Made, Step, others, same_partial, sums
-from verifier.kernel.layout import Atom, Dim, bound, global_extent, local_extent, normal
+from shardproof.verifier.checker.claims import need
+from shardproof.verifier.checker.step import Made, Step, others, same_partial, sums
+from shardproof.verifier.kernel.layout import Atom, Dim, bound, global_extent, local_extent, normal
 
 
 def reshape(step: Step) -> Made:

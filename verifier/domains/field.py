@@ -12,7 +12,7 @@ from itertools import islice
 
 import numpy as np
 
-from verifier.domains.base import Array, Domain, chosen, is_index, largest
+from shardproof.verifier.domains.base import Array, Domain, chosen, is_index, largest
 
 P = 2**31 - 1
 """The largest prime of 31 bits."""

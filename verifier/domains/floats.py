@@ -5,8 +5,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from verifier.domains.base import COMPARE, Array, Domain, chosen, largest
-from verifier.domains.functions import FUNCTIONS
+from shardproof.verifier.domains.base import COMPARE, Array, Domain, chosen, largest
+from shardproof.verifier.domains.functions import FUNCTIONS
 
 
 def mixed(x: Array) -> Array:

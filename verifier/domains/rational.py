@@ -5,8 +5,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from verifier.domains.base import Array, is_index
-from verifier.domains.field import Field, is_prime
+from shardproof.verifier.domains.base import Array, is_index
+from shardproof.verifier.domains.field import Field, is_prime
 
 
 class NotRationalError(TypeError):

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import z3 as _z3
 
-from verifier.domains.base import Array, Domain, is_index, objects
-from verifier.domains.functions import FUNCTIONS
+from shardproof.verifier.domains.base import Array, Domain, is_index, objects
+from shardproof.verifier.domains.functions import FUNCTIONS
 
 z3: Any = _z3
 Entry = Any

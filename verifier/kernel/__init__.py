@@ -1,3 +1,3 @@
 """The language of programs: values, layouts, contracts, ranks, and the ops, all registered here."""
 
-from verifier.kernel import ops as ops
+from shardproof.verifier.kernel import ops as ops

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from verifier.kernel.layout import FOLDS, Atom, Layout, normal
-from verifier.kernel.ops import lookup
-from verifier.kernel.program.jsondata import Cursor
-from verifier.kernel.program.program import Output, Program
-from verifier.kernel.program.types import Mesh
-from verifier.kernel.program.where import EVERYWHERE, Where, ranks_where, show, within
+from shardproof.verifier.kernel.layout import FOLDS, Atom, Layout, normal
+from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.kernel.program.jsondata import Cursor
+from shardproof.verifier.kernel.program.program import Output, Program
+from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.kernel.program.where import EVERYWHERE, Where, ranks_where, show, within
 
 
 class ContractError(ValueError):

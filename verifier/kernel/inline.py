@@ -1,7 +1,7 @@
 """Replaces composite ops by their primitives."""
 
-from verifier.kernel.ops import lookup
-from verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.kernel.program.program import Program
 
 
 def inline(
@@ -20,6 +20,6 @@ def inline(
     bodies = {} if bodies is None else bodies
     if all(lookup(n.op).expand is None for _, n in program.distinct()):
         return program
-    from verifier.kernel.composites.expansion import written_out
+    from shardproof.verifier.kernel.composites.expansion import written_out
 
     return written_out(program, bodies, names)

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Any, cast
 
-from verifier.kernel.layout import Layout
-from verifier.kernel.program.types import Attr, Mesh
-from verifier.kernel.program.where import EVERYWHERE, Where
+from shardproof.verifier.kernel.layout import Layout
+from shardproof.verifier.kernel.program.types import Attr, Mesh
+from shardproof.verifier.kernel.program.where import EVERYWHERE, Where
 
 JOINED = "joined"
 """In place of an op: a claim about a value that follows from other claims about it."""

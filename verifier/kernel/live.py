@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Sequence
 
-from verifier.kernel.program.program import Node, Program
+from shardproof.verifier.kernel.program.program import Node, Program
 
 
 def live(program: Program) -> Program:

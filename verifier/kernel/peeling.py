@@ -10,12 +10,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from verifier.kernel.ops import lookup
-from verifier.kernel.ops.control import scan_parts
-from verifier.kernel.program.program import Node, Output, Program, unused
-from verifier.kernel.program.types import Attr, TensorType
-from verifier.kernel.program.where import Where, common
-from verifier.kernel.rank_sets import Regions, regions
+from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.kernel.ops.control import scan_parts
+from shardproof.verifier.kernel.program.program import Node, Output, Program, unused
+from shardproof.verifier.kernel.program.types import Attr, TensorType
+from shardproof.verifier.kernel.program.where import Where, common
+from shardproof.verifier.kernel.rank_sets import Regions, regions
 
 Interval = tuple[int, int]
 """From a step on, up to but without another."""

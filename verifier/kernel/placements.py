@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable
 
-from verifier.kernel.layout import FOLDS, Atom, Dim, Layout, normal
+from shardproof.verifier.kernel.layout import FOLDS, Atom, Dim, Layout, normal
 
 _SHARD = re.compile(r"(?:S|Shard)\((-?[0-9]{1,9})\)")
 _PARTIAL = re.compile(rf"(?:P|Partial)(?:\(({'|'.join(FOLDS)})\))?")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from verifier.kernel.ops import Refused, lookup
-from verifier.kernel.program.program import Node, Program
-from verifier.kernel.program.residency import region_of
-from verifier.kernel.program.types import Mesh
-from verifier.kernel.program.where import EVERYWHERE, Where, common, show, within
+from shardproof.verifier.kernel.ops import Refused, lookup
+from shardproof.verifier.kernel.program.program import Node, Program
+from shardproof.verifier.kernel.program.residency import region_of
+from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.kernel.program.where import EVERYWHERE, Where, common, show, within
 
 
 @dataclass(frozen=True, slots=True)

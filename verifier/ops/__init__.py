@@ -7,9 +7,9 @@ here, which does both. The checker loads this room for a program that has such a
 from importlib import import_module
 from pkgutil import iter_modules
 
-from verifier.kernel import composites as composites, movements as movements, ops as ops
-from verifier.kernel.program.registry import REGISTRY
-from verifier.ops.facets import Facets, compares, describe, facets
+from shardproof.verifier.kernel import composites as composites, movements as movements, ops as ops
+from shardproof.verifier.kernel.program.registry import REGISTRY
+from shardproof.verifier.ops.facets import Facets, compares, describe, facets
 
 for _module in iter_modules(__path__):
     import_module(f"{__name__}.{_module.name}")

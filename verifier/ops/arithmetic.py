@@ -5,11 +5,11 @@ from fractions import Fraction
 
 import numpy as np
 
-from verifier.domains.base import Array, Domain, is_index
-from verifier.kernel.ops import arithmetic
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.registry import AttrMap, Op
-from verifier.ops.bounds import (
+from shardproof.verifier.domains.base import Array, Domain, is_index
+from shardproof.verifier.kernel.ops import arithmetic
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.registry import AttrMap, Op
+from shardproof.verifier.ops.bounds import (
     ANY,
     Bounded,
     Bounds,
@@ -23,7 +23,7 @@ from verifier.ops.bounds import (
     plus,
     times,
 )
-from verifier.ops.facets import Facets, Names, Pulled, describe
+from shardproof.verifier.ops.facets import Facets, Names, Pulled, describe
 
 Two = Callable[[Domain, Array, Array], Array]
 """A meaning of two operands."""

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from verifier.domains.base import Array, Domain, is_index
-from verifier.kernel.ops import collectives
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.registry import AttrMap
-from verifier.kernel.program.types import Attr, mesh_dims
-from verifier.ops.bounds import among_or_zero, reduced
-from verifier.ops.facets import Names, Pulled, Vjp, describe, moves
+from shardproof.verifier.domains.base import Array, Domain, is_index
+from shardproof.verifier.kernel.ops import collectives
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.kernel.program.registry import AttrMap
+from shardproof.verifier.kernel.program.types import Attr, mesh_dims
+from shardproof.verifier.ops.bounds import among_or_zero, reduced
+from shardproof.verifier.ops.facets import Names, Pulled, Vjp, describe, moves
 
 
 def _reduced(d: Domain, parts: Sequence[Array], how: str) -> Array:

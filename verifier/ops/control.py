@@ -1,6 +1,6 @@
 """Repeated blocks."""
 
-from verifier.kernel.ops.control import scan
-from verifier.ops.facets import describe
+from shardproof.verifier.kernel.ops.control import scan
+from shardproof.verifier.ops.facets import describe
 
 describe(scan, doc="A block repeated `length` times.", analytic=True)

@@ -4,12 +4,12 @@ from fractions import Fraction
 
 import numpy as np
 
-from verifier.domains.base import Array, Domain
-from verifier.kernel.ops import create
-from verifier.kernel.ops.create import strides_of
-from verifier.kernel.program.types import FLOATS
-from verifier.ops.bounds import literal
-from verifier.ops.facets import describe, stops
+from shardproof.verifier.domains.base import Array, Domain
+from shardproof.verifier.kernel.ops import create
+from shardproof.verifier.kernel.ops.create import strides_of
+from shardproof.verifier.kernel.program.types import FLOATS
+from shardproof.verifier.ops.bounds import literal
+from shardproof.verifier.ops.facets import describe, stops
 
 
 def _full(d: Domain, shape: tuple[int, ...], value: Fraction, dtype: str) -> Array:

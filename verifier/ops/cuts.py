@@ -4,12 +4,12 @@ from fractions import Fraction
 
 import numpy as np
 
-from verifier.domains.base import Array, Domain, is_index
-from verifier.kernel.ops import cuts
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.registry import AttrMap
-from verifier.ops.bounds import among_or_zero
-from verifier.ops.facets import Names, Pulled, moves
+from shardproof.verifier.domains.base import Array, Domain, is_index
+from shardproof.verifier.kernel.ops import cuts
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.registry import AttrMap
+from shardproof.verifier.ops.bounds import among_or_zero
+from shardproof.verifier.ops.facets import Names, Pulled, moves
 
 
 def _slice(d: Domain, x: Array, dim: int, start: int, stop: int, step: int) -> Array:

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal
 
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.registry import REGISTRY, AttrMap, Op, lookup
-from verifier.ops.bounds import Bounded, Bounds, among
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.kernel.program.registry import REGISTRY, AttrMap, Op, lookup
+from shardproof.verifier.ops.bounds import Bounded, Bounds, among
 
 if TYPE_CHECKING:
-    from verifier.kernel.program.builder import Builder
+    from shardproof.verifier.kernel.program.builder import Builder
 
 Names = Sequence[str]
 """Values of a program."""

@@ -8,14 +8,22 @@ from typing import Any
 
 import numpy as np
 
-from verifier.domains.base import Array, Domain, is_index
-from verifier.domains.functions import Calculus, Function, declared
-from verifier.kernel.ops import functions
-from verifier.kernel.ops.map import is_natural
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.registry import AttrMap, Op
-from verifier.ops.bounds import Bounded, Bounds, always, applied, grows, inverse, magnitude
-from verifier.ops.facets import Facets, Names, Pulled, describe
+from shardproof.verifier.domains.base import Array, Domain, is_index
+from shardproof.verifier.domains.functions import Calculus, Function, declared
+from shardproof.verifier.kernel.ops import functions
+from shardproof.verifier.kernel.ops.map import is_natural
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.registry import AttrMap, Op
+from shardproof.verifier.ops.bounds import (
+    Bounded,
+    Bounds,
+    always,
+    applied,
+    grows,
+    inverse,
+    magnitude,
+)
+from shardproof.verifier.ops.facets import Facets, Names, Pulled, describe
 
 Slope = Callable[[Builder, str, str], str]
 """(builder, operand, result) -> the derivative."""

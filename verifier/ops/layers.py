@@ -1,9 +1,9 @@
 """Gradients of composite ops that have better ones than their expansion has."""
 
-from verifier.kernel.composites import layers
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.registry import AttrMap
-from verifier.ops.facets import Names, Pulled, Vjp, describe, stops
+from shardproof.verifier.kernel.composites import layers
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.registry import AttrMap
+from shardproof.verifier.ops.facets import Names, Pulled, Vjp, describe, stops
 
 
 def _from_output(backward: str) -> Vjp:

@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from typing import Any
 
-from verifier.domains.base import Array, Domain
-from verifier.kernel.ops import linalg
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.registry import AttrMap, Op
-from verifier.ops.bounds import Bounded, Bounds, counted, times
-from verifier.ops.facets import Facets, Names, Pulled, describe
+from shardproof.verifier.domains.base import Array, Domain
+from shardproof.verifier.kernel.ops import linalg
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.registry import AttrMap, Op
+from shardproof.verifier.ops.bounds import Bounded, Bounds, counted, times
+from shardproof.verifier.ops.facets import Facets, Names, Pulled, describe
 
 
 def _meaning(d: Domain, a: Array, b: Array) -> Array:

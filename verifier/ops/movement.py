@@ -7,13 +7,13 @@ and returns theirs.
 from collections.abc import Sequence
 from typing import Any
 
-from verifier.domains.base import Array, Domain
-from verifier.kernel.movements import movement
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.registry import AttrMap
-from verifier.ops.bounds import reduced
-from verifier.ops.collectives import all_reduce, dual
-from verifier.ops.facets import Names, Pulled, describe, moves
+from shardproof.verifier.domains.base import Array, Domain
+from shardproof.verifier.kernel.movements import movement
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.registry import AttrMap
+from shardproof.verifier.ops.bounds import reduced
+from shardproof.verifier.ops.collectives import all_reduce, dual
+from shardproof.verifier.ops.facets import Names, Pulled, describe, moves
 
 Pieces = list[Array | None]
 

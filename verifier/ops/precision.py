@@ -9,14 +9,14 @@ from functools import partial
 
 import numpy as np
 
-from verifier.domains.base import Array, Domain
-from verifier.domains.functions import Function, declared
-from verifier.kernel.composites.formats import FORMATS, Format
-from verifier.kernel.ops import precision
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.registry import AttrMap
-from verifier.ops.facets import Names, Pulled, describe
+from shardproof.verifier.domains.base import Array, Domain
+from shardproof.verifier.domains.functions import Function, declared
+from shardproof.verifier.kernel.composites.formats import FORMATS, Format
+from shardproof.verifier.kernel.ops import precision
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.kernel.program.registry import AttrMap
+from shardproof.verifier.ops.facets import Names, Pulled, describe
 
 
 def rounded(x: Array, format: str) -> Array:

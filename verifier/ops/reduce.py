@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from verifier.domains.base import Array, Domain, is_index
-from verifier.kernel.ops import reduce
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.registry import AttrMap, Op
-from verifier.ops.bounds import Bounded, Bounds, among, counted
-from verifier.ops.facets import Facets, Names, Pulled, describe
+from shardproof.verifier.domains.base import Array, Domain, is_index
+from shardproof.verifier.kernel.ops import reduce
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.registry import AttrMap, Op
+from shardproof.verifier.ops.bounds import Bounded, Bounds, among, counted
+from shardproof.verifier.ops.facets import Facets, Names, Pulled, describe
 
 
 def kept(shape: tuple[int, ...], dims: Sequence[int]) -> tuple[int, ...]:

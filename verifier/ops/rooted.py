@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from verifier.domains.base import Array, Domain
-from verifier.kernel.movements import rooted
-from verifier.ops.collectives import dual
-from verifier.ops.facets import moves
+from shardproof.verifier.domains.base import Array, Domain
+from shardproof.verifier.kernel.movements import rooted
+from shardproof.verifier.ops.collectives import dual
+from shardproof.verifier.ops.facets import moves
 
 Pieces = list[Array | None]
 

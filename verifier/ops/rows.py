@@ -4,12 +4,12 @@ from fractions import Fraction
 
 import numpy as np
 
-from verifier.domains.base import Array, Domain, is_index
-from verifier.kernel.ops import rows
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.registry import AttrMap
-from verifier.ops.bounds import always
-from verifier.ops.facets import Names, Pulled, describe, stops
+from shardproof.verifier.domains.base import Array, Domain, is_index
+from shardproof.verifier.kernel.ops import rows
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.registry import AttrMap
+from shardproof.verifier.ops.bounds import always
+from shardproof.verifier.ops.facets import Names, Pulled, describe, stops
 
 
 def _cumsum(d: Domain, x: Array, dim: int, exclusive: bool) -> Array:

@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from verifier.domains.base import Array, Domain
-from verifier.kernel.ops import views
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.registry import AttrMap
-from verifier.ops.arithmetic import reduce_to
-from verifier.ops.facets import Names, Pulled, moves
+from shardproof.verifier.domains.base import Array, Domain
+from shardproof.verifier.kernel.ops import views
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.registry import AttrMap
+from shardproof.verifier.ops.arithmetic import reduce_to
+from shardproof.verifier.ops.facets import Names, Pulled, moves
 
 
 def _reshape(d: Domain, x: Array, shape: tuple[int, ...]) -> Array:

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from verifier.kernel.program.errors import MalformedError
-from verifier.kernel.program.types import NOWHERE
-from verifier.order import events as ev
+from shardproof.verifier.kernel.program.errors import MalformedError
+from shardproof.verifier.kernel.program.types import NOWHERE
+from shardproof.verifier.order import events as ev
 
 _ACCESS = re.compile(
     r"(?P<buffer>[A-Za-z_][\w./*-]*)"

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import Any, TypeVar
 
-from verifier.order.events import Event, TimeProgram, handle_of, leaves
-from verifier.order.graph import Graph, build
-from verifier.order.matching import Matching, Place, Step, Unit, match
-from verifier.order.order import Cyclic, Order
-from verifier.order.pieces import Piece, pieces
-from verifier.order.sorting import predecessors, sort
-from verifier.order.violation import Trace
+from shardproof.verifier.order.events import Event, TimeProgram, handle_of, leaves
+from shardproof.verifier.order.graph import Graph, build
+from shardproof.verifier.order.matching import Matching, Place, Step, Unit, match
+from shardproof.verifier.order.order import Cyclic, Order
+from shardproof.verifier.order.pieces import Piece, pieces
+from shardproof.verifier.order.sorting import predecessors, sort
+from shardproof.verifier.order.violation import Trace
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ before a `Wait` for the handle ends. Buffers belong to a rank unless the program
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from verifier.kernel.program.types import NOWHERE, Source
+from shardproof.verifier.kernel.program.types import NOWHERE, Source
 
 MAIN = "main"
 COLLECTIVES = (

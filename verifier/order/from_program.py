@@ -10,19 +10,19 @@ operand makes the stream wait for it. A `send` without a `recv` is received wher
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from verifier.kernel.inline import inline
-from verifier.kernel.ops import lookup
-from verifier.kernel.ops.control import scan_parts
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.groups import process_groups
-from verifier.kernel.program.program import Node, Program
-from verifier.kernel.program.registry import traits
-from verifier.kernel.program.types import NOWHERE, Mesh, Source
-from verifier.kernel.program.where import Where, contains
-from verifier.kernel.rank_sets import Regions, regions
-from verifier.order import events as ev
-from verifier.order.builder import TimeBuilder
-from verifier.order.meetings import (
+from shardproof.verifier.kernel.inline import inline
+from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.kernel.ops.control import scan_parts
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.kernel.program.groups import process_groups
+from shardproof.verifier.kernel.program.program import Node, Program
+from shardproof.verifier.kernel.program.registry import traits
+from shardproof.verifier.kernel.program.types import NOWHERE, Mesh, Source
+from shardproof.verifier.kernel.program.where import Where, contains
+from shardproof.verifier.kernel.rank_sets import Regions, regions
+from shardproof.verifier.order import events as ev
+from shardproof.verifier.order.builder import TimeBuilder
+from shardproof.verifier.order.meetings import (
     Meetings,
     Messages,
     dims_of,

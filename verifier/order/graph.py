@@ -11,8 +11,8 @@ Provers and checker both start from this graph: it is defined here, and searched
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from verifier.order import events as ev
-from verifier.order.matching import Matching, Step, Unit
+from shardproof.verifier.order import events as ev
+from shardproof.verifier.order.matching import Matching, Step, Unit
 
 
 @dataclass

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from verifier.explain import show
-from verifier.kernel.contract import Contract, output_key
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.program import Program, in_order
-from verifier.kernel.program.types import NOWHERE
-from verifier.kernel.program.where import EVERYWHERE, show as ranks, within
-from verifier.kernel.rank_sets import regions
-from verifier.verdict import Counterexample, Location, Trace, Unknown
+from shardproof.verifier.explain import show
+from shardproof.verifier.kernel.contract import Contract, output_key
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.kernel.program.program import Program, in_order
+from shardproof.verifier.kernel.program.types import NOWHERE
+from shardproof.verifier.kernel.program.where import EVERYWHERE, show as ranks, within
+from shardproof.verifier.kernel.rank_sets import regions
+from shardproof.verifier.verdict import Counterexample, Location, Trace, Unknown
 
 if TYPE_CHECKING:
-    from verifier.order.events import TimeProgram
+    from shardproof.verifier.order.events import TimeProgram
 
 
 def illegal(distributed: Program, contract: Contract) -> Counterexample | None:
@@ -63,8 +63,8 @@ def ordered(
     """
     if in_order(distributed):
         return []
-    from verifier.order.verify import shown, verify_time
-    from verifier.order.witness import witness
+    from shardproof.verifier.order.verify import shown, verify_time
+    from shardproof.verifier.order.witness import witness
 
     try:
         program = events()

@@ -10,11 +10,11 @@ from __future__ import annotations
 from copy import copy
 from dataclasses import dataclass, field
 
-from verifier.order import events as ev
-from verifier.order.matching import Step
-from verifier.order.memory import Memory, Sight, Unit
-from verifier.order.printing import show_event
-from verifier.order.violation import Trace
+from shardproof.verifier.order import events as ev
+from shardproof.verifier.order.matching import Step
+from shardproof.verifier.order.memory import Memory, Sight, Unit
+from shardproof.verifier.order.printing import show_event
+from shardproof.verifier.order.violation import Trace
 
 
 @dataclass

@@ -6,9 +6,9 @@ There are no wildcards, so the matching is the same in every execution.
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from verifier.kernel.program.types import Source
-from verifier.order import events as ev
-from verifier.order.printing import show_event
+from shardproof.verifier.kernel.program.types import Source
+from shardproof.verifier.order import events as ev
+from shardproof.verifier.order.printing import show_event
 
 Unit = tuple[int, int, int]
 """(rank, index of the event, part of a group or -1)."""

@@ -1,10 +1,10 @@
 """What of a program matters in time: where ranks meet, and how few of them stand for all."""
 
-from verifier.kernel.ops import lookup
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.program import IN_ORDER, Node, Program
-from verifier.kernel.program.types import Mesh, mesh_dims
-from verifier.kernel.rank_sets import Regions
+from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.kernel.program.program import IN_ORDER, Node, Program
+from shardproof.verifier.kernel.program.types import Mesh, mesh_dims
+from shardproof.verifier.kernel.rank_sets import Regions
 
 LIMIT = 400_000
 """More events than these are refused."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from copy import copy
 from dataclasses import dataclass
 
-from verifier.order import events as ev
-from verifier.order.printing import show_event
+from shardproof.verifier.order import events as ev
+from shardproof.verifier.order.printing import show_event
 
 Unit = tuple[int, int, int]
 Cell = tuple[int, str, int]

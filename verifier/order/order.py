@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from verifier.order.graph import Graph
-from verifier.order.sorting import sort
+from shardproof.verifier.order.graph import Graph
+from shardproof.verifier.order.sorting import sort
 
 LIMIT = 500_000_000
 """Above so many bytes the clocks are not kept; queries then search the graph."""

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 
-from verifier.kernel.program.errors import MalformedError
-from verifier.order.events import Event, TimeProgram
+from shardproof.verifier.kernel.program.errors import MalformedError
+from shardproof.verifier.order.events import Event, TimeProgram
 
 LIMIT = 4096
 """More ways than these are refused."""

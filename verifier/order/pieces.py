@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from verifier.order.events import Access, TimeProgram, accesses, leaves
-from verifier.order.matching import Unit
+from shardproof.verifier.order.events import Access, TimeProgram, accesses, leaves
+from shardproof.verifier.order.matching import Unit
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
-"""Events in the text form that `verifier.order.text` reads."""
+"""Events in the text form that `shardproof.verifier.order.text` reads."""
 
-from verifier.order import events as ev
+from shardproof.verifier.order import events as ev
 
 
 def _accesses(event: ev.Event) -> list[str]:

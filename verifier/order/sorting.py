@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Iterable
 
-from verifier.order.graph import Graph
+from shardproof.verifier.order.graph import Graph
 
 
 def sort(

@@ -28,11 +28,11 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from verifier.kernel.program.errors import MalformedError
-from verifier.kernel.program.types import Source
-from verifier.order import events as ev
-from verifier.order.builder import RankBuilder, TimeBuilder, access
-from verifier.text import source_note
+from shardproof.verifier.kernel.program.errors import MalformedError
+from shardproof.verifier.kernel.program.types import Source
+from shardproof.verifier.order import events as ev
+from shardproof.verifier.order.builder import RankBuilder, TimeBuilder, access
+from shardproof.verifier.text import source_note
 
 _TOKEN = re.compile(
     r"(?P<access>[A-Za-z_][\w./*-]*\[\d+:\d+\])"

@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-from verifier.order.checks import CHECKS
-from verifier.order.context import Context
-from verifier.order.events import TimeProgram
-from verifier.order.machine import replay
-from verifier.order.paths import paths
-from verifier.order.violation import Violation
+from shardproof.verifier.order.checks import CHECKS
+from shardproof.verifier.order.context import Context
+from shardproof.verifier.order.events import TimeProgram
+from shardproof.verifier.order.machine import replay
+from shardproof.verifier.order.paths import paths
+from shardproof.verifier.order.violation import Violation
 
 
 def verify_time(program: TimeProgram) -> list[Violation]:

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from verifier.order.events import TimeProgram
-from verifier.order.matching import Place, Step
-from verifier.order.printing import show_event
+from shardproof.verifier.order.events import TimeProgram
+from shardproof.verifier.order.matching import Place, Step
+from shardproof.verifier.order.printing import show_event
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,13 +12,13 @@ from heapq import heapify, heappop, heappush
 from itertools import pairwise
 from typing import Any
 
-from verifier.order.context import Context
-from verifier.order.events import TimeProgram
-from verifier.order.graph import Graph
-from verifier.order.matching import Unit
-from verifier.order.paths import paths
-from verifier.order.pieces import neighbours, pieces
-from verifier.order.sorting import sort
+from shardproof.verifier.order.context import Context
+from shardproof.verifier.order.events import TimeProgram
+from shardproof.verifier.order.graph import Graph
+from shardproof.verifier.order.matching import Unit
+from shardproof.verifier.order.paths import paths
+from shardproof.verifier.order.pieces import neighbours, pieces
+from shardproof.verifier.order.sorting import sort
 
 LEAST = 4
 """Shorter repetitions are written out."""

@@ -10,13 +10,13 @@ classes, with v = (l != ignored), s = sum(exp(z)) over the classes:
 
 PyTorch refuses other labels. Of labels that are compared with nothing, each has to name a class,
 where the caller is ready to assume so; then v holds everywhere. A lookup outside of the classes
-gives 0, see `verifier.kernel.ops.indexing`.
+gives 0, see `shardproof.verifier.kernel.ops.indexing`.
 """
 
 from fractions import Fraction
 
-from verifier.analysis.rewrite import Pattern, Rewriting, rewrite
-from verifier.kernel.program.program import Node, Program
+from shardproof.verifier.analysis.rewrite import Pattern, Rewriting, rewrite
+from shardproof.verifier.kernel.program.program import Node, Program
 
 
 def open_entropy(

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from verifier.analysis.definedness import Needed, in_scope, needed
-from verifier.kernel.ops import lookup
-from verifier.kernel.program.program import Node, Program
-from verifier.terms import Ref, Terms
+from shardproof.verifier.analysis.definedness import Needed, in_scope, needed
+from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.kernel.program.program import Node, Program
+from shardproof.verifier.terms import Ref, Terms
 
 if TYPE_CHECKING:
-    from verifier.provers.canonical import Keys
-    from verifier.provers.canonical.rearranged import View
+    from shardproof.verifier.provers.canonical import Keys
+    from shardproof.verifier.provers.canonical.rearranged import View
 
 
 @dataclass
@@ -52,14 +52,14 @@ class Sequential:
     @cached_property
     def keys(self) -> Keys:
         """What terms come to in index notation."""
-        from verifier.provers.canonical import Keys
+        from shardproof.verifier.provers.canonical import Keys
 
         return Keys(self.terms)
 
     def equal_over_known(self, a: Ref, b: Ref) -> bool:
         """Whether two terms are seen to be equal, in index notation, by the few ops between them
         and values of the program."""
-        from verifier.provers.canonical.relative import equal_over_known
+        from shardproof.verifier.provers.canonical.relative import equal_over_known
 
         return equal_over_known(self.keys.terms, self.known, a, b)
 

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from verifier.domains.floats import Floats
-from verifier.problem import Problem
-from verifier.refute.compare import compare
-from verifier.refute.premises import Premises
-from verifier.refute.sampling import sample, sized
-from verifier.refute.scatter import gather, scatter
-from verifier.refute.search import elements_of, refute
+from shardproof.verifier.domains.floats import Floats
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.refute.compare import compare
+from shardproof.verifier.refute.premises import Premises
+from shardproof.verifier.refute.sampling import sample, sized
+from shardproof.verifier.refute.scatter import gather, scatter
+from shardproof.verifier.refute.search import elements_of, refute
 
 SMALL = 200_000
 """Numbers that all ranks hold in programs that are run."""

@@ -8,18 +8,18 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from verifier.analysis.definedness import in_scope
-from verifier.domains.base import Array, Domain
-from verifier.domains.floats import Floats
-from verifier.kernel.contract import output_key
-from verifier.kernel.program.groups import members
-from verifier.kernel.program.program import Output, Program
-from verifier.kernel.program.where import EVERYWHERE
-from verifier.problem import Problem
-from verifier.refute.evaluate import Ranks, simulate
-from verifier.refute.premises import Premises
-from verifier.refute.scatter import copies, gather, piece, scatter
-from verifier.verdict import Location, Witness
+from shardproof.verifier.analysis.definedness import in_scope
+from shardproof.verifier.domains.base import Array, Domain
+from shardproof.verifier.domains.floats import Floats
+from shardproof.verifier.kernel.contract import output_key
+from shardproof.verifier.kernel.program.groups import members
+from shardproof.verifier.kernel.program.program import Output, Program
+from shardproof.verifier.kernel.program.where import EVERYWHERE
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.refute.evaluate import Ranks, simulate
+from shardproof.verifier.refute.premises import Premises
+from shardproof.verifier.refute.scatter import copies, gather, piece, scatter
+from shardproof.verifier.verdict import Location, Witness
 
 Pair = tuple[Array, list[Array | None]]
 """What one device computes, and what each rank holds (None: nothing)."""

@@ -8,10 +8,10 @@ once; the results are those of `evaluate.simulate` for itself.
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from typing import Any
 
-from verifier.domains.base import Array, Domain
-from verifier.kernel.program.program import Program
-from verifier.refute import evaluate
-from verifier.refute.evaluate import Ranks
+from shardproof.verifier.domains.base import Array, Domain
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.refute import evaluate
+from shardproof.verifier.refute.evaluate import Ranks
 
 BUDGET = 300_000
 """Unlike computations of one program in one run."""

@@ -10,19 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from verifier.domains.base import Array, Domain
-from verifier.domains.floats import Floats
-from verifier.kernel.inline import inline
-from verifier.kernel.live import leading_to
-from verifier.kernel.ops import Op, lookup
-from verifier.kernel.ops.control import scan_parts
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.groups import process_groups
-from verifier.kernel.program.program import Node, Program
-from verifier.kernel.program.types import Affine, Mesh, mesh_dims
-from verifier.kernel.program.where import EVERYWHERE, Where, contains
-from verifier.kernel.rank_sets import Regions, regions
-from verifier.ops import facets
+from shardproof.verifier.domains.base import Array, Domain
+from shardproof.verifier.domains.floats import Floats
+from shardproof.verifier.kernel.inline import inline
+from shardproof.verifier.kernel.live import leading_to
+from shardproof.verifier.kernel.ops import Op, lookup
+from shardproof.verifier.kernel.ops.control import scan_parts
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.kernel.program.groups import process_groups
+from shardproof.verifier.kernel.program.program import Node, Program
+from shardproof.verifier.kernel.program.types import Affine, Mesh, mesh_dims
+from shardproof.verifier.kernel.program.where import EVERYWHERE, Where, contains
+from shardproof.verifier.kernel.rank_sets import Regions, regions
+from shardproof.verifier.ops import facets
 
 Values = dict[str, Array]
 Ranks = list[Values]

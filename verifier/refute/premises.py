@@ -9,16 +9,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from verifier.analysis.sentinels import marks
-from verifier.domains.base import Array, Domain
-from verifier.domains.floats import Floats
-from verifier.kernel.contract import Contract
-from verifier.kernel.inline import inline
-from verifier.kernel.layout import Layout
-from verifier.kernel.live import live
-from verifier.kernel.program.program import Output, Program
-from verifier.kernel.program.types import Mesh
-from verifier.refute.evaluate import Values, evaluate
+from shardproof.verifier.analysis.sentinels import marks
+from shardproof.verifier.domains.base import Array, Domain
+from shardproof.verifier.domains.floats import Floats
+from shardproof.verifier.kernel.contract import Contract
+from shardproof.verifier.kernel.inline import inline
+from shardproof.verifier.kernel.layout import Layout
+from shardproof.verifier.kernel.live import live
+from shardproof.verifier.kernel.program.program import Output, Program
+from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.refute.evaluate import Values, evaluate
 
 MAX_ELEMENTS = 20_000_000
 """Numbers worked out at most to judge one set of inputs."""

@@ -2,8 +2,8 @@
 
 from fractions import Fraction
 
-from verifier.kernel.ops import lookup
-from verifier.kernel.program.program import Node, Program
+from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.kernel.program.program import Node, Program
 
 THROUGH = frozenset(
     {"add", "mul", "div", "mul_scalar", "add_scalar", "cast", "reshape", "permute", "expand"}

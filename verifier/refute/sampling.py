@@ -4,14 +4,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from verifier.analysis.sentinels import marks
-from verifier.domains.base import Array, Domain
-from verifier.domains.field import Field, P
-from verifier.domains.floats import Floats
-from verifier.kernel.program.program import Node, Program
-from verifier.kernel.program.registry import traits
-from verifier.ops import facets
-from verifier.refute.roots import under_roots
+from shardproof.verifier.analysis.sentinels import marks
+from shardproof.verifier.domains.base import Array, Domain
+from shardproof.verifier.domains.field import Field, P
+from shardproof.verifier.domains.floats import Floats
+from shardproof.verifier.kernel.program.program import Node, Program
+from shardproof.verifier.kernel.program.registry import traits
+from shardproof.verifier.ops import facets
+from shardproof.verifier.refute.roots import under_roots
 
 ROOTED = ((1.0, True), (0.03125, True), (0.25, True), (0.25, False), (1.0, False))
 """First inputs of a replay where one device takes roots of inputs, as of second moments, which are

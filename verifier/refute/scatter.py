@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from verifier.domains.base import Array, Domain
-from verifier.kernel.layout import Layout
-from verifier.kernel.program.groups import first, members
-from verifier.kernel.program.types import Mesh
-from verifier.kernel.program.where import EVERYWHERE, Where, contains
+from shardproof.verifier.domains.base import Array, Domain
+from shardproof.verifier.kernel.layout import Layout
+from shardproof.verifier.kernel.program.groups import first, members
+from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.kernel.program.where import EVERYWHERE, Where, contains
 
 Coords = Mapping[str, int]
 

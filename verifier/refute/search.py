@@ -11,20 +11,27 @@ from fractions import Fraction
 
 import numpy as np
 
-from verifier.domains.base import Array
-from verifier.domains.field import Field, apart
-from verifier.domains.floats import Floats
-from verifier.kernel.program.attrs import KINDS, RATIONAL
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.where import Where
-from verifier.kernel.rank_sets import Regions, regions
-from verifier.ops import compares, facets
-from verifier.problem import Problem
-from verifier.refute.compare import Difference, compare, differs, run_both
-from verifier.refute.evaluate import elements, evaluate
-from verifier.refute.premises import Premises
-from verifier.refute.roots import under_roots
-from verifier.refute.sampling import bring_near, edge_draws, rooted, sample, sized, to_edge
+from shardproof.verifier.domains.base import Array
+from shardproof.verifier.domains.field import Field, apart
+from shardproof.verifier.domains.floats import Floats
+from shardproof.verifier.kernel.program.attrs import KINDS, RATIONAL
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.where import Where
+from shardproof.verifier.kernel.rank_sets import Regions, regions
+from shardproof.verifier.ops import compares, facets
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.refute.compare import Difference, compare, differs, run_both
+from shardproof.verifier.refute.evaluate import elements, evaluate
+from shardproof.verifier.refute.premises import Premises
+from shardproof.verifier.refute.roots import under_roots
+from shardproof.verifier.refute.sampling import (
+    bring_near,
+    edge_draws,
+    rooted,
+    sample,
+    sized,
+    to_edge,
+)
 
 MAX_ELEMENTS = 3_000_000
 DRAWS = (

@@ -20,17 +20,17 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
-from verifier.kernel.instance import Instance
-from verifier.kernel.program.jsondata import Cursor
-from verifier.smt.equalities import Tried, equalities
-from verifier.smt.forms import Form, form
-from verifier.smt.instance_json import from_json, to_json
-from verifier.smt.instances import normal_form
-from verifier.terms.told import Told
+from shardproof.verifier.kernel.instance import Instance
+from shardproof.verifier.kernel.program.jsondata import Cursor
+from shardproof.verifier.smt.equalities import Tried, equalities
+from shardproof.verifier.smt.forms import Form, form
+from shardproof.verifier.smt.instance_json import from_json, to_json
+from shardproof.verifier.smt.instances import normal_form
+from shardproof.verifier.terms.told import Told
 
 if TYPE_CHECKING:
-    from verifier.problem import Problem
-    from verifier.terms import Ref, Terms
+    from shardproof.verifier.problem import Problem
+    from shardproof.verifier.terms import Ref, Terms
 
 Conclude = Callable[[Instance, "Sequence[Ref]", "Terms"], "Ref"]
 """What a rule takes the result for. Raises ValueError where it does not accept the step."""
@@ -131,7 +131,7 @@ class Answers:
 
     def differ(self, problem: Problem) -> str:
         """Where small programs differ on numbers."""
-        from verifier.refute.agreement import differ
+        from shardproof.verifier.refute.agreement import differ
 
         return differ(problem)
 
@@ -144,7 +144,7 @@ class Answers:
             forms.setdefault(_key(found), found)
         new = [key for key in forms if key not in self.known]
         if new:
-            from verifier.smt.discharge import discharge
+            from shardproof.verifier.smt.discharge import discharge
 
             for key in new:
                 answer = discharge(forms[key], conclude)
@@ -170,7 +170,7 @@ class Answers:
 
     def again(self, conclude: Conclude) -> list[Instance]:
         """Ask for every answer anew: instances of which another is given now."""
-        from verifier.smt.discharge import discharge
+        from shardproof.verifier.smt.discharge import discharge
 
         wrong: list[Instance] = []
         for key, kept in self.known.items():

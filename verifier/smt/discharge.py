@@ -11,22 +11,22 @@ from itertools import product
 
 import numpy as np
 
-from verifier.domains.base import Array, Domain
-from verifier.domains.floats import Floats
-from verifier.domains.symbolic import Symbolic
-from verifier.kernel.instance import JOINED, Instance
-from verifier.kernel.layout import Layout
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.where import Where
-from verifier.ops import REGISTRY
-from verifier.refute.scatter import gather
-from verifier.smt.answers import Conclude, Discharged
-from verifier.smt.forms import CHOSEN, OTHER, Form, named_size, valued
-from verifier.smt.index_maps import NotStatedError, shown
-from verifier.smt.pieces import Asked, broken, zeros
-from verifier.smt.sizes import size_of
-from verifier.smt.wholes import Wholes
-from verifier.terms import Ref
+from shardproof.verifier.domains.base import Array, Domain
+from shardproof.verifier.domains.floats import Floats
+from shardproof.verifier.domains.symbolic import Symbolic
+from shardproof.verifier.kernel.instance import JOINED, Instance
+from shardproof.verifier.kernel.layout import Layout
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.kernel.program.where import Where
+from shardproof.verifier.ops import REGISTRY
+from shardproof.verifier.refute.scatter import gather
+from shardproof.verifier.smt.answers import Conclude, Discharged
+from shardproof.verifier.smt.forms import CHOSEN, OTHER, Form, named_size, valued
+from shardproof.verifier.smt.index_maps import NotStatedError, shown
+from shardproof.verifier.smt.pieces import Asked, broken, zeros
+from shardproof.verifier.smt.sizes import size_of
+from shardproof.verifier.smt.wholes import Wholes
+from shardproof.verifier.terms import Ref
 
 NO_EXTENT = 5
 """No product of the small extents, which are 2 and 3."""

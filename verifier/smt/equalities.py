@@ -13,13 +13,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from verifier.domains.base import Array
-from verifier.domains.floats import Floats
-from verifier.kernel.ops import lookup
-from verifier.kernel.ops.map import broadcast
-from verifier.kernel.program.registry import Site
-from verifier.kernel.program.types import FLOATS, Mesh, TensorType
-from verifier.smt.values import (
+from shardproof.verifier.domains.base import Array
+from shardproof.verifier.domains.floats import Floats
+from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.kernel.ops.map import broadcast
+from shardproof.verifier.kernel.program.registry import Site
+from shardproof.verifier.kernel.program.types import FLOATS, Mesh, TensorType
+from shardproof.verifier.smt.values import (
     FREE,
     PLACES,
     Entries,
@@ -29,9 +29,9 @@ from verifier.smt.values import (
     named,
     scaled,
 )
-from verifier.terms import Ref, Term, Terms
-from verifier.terms.refs import Shape
-from verifier.terms.told import Call, Told
+from shardproof.verifier.terms import Ref, Term, Terms
+from shardproof.verifier.terms.refs import Shape
+from shardproof.verifier.terms.told import Call, Told
 
 FIRST, DRAWS, SEEDS = 3, 8, 32
 """Draws of numbers: where the first show nothing no others are made, and one may be rounding. Those

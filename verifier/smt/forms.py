@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, cast
 
-from verifier.kernel.instance import Instance, Piece
-from verifier.kernel.layout import Dim, Layout, bound, global_extent
-from verifier.kernel.ops.linalg import parse
-from verifier.kernel.program.types import Affine, Mesh
-from verifier.ops import REGISTRY, facets
-from verifier.smt.sizes import (
+from shardproof.verifier.kernel.instance import Instance, Piece
+from shardproof.verifier.kernel.layout import Dim, Layout, bound, global_extent
+from shardproof.verifier.kernel.ops.linalg import parse
+from shardproof.verifier.kernel.program.types import Affine, Mesh
+from shardproof.verifier.ops import REGISTRY, facets
+from shardproof.verifier.smt.sizes import (
     ONE,
     ZERO,
     Digit,

@@ -13,15 +13,15 @@ from typing import Any, cast
 
 import numpy as np
 
-from verifier.domains.base import Array
-from verifier.domains.symbolic import Symbolic, equations
-from verifier.kernel.ops.linalg import parse
-from verifier.kernel.program.types import mesh_dims
-from verifier.ops import REGISTRY, facets
-from verifier.smt import solver as smt
-from verifier.smt.forms import Form, Offset
-from verifier.smt.sizes import Digit, Digits, Size, local_size, whole_size
-from verifier.smt.solver import Term
+from shardproof.verifier.domains.base import Array
+from shardproof.verifier.domains.symbolic import Symbolic, equations
+from shardproof.verifier.kernel.ops.linalg import parse
+from shardproof.verifier.kernel.program.types import mesh_dims
+from shardproof.verifier.ops import REGISTRY, facets
+from shardproof.verifier.smt import solver as smt
+from shardproof.verifier.smt.forms import Form, Offset
+from shardproof.verifier.smt.sizes import Digit, Digits, Size, local_size, whole_size
+from shardproof.verifier.smt.solver import Term
 
 RLIMIT = 400_000
 Indices = list[list[Term]]

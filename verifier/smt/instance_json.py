@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from verifier.kernel.contract import layout_from_json, layout_to_json, where_from_json
-from verifier.kernel.instance import Instance, Piece
-from verifier.kernel.program.jsondata import Cursor
-from verifier.kernel.program.types import Mesh
-from verifier.text.digest import attr_to_json
-from verifier.text.jsonio import attr_from_json
+from shardproof.verifier.kernel.contract import layout_from_json, layout_to_json, where_from_json
+from shardproof.verifier.kernel.instance import Instance, Piece
+from shardproof.verifier.kernel.program.jsondata import Cursor
+from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.text.digest import attr_to_json
+from shardproof.verifier.text.jsonio import attr_from_json
 
 
 def to_json(instance: Instance) -> dict[str, Any]:

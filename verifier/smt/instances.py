@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from verifier.kernel.instance import JOINED, Instance, Piece
-from verifier.kernel.layout import Atom, Layout
-from verifier.kernel.program.types import Affine, Mesh
+from shardproof.verifier.kernel.instance import JOINED, Instance, Piece
+from shardproof.verifier.kernel.layout import Atom, Layout
+from shardproof.verifier.kernel.program.types import Affine, Mesh
 
 
 def normal_form(instance: Instance) -> Instance:

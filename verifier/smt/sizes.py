@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from verifier.kernel.layout import Atom, Dim, normal
+from shardproof.verifier.kernel.layout import Atom, Dim, normal
 
 
 @dataclass(frozen=True, slots=True)

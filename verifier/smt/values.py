@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from verifier.domains.base import Array, is_index
-from verifier.domains.floats import Floats, mixed
-from verifier.kernel.ops import lookup
-from verifier.kernel.program.registry import REGISTRY, traits
-from verifier.kernel.program.types import FLOATS, Affine
-from verifier.ops import facets
-from verifier.terms import Ref, Term, Terms
-from verifier.terms.refs import Shape
+from shardproof.verifier.domains.base import Array, is_index
+from shardproof.verifier.domains.floats import Floats, mixed
+from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.kernel.program.registry import REGISTRY, traits
+from shardproof.verifier.kernel.program.types import FLOATS, Affine
+from shardproof.verifier.ops import facets
+from shardproof.verifier.terms import Ref, Term, Terms
+from shardproof.verifier.terms.refs import Shape
 
 MOST = 1 << 16
 """Entries of one side of an equality that is tried, all that it is made of together."""

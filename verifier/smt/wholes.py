@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from verifier.domains.base import Array, Domain, is_index
-from verifier.kernel.ops import lookup
-from verifier.kernel.program.registry import ONE
-from verifier.ops import facets
-from verifier.terms import Ref, Terms
+from shardproof.verifier.domains.base import Array, Domain, is_index
+from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.kernel.program.registry import ONE
+from shardproof.verifier.ops import facets
+from shardproof.verifier.terms import Ref, Terms
 
 Shape = tuple[int, ...]
 

@@ -7,8 +7,8 @@ Two values are known to be equal when their refs are equal. Every rewrite here i
 real arithmetic that holds for all values; none cancels a factor that could be zero.
 """
 
-from verifier.kernel.program.registry import ONE
-from verifier.terms.refs import Ref, Term, times
-from verifier.terms.table import Terms
+from shardproof.verifier.kernel.program.registry import ONE
+from shardproof.verifier.terms.refs import Ref, Term, times
+from shardproof.verifier.terms.table import Terms
 
 __all__ = ["ONE", "Ref", "Term", "Terms", "times"]

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from verifier.kernel.ops.map import broadcast
-from verifier.kernel.program.registry import ONE
-from verifier.kernel.program.types import FLOATS
-from verifier.terms.refs import Build, Ref
+from shardproof.verifier.kernel.ops.map import broadcast
+from shardproof.verifier.kernel.program.registry import ONE
+from shardproof.verifier.kernel.program.types import FLOATS
+from shardproof.verifier.terms.refs import Build, Ref
 
 if TYPE_CHECKING:
-    from verifier.terms.table import Terms
+    from shardproof.verifier.terms.table import Terms
 
 MAX_POWER = 64
 """Integer powers up to this are written out as products."""

@@ -2,9 +2,9 @@
 
 from fractions import Fraction
 
-from verifier.kernel.program.registry import ONE
-from verifier.terms import arithmetic, indexing, parts, rows
-from verifier.terms.refs import Build, Ref
+from shardproof.verifier.kernel.program.registry import ONE
+from shardproof.verifier.terms import arithmetic, indexing, parts, rows
+from shardproof.verifier.terms.refs import Build, Ref
 
 BUILD: dict[str, Build] = {
     "neg": lambda t, a, k, d: Ref(-a[0].coef, a[0].id),

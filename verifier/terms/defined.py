@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence, Set
 from fractions import Fraction
 from typing import Literal
 
-from verifier.kernel.program.registry import ONE, REGISTRY, traits
-from verifier.terms.refs import Ref, Term
+from shardproof.verifier.kernel.program.registry import ONE, REGISTRY, traits
+from shardproof.verifier.terms.refs import Ref, Term
 
 Sign = int | None
 """1: positive, 0: not negative, None: not known."""

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from verifier.kernel.program.registry import ONE
-from verifier.terms.refs import Ref
+from shardproof.verifier.kernel.program.registry import ONE
+from shardproof.verifier.terms.refs import Ref
 
 if TYPE_CHECKING:
-    from verifier.terms.table import Terms
+    from shardproof.verifier.terms.table import Terms
 
 
 def index_add(t: Terms, args: list[Ref], attrs: Mapping[str, Any], dtypes: Sequence[str]) -> Ref:

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from verifier.kernel.program.registry import ONE
-from verifier.terms.refs import Ref
-from verifier.terms.rows import mask_window
+from shardproof.verifier.kernel.program.registry import ONE
+from shardproof.verifier.terms.refs import Ref
+from shardproof.verifier.terms.rows import mask_window
 
 if TYPE_CHECKING:
-    from verifier.terms.table import Terms
+    from shardproof.verifier.terms.table import Terms
 
 
 def sliced(t: Terms, args: list[Ref], attrs: Mapping[str, Any], dtypes: Sequence[str]) -> Ref:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from verifier.kernel.program.registry import ONE
+from shardproof.verifier.kernel.program.registry import ONE
 
 if TYPE_CHECKING:
-    from verifier.terms.table import Terms
+    from shardproof.verifier.terms.table import Terms
 
 Shape = tuple[int, ...]
 

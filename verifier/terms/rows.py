@@ -6,12 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from verifier.kernel.ops.create import row_major, strides_of
-from verifier.kernel.program.types import Affine
-from verifier.terms.refs import Ref
+from shardproof.verifier.kernel.ops.create import row_major, strides_of
+from shardproof.verifier.kernel.program.types import Affine
+from shardproof.verifier.terms.refs import Ref
 
 if TYPE_CHECKING:
-    from verifier.terms.table import Terms
+    from shardproof.verifier.terms.table import Terms
 
 
 def dropout_mask(t: Terms, args: list[Ref], attrs: Mapping[str, Any], dtypes: Sequence[str]) -> Ref:

@@ -5,13 +5,13 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from fractions import Fraction
 from typing import Any
 
-from verifier.kernel.ops import lookup
-from verifier.kernel.ops.map import broadcast
-from verifier.kernel.program.registry import ONE, Site, traits
-from verifier.kernel.program.types import Mesh, TensorType
-from verifier.terms.building import BUILD
-from verifier.terms.defined import Defined, uses_all
-from verifier.terms.refs import Ref, Shape, Term, times
+from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.kernel.ops.map import broadcast
+from shardproof.verifier.kernel.program.registry import ONE, Site, traits
+from shardproof.verifier.kernel.program.types import Mesh, TensorType
+from shardproof.verifier.terms.building import BUILD
+from shardproof.verifier.terms.defined import Defined, uses_all
+from shardproof.verifier.terms.refs import Ref, Shape, Term, times
 
 
 class Terms:

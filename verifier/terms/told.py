@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from verifier.terms.refs import Ref, Shape
-from verifier.terms.table import Terms
+from shardproof.verifier.terms.refs import Ref, Shape
+from shardproof.verifier.terms.table import Terms
 
 
 @dataclass(frozen=True, slots=True)

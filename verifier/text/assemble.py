@@ -7,9 +7,9 @@ their uses, ops and attributes that exist, types inferred through the registry.
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
 
-from verifier.kernel.program.attrs import KINDS, stray_mesh_dim
-from verifier.kernel.program.errors import IRError, MalformedError
-from verifier.kernel.program.program import (
+from shardproof.verifier.kernel.program.attrs import KINDS, stray_mesh_dim
+from shardproof.verifier.kernel.program.errors import IRError, MalformedError
+from shardproof.verifier.kernel.program.program import (
     IN_ORDER,
     INPUT_ROLES,
     OUTPUT_ROLES,
@@ -19,9 +19,9 @@ from verifier.kernel.program.program import (
     Program,
     Timing,
 )
-from verifier.kernel.program.registry import REGISTRY, infer_types, lookup
-from verifier.kernel.program.types import DTYPES, Attr, Mesh, Source, TensorType
-from verifier.kernel.program.where import EVERYWHERE, Where, ranks_where
+from shardproof.verifier.kernel.program.registry import REGISTRY, infer_types, lookup
+from shardproof.verifier.kernel.program.types import DTYPES, Attr, Mesh, Source, TensorType
+from shardproof.verifier.kernel.program.where import EVERYWHERE, Where, ranks_where
 
 MAX_DEPTH = 32
 """How deep scans may nest."""

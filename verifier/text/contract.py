@@ -33,18 +33,18 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
-from verifier.kernel.contract import Balanced, Contract, ContractError, fits, output_key
-from verifier.kernel.layout import Atom, Layout, normal
-from verifier.kernel.ops import lookup
-from verifier.kernel.placements import from_placements
-from verifier.kernel.program.errors import IRError, MalformedError
-from verifier.kernel.program.jsondata import Cursor
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import Mesh
-from verifier.kernel.program.where import EVERYWHERE, Where, ranks_where, show
-from verifier.text.jsontext import parse
-from verifier.text.parser import parse_text
-from verifier.text.tokens import STRING, WORD, unquote
+from shardproof.verifier.kernel.contract import Balanced, Contract, ContractError, fits, output_key
+from shardproof.verifier.kernel.layout import Atom, Layout, normal
+from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.kernel.placements import from_placements
+from shardproof.verifier.kernel.program.errors import IRError, MalformedError
+from shardproof.verifier.kernel.program.jsondata import Cursor
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.kernel.program.where import EVERYWHERE, Where, ranks_where, show
+from shardproof.verifier.text.jsontext import parse
+from shardproof.verifier.text.parser import parse_text
+from shardproof.verifier.text.tokens import STRING, WORD, unquote
 
 CLEAN = frozenset({"view", "create", "collective", "movement"})
 """Kinds of ops that rearrange and combine, and compute nothing else."""

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.program import IN_ORDER, Node, Program
-from verifier.kernel.program.types import Affine, Attr, Mesh, Source, TensorType
-from verifier.kernel.program.where import Where
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.kernel.program.program import IN_ORDER, Node, Program
+from shardproof.verifier.kernel.program.types import Affine, Attr, Mesh, Source, TensorType
+from shardproof.verifier.kernel.program.where import Where
 
 FORMAT = "shardproof.program/1"
 

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from verifier.kernel.program.errors import MalformedError
-from verifier.kernel.program.program import Program
-from verifier.text.jsonio import loads
-from verifier.text.parser import parse_text
+from shardproof.verifier.kernel.program.errors import MalformedError
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.text.jsonio import loads
+from shardproof.verifier.text.parser import parse_text
 
 
 def load(path: str | Path) -> Program:

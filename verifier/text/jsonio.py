@@ -3,13 +3,13 @@
 import json
 from collections.abc import Mapping, Sequence
 
-from verifier.kernel.program import jsondata as data
-from verifier.kernel.program.program import IN_ORDER, Program, Timing
-from verifier.kernel.program.types import Affine, Attr, Mesh, Source, TensorType
-from verifier.kernel.program.where import EVERYWHERE, Where
-from verifier.text import jsontext
-from verifier.text.assemble import Assembly, mesh_of, tensor_type
-from verifier.text.digest import FORMAT, lists, mesh_to_json
+from shardproof.verifier.kernel.program import jsondata as data
+from shardproof.verifier.kernel.program.program import IN_ORDER, Program, Timing
+from shardproof.verifier.kernel.program.types import Affine, Attr, Mesh, Source, TensorType
+from shardproof.verifier.kernel.program.where import EVERYWHERE, Where
+from shardproof.verifier.text import jsontext
+from shardproof.verifier.text.assemble import Assembly, mesh_of, tensor_type
+from shardproof.verifier.text.digest import FORMAT, lists, mesh_to_json
 
 
 def dumps(program: Program) -> str:

@@ -3,7 +3,7 @@
 import json
 from typing import Any, NoReturn
 
-from verifier.kernel.program.errors import MalformedError
+from shardproof.verifier.kernel.program.errors import MalformedError
 
 
 def parse(text: str, filename: str) -> Any:

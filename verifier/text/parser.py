@@ -20,16 +20,16 @@ how it runs in time: `async` (its result is in flight until a `wait` reads it), 
 import re
 from fractions import Fraction
 
-from verifier.kernel.program.attrs import KINDS, OFFSET
-from verifier.kernel.program.errors import MalformedError
-from verifier.kernel.program.program import IN_ORDER, INPUT_ROLES, Program, Timing
-from verifier.kernel.program.types import Affine, Attr, Mesh, Source, TensorType
-from verifier.kernel.program.where import EVERYWHERE, Where
-from verifier.text import source_note
-from verifier.text.assemble import Assembly, mesh_of, near, tensor_type
-from verifier.text.printing import to_text
-from verifier.text.spans import Returned, Scope, Span, Statement
-from verifier.text.tokens import Tokens, value
+from shardproof.verifier.kernel.program.attrs import KINDS, OFFSET
+from shardproof.verifier.kernel.program.errors import MalformedError
+from shardproof.verifier.kernel.program.program import IN_ORDER, INPUT_ROLES, Program, Timing
+from shardproof.verifier.kernel.program.types import Affine, Attr, Mesh, Source, TensorType
+from shardproof.verifier.kernel.program.where import EVERYWHERE, Where
+from shardproof.verifier.text import source_note
+from shardproof.verifier.text.assemble import Assembly, mesh_of, near, tensor_type
+from shardproof.verifier.text.printing import to_text
+from shardproof.verifier.text.spans import Returned, Scope, Span, Statement
+from shardproof.verifier.text.tokens import Tokens, value
 
 __all__ = ["parse_attrs", "parse_spans", "parse_text", "to_text"]
 

@@ -4,12 +4,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-from verifier.kernel.ops import lookup
-from verifier.kernel.program.program import Node, Program
-from verifier.kernel.program.types import Affine, Attr, Mesh, Source
-from verifier.kernel.program.where import Where
-from verifier.text import source_note
-from verifier.text.tokens import quote, value, word
+from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.kernel.program.program import Node, Program
+from shardproof.verifier.kernel.program.types import Affine, Attr, Mesh, Source
+from shardproof.verifier.kernel.program.where import Where
+from shardproof.verifier.text import source_note
+from shardproof.verifier.text.tokens import quote, value, word
 
 _NOTE_COLUMN = 64
 _RESERVED = ("true", "false", "affine")

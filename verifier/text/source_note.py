@@ -7,9 +7,9 @@ end of the line.
 
 import re
 
-from verifier.kernel.program.errors import MalformedError
-from verifier.kernel.program.types import Source
-from verifier.text.tokens import quote, unquote
+from shardproof.verifier.kernel.program.errors import MalformedError
+from shardproof.verifier.kernel.program.types import Source
+from shardproof.verifier.text.tokens import quote, unquote
 
 _BARE = re.compile(r'[^\s"|@]+')
 _QUOTED = r'"(?:[^"\\]|\\.)*"'

@@ -5,9 +5,9 @@ import re
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 
-from verifier.kernel.program.errors import MalformedError
-from verifier.kernel.program.jsondata import sound
-from verifier.text.spans import Span
+from shardproof.verifier.kernel.program.errors import MalformedError
+from shardproof.verifier.kernel.program.jsondata import sound
+from shardproof.verifier.text.spans import Span
 
 STRING = r'"(?:[^"\\\n]|\\.)*"'
 _TOKEN = re.compile(

@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from verifier.kernel.program.errors import IRError, MalformedError
-from verifier.kernel.program.program import Node, Program
-from verifier.text.assemble import Assembly, mesh_of, tensor_type
-from verifier.text.digest import digest
+from shardproof.verifier.kernel.program.errors import IRError, MalformedError
+from shardproof.verifier.kernel.program.program import Node, Program
+from shardproof.verifier.text.assemble import Assembly, mesh_of, tensor_type
+from shardproof.verifier.text.digest import digest
 
 
 def well_formed(

@@ -1,9 +1,9 @@
 """`/diff`, `/apply`, `/undo`, `/redo`: the suggested change of the owner's files."""
 
-from agent.chat import changing
-from agent.chat.engine import Session
-from agent.chat.registry import Words, command
-from agent.run import Outcome
+from shardproof.agent.chat import changing
+from shardproof.agent.chat.engine import Session
+from shardproof.agent.chat.registry import Words, command
+from shardproof.agent.run import Outcome
 
 GROUP = "changes"
 

@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from agent.chat.engine import Session
-from agent.chat.models import Asker, Peek, Shown
-from agent.chat.registry import Words, command
-from agent.chat.state import Budget
-from agent.errors import InputError
-from agent.llm.answers import NoModel
-from agent.llm.format_tiers import TOOLS
-from agent.run import Outcome
+from shardproof.agent.chat.engine import Session
+from shardproof.agent.chat.models import Asker, Peek, Shown
+from shardproof.agent.chat.registry import Words, command
+from shardproof.agent.chat.state import Budget
+from shardproof.agent.errors import InputError
+from shardproof.agent.llm.answers import NoModel
+from shardproof.agent.llm.format_tiers import TOOLS
+from shardproof.agent.run import Outcome
 
 GROUP = "the model"
 UNTRIED = (
@@ -65,7 +65,7 @@ def prompt(session: Session, words: Words) -> Outcome:
     """
     if not words.raw:
         raise InputError("for which input?", where="/prompt", expected="words, or a command")
-    from agent.chat import conversation as talk, registry
+    from shardproof.agent.chat import conversation as talk, registry
 
     try:
         with session.asking(Asker(Peek())):
@@ -85,9 +85,9 @@ def prompt(session: Session, words: Words) -> Outcome:
 def _sent(session: Session, shown: Shown) -> str:
     import json
 
-    from agent.llm.client import body
-    from agent.llm.endpoint import Endpoint
-    from agent.llm.profile import Profile
+    from shardproof.agent.llm.client import body
+    from shardproof.agent.llm.endpoint import Endpoint
+    from shardproof.agent.llm.profile import Profile
 
     client = session.asker.client()
     if isinstance(client, NoModel):

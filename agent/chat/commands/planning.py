@@ -2,13 +2,13 @@
 
 from typing import Literal
 
-from agent.chat import planning
-from agent.chat.engine import Session
-from agent.chat.registry import Words, command
-from agent.chat.state import Planned, Wish
-from agent.errors import Exit, InputError
-from agent.events import PlanJudged
-from agent.run import Outcome
+from shardproof.agent.chat import planning
+from shardproof.agent.chat.engine import Session
+from shardproof.agent.chat.registry import Words, command
+from shardproof.agent.chat.state import Planned, Wish
+from shardproof.agent.errors import Exit, InputError
+from shardproof.agent.events import PlanJudged
+from shardproof.agent.run import Outcome
 
 GROUP = "planning"
 STYLES = "MODULE STYLE, for example up row"
@@ -21,8 +21,8 @@ def plan(session: Session, words: Words) -> Outcome:
     Tactics seed the search, and ideas of the model that were proved; a cost model over the
     described cluster compares.
     """
-    from agent import pipeline, summary
-    from synthesis.plan import table, to_json
+    from shardproof.agent import pipeline, summary
+    from shardproof.synthesis.plan import table, to_json
 
     session.desk.model()
     ideas = [idea.name for idea in session.state.ideas if idea.verdict == "proved"]
@@ -63,9 +63,9 @@ def price(session: Session, words: Words) -> Outcome:
     Without words: on the mesh of the session. --gpus N prices all training configurations of so
     many devices, with the options of /mesh.
     """
-    from agent.options import read_mesh
-    from agent.report import text
-    from synthesis.assign import PlanError
+    from shardproof.agent.options import read_mesh
+    from shardproof.agent.report import text
+    from shardproof.synthesis.assign import PlanError
 
     gpus = planning.count(words, "gpus", "/price")
     if gpus is not None:
@@ -93,8 +93,8 @@ def candidates(session: Session, words: Words) -> Outcome:
 
     No candidate is judged by its price alone: every one of them is verified.
     """
-    from agent.considering import considered
-    from synthesis.judging import candidates as judged
+    from shardproof.agent.considering import considered
+    from shardproof.synthesis.judging import candidates as judged
 
     asked = words.words[0] if words.words else "5"
     if not (asked.isdecimal() and asked.isascii()) or int(asked[:9]) < 1:
@@ -126,8 +126,8 @@ def why_not(session: Session, words: Words) -> Outcome:
     A style that does not fit is taken at its word: run on local tensors, and refuted with numbers.
     With --bare that is done in every case.
     """
-    from agent.considering import tried
-    from synthesis.why import why_not as answer
+    from shardproof.agent.considering import tried
+    from shardproof.synthesis.why import why_not as answer
 
     if len(words.words) != 2:
         raise InputError("which module, and which style?", where="/why-not", expected=STYLES)
@@ -180,8 +180,8 @@ def constrain(session: Session, words: Words) -> Outcome:
 
 
 def _wish(session: Session, words: Words, kind: Literal["pin", "ban", "constrain"]) -> Outcome:
-    from synthesis.constraints import settle
-    from synthesis.planner import can_emit
+    from shardproof.synthesis.constraints import settle
+    from shardproof.synthesis.planner import can_emit
 
     wishes = list(session.state.wishes)
     if words.has("drop"):

@@ -5,12 +5,12 @@ import re
 import time
 from pathlib import Path
 
-from agent.chat import changing, journal, registry
-from agent.chat.engine import Session
-from agent.chat.registry import Words, command
-from agent.chat.state import Settings
-from agent.errors import Exit, InputError
-from agent.run import Outcome
+from shardproof.agent.chat import changing, journal, registry
+from shardproof.agent.chat.engine import Session
+from shardproof.agent.chat.registry import Words, command
+from shardproof.agent.chat.state import Settings
+from shardproof.agent.errors import Exit, InputError
+from shardproof.agent.run import Outcome
 
 GROUP = "the session"
 
@@ -101,7 +101,7 @@ def report(session: Session, words: Words) -> Outcome:
 @command(group=GROUP, options={"probe": False}, examples=("/doctor",), machine=True)
 def doctor(session: Session, words: Words) -> Outcome:
     """Say what is installed here and what each missing part would give; --probe asks the model."""
-    from agent import doctor as visit
+    from shardproof.agent import doctor as visit
 
     session.say(visit.table([*visit.parts(), visit.model(words.has("probe"))]))
     return Outcome(Exit.PROVED)
@@ -140,7 +140,7 @@ def _set(session: Session, words: tuple[str, ...]) -> Settings:
             got=" ".join(words),
         )
     if name == "hardware":
-        from synthesis import hardware
+        from shardproof.synthesis import hardware
 
         hardware.load(words[1])
     try:

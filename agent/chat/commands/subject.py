@@ -2,12 +2,12 @@
 
 from math import prod
 
-from agent.chat import planning
-from agent.chat.engine import Session
-from agent.chat.registry import Words, command
-from agent.chat.state import KINDS, Model, Planned, Refused, Source
-from agent.errors import InputError
-from agent.run import Outcome
+from shardproof.agent.chat import planning
+from shardproof.agent.chat.engine import Session
+from shardproof.agent.chat.registry import Words, command
+from shardproof.agent.chat.state import KINDS, Model, Planned, Refused, Source
+from shardproof.agent.errors import InputError
+from shardproof.agent.run import Outcome
 
 GROUP = "what it is about"
 
@@ -47,14 +47,14 @@ def load(session: Session, words: Words) -> Outcome:
 
 
 def _model(session: Session, words: Words) -> Outcome:
-    from agent import pipeline
-    from agent.chat import translating
-    from agent.chat.workspace import packed
-    from synthesis.emit.facts import ModelFacts
-    from synthesis.execute.job import collect_facts
-    from synthesis.frontends.torch.captured import dump
-    from synthesis.frontends.torch.errors import OR_TRANSLATE, CaptureError
-    from synthesis.frontends.torch.request import split_target
+    from shardproof.agent import pipeline
+    from shardproof.agent.chat import translating
+    from shardproof.agent.chat.workspace import packed
+    from shardproof.synthesis.emit.facts import ModelFacts
+    from shardproof.synthesis.execute.job import collect_facts
+    from shardproof.synthesis.frontends.torch.captured import dump
+    from shardproof.synthesis.frontends.torch.errors import OR_TRANSLATE, CaptureError
+    from shardproof.synthesis.frontends.torch.request import split_target
 
     wanted = _wanted(words)
     target = wanted.target
@@ -172,7 +172,7 @@ def translate(session: Session, words: Words) -> Outcome:
     that agrees with the code on all samples is planned from. --reply FILE takes a reply instead of
     asking, --whole translates the whole file where a part would do.
     """
-    from agent.chat import translating
+    from shardproof.agent.chat import translating
 
     wanted = _wanted(words) if words.words else session.state.refused
     if wanted is None:
@@ -197,8 +197,8 @@ def mesh(session: Session, words: Words) -> Outcome:
     training configuration; --seq and --global-batch say for which tokens, --fix what is not to be
     chosen.
     """
-    from agent.options import read_mesh
-    from synthesis.search import axes
+    from shardproof.agent.options import read_mesh
+    from shardproof.synthesis.search import axes
 
     gpus = planning.count(words, "gpus", "/mesh")
     if not words.words and gpus is None:

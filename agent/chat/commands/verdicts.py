@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-from agent import verdicts as shown
-from agent.chat.engine import Session
-from agent.chat.registry import Words, command
-from agent.errors import InputError
-from agent.run import Outcome
-from verifier.verdict import Counterexample, Proof, Unknown, Verdict
+from shardproof.agent import verdicts as shown
+from shardproof.agent.chat.engine import Session
+from shardproof.agent.chat.registry import Words, command
+from shardproof.agent.errors import InputError
+from shardproof.agent.run import Outcome
+from shardproof.verifier.verdict import Counterexample, Proof, Unknown, Verdict
 
 GROUP = "verdicts"
 
@@ -18,7 +18,7 @@ def verify(session: Session, words: Words) -> Outcome:
 
     The certificate of a proof is replayed by a checker that shares no rule with the prover.
     """
-    from agent.certificates import second
+    from shardproof.agent.certificates import second
 
     pair = session.desk.pair()
     verdict, _ = second(session.run, session.desk.verdict(), pair)
@@ -58,7 +58,7 @@ def explain(session: Session, words: Words) -> Outcome:
     With --model, a language model puts the verdict in words; the verdict stays what it is.
     """
     if words.has("model"):
-        from agent.chat import conversation as talk
+        from shardproof.agent.chat import conversation as talk
 
         return talk.explained(session, " ".join(words.words))
     if not words.words:
@@ -105,7 +105,7 @@ def _value(session: Session, name: str) -> str:
 def _module(session: Session, path: str) -> str:
     import difflib
 
-    from agent.agreement import covers, one_of, stacked
+    from shardproof.agent.agreement import covers, one_of, stacked
 
     plan = session.desk.made().plan
     known = {p.rpartition(".")[0] for p in plan.params} | {m.path for m in plan.modules}
@@ -146,7 +146,7 @@ def cex(session: Session, words: Words) -> Outcome:
     The first step is the finding; then one step a rank; a run that goes wrong is stepped through
     event by event.
     """
-    from agent.chat import steps
+    from shardproof.agent.chat import steps
 
     verdict = session.desk.verdict()
     if not isinstance(verdict, Counterexample):
@@ -188,6 +188,6 @@ def repair(session: Session, words: Words) -> Outcome:
     The one-device program and the contract stay as they are. With --model, a language model is
     asked for edits where the search finds none; what it answers is proved or thrown away.
     """
-    from agent.chat import repairs as mending
+    from shardproof.agent.chat import repairs as mending
 
     return mending.mend(session, words)

@@ -13,14 +13,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.chat import acting
-from agent.chat.engine import Open
-from agent.chat.headless import GOES_ON
-from agent.chat.state import KINDS, State
-from agent.chat.terminal.screen import Screen
-from agent.errors import Exit, InputError
-from agent.llm.hygiene import clean
-from agent.llm.secret import clean_environ
+from shardproof.agent.chat import acting
+from shardproof.agent.chat.engine import Open
+from shardproof.agent.chat.headless import GOES_ON
+from shardproof.agent.chat.state import KINDS, State
+from shardproof.agent.chat.terminal.screen import Screen
+from shardproof.agent.errors import Exit, InputError
+from shardproof.agent.llm.hygiene import clean
+from shardproof.agent.llm.secret import clean_environ
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
@@ -169,7 +169,7 @@ class Front:
         from prompt_toolkit.history import FileHistory
         from prompt_toolkit.output import ColorDepth
 
-        from agent.chat.terminal.completion import Completions
+        from shardproof.agent.chat.terminal.completion import Completions
 
         plain = ColorDepth.DEPTH_1_BIT if os.environ.get("NO_COLOR") else None
         return PromptSession(

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 from prompt_toolkit.completion import Completer, Completion, PathCompleter
 from prompt_toolkit.document import Document
 
-from agent.chat import journal, registry
-from agent.errors import ShardproofError
+from shardproof.agent.chat import journal, registry
+from shardproof.agent.errors import ShardproofError
 
 if TYPE_CHECKING:
     from prompt_toolkit.completion import CompleteEvent
 
-    from agent.chat.engine import Session
+    from shardproof.agent.chat.engine import Session
 
 MESHES = ("tp=2", "tp=4", "tp=8", "dp=2,tp=2")
 
@@ -78,7 +78,7 @@ class Completions(Completer):
         if kind == "module":
             return modules(self.session)
         if kind == "style":
-            from synthesis.plan import STYLES
+            from shardproof.synthesis.plan import STYLES
 
             return list(STYLES)
         if kind == "command":

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 from markupsafe import Markup
 
-from agent.report.drawings.flow import Flow, Stage, flow_of
-from agent.report.model import MeshDim, Parameter, Report
-from agent.report.svg import MONO, Canvas, arrow, box, element, label, line, picture
-from agent.report.text import leaf, size
-from synthesis.plan import CollectiveUse
+from shardproof.agent.report.drawings.flow import Flow, Stage, flow_of
+from shardproof.agent.report.model import MeshDim, Parameter, Report
+from shardproof.agent.report.svg import MONO, Canvas, arrow, box, element, label, line, picture
+from shardproof.agent.report.text import leaf, size
+from shardproof.synthesis.plan import CollectiveUse
 
 BOX, PILL, MARGIN = 40.0, 19.0, 10.0
 LANE = 0.225

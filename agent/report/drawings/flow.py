@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from agent.report.model import MeshDim, ModuleRow
-from synthesis.plan import CollectiveUse
+from shardproof.agent.report.model import MeshDim, ModuleRow
+from shardproof.synthesis.plan import CollectiveUse
 
 MOST_STAGES = 40
 

@@ -5,8 +5,8 @@ from itertools import product
 
 from markupsafe import Markup
 
-from agent.report.model import MeshDim
-from agent.report.svg import MONO, Canvas, box, element, label, picture
+from shardproof.agent.report.model import MeshDim
+from shardproof.agent.report.svg import MONO, Canvas, box, element, label, picture
 
 COLUMNS, ROWS, PANELS = 8, 4, 2
 """Ranks drawn along the last dim, the one before it, and the product of the others."""

@@ -5,9 +5,9 @@ from typing import Any
 
 from markupsafe import Markup
 
-from agent.report.model import StepInTime
-from agent.report.svg import Canvas, box, element, label, line, picture
-from agent.report.text import duration, size
+from shardproof.agent.report.model import StepInTime
+from shardproof.agent.report.svg import Canvas, box, element, label, line, picture
+from shardproof.agent.report.text import duration, size
 
 KINDS = {"forward": "t0", "backward": "t1", "weight gradients": "t2", "exchange": "t3",
          "update": "t4", "waiting": "t5"}  # fmt: skip

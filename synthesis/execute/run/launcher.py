@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from synthesis.frontends.torch.process import LIBRARIES, environment
-from synthesis.frontends.torch.ranks import arguments
+from shardproof.synthesis.frontends.torch.process import LIBRARIES, environment
+from shardproof.synthesis.frontends.torch.ranks import arguments
 
 HERE = Path(__file__).parent
 FILES = (

@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from synthesis.execute.run.launcher import LaunchError, launcher
-from verifier.kernel.program.types import Mesh
+from shardproof.synthesis.execute.run.launcher import LaunchError, launcher
+from shardproof.verifier.kernel.program.types import Mesh
 
 SEEDS = (0, 1, 2)
 CALLS = 2

@@ -1,12 +1,12 @@
 """Concrete programs of thousands of ranks, read as one program and verified."""
 
-from synthesis.frontends.rank_programs.findings import (
+from shardproof.synthesis.frontends.rank_programs.findings import (
     Finding as Finding,
     Ingested as Ingested,
     RankClass as RankClass,
 )
-from synthesis.frontends.rank_programs.read import read_ranks as read_ranks
-from synthesis.frontends.rank_programs.verify import (
+from shardproof.synthesis.frontends.rank_programs.read import read_ranks as read_ranks
+from shardproof.synthesis.frontends.rank_programs.verify import (
     RanksVerdict as RanksVerdict,
     judged as judged,
     verify_ranks as verify_ranks,

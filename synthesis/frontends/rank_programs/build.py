@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from synthesis.frontends.rank_programs.groups import Regions, union
-from synthesis.frontends.rank_programs.repeated import in_order
-from synthesis.frontends.rank_programs.whole import Piece, United, Whole, by_value
-from verifier.kernel.program.program import Input, Node, Output, Program, unused
-from verifier.kernel.program.types import TensorType
-from verifier.kernel.program.where import EVERYWHERE, Where, joined, moved
+from shardproof.synthesis.frontends.rank_programs.groups import Regions, union
+from shardproof.synthesis.frontends.rank_programs.repeated import in_order
+from shardproof.synthesis.frontends.rank_programs.whole import Piece, United, Whole, by_value
+from shardproof.verifier.kernel.program.program import Input, Node, Output, Program, unused
+from shardproof.verifier.kernel.program.types import TensorType
+from shardproof.verifier.kernel.program.where import EVERYWHERE, Where, joined, moved
 
 MAX_BOXES = 64
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from synthesis.frontends.rank_programs.form import HOLE, Ints, Lines, filled, keys
-from synthesis.frontends.rank_programs.groups import Grid
-from verifier.kernel.program.attrs import KINDS, OFFSET
-from verifier.kernel.program.types import Affine
+from shardproof.synthesis.frontends.rank_programs.form import HOLE, Ints, Lines, filled, keys
+from shardproof.synthesis.frontends.rank_programs.groups import Grid
+from shardproof.verifier.kernel.program.attrs import KINDS, OFFSET
+from shardproof.verifier.kernel.program.types import Affine
 
 PEERS = ("to", "from")
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from synthesis.frontends.rank_programs.findings import InputError, malformed
+from shardproof.synthesis.frontends.rank_programs.findings import InputError, malformed
 
 HEADER = "mesh.sp"
 """The file of a folder or a zip that holds the header."""

@@ -7,10 +7,10 @@ from difflib import SequenceMatcher
 
 import numpy as np
 
-from synthesis.frontends.rank_programs.classes import Line, TextClass, actual, text
-from synthesis.frontends.rank_programs.form import Ints, Lines
-from synthesis.frontends.rank_programs.groups import Grid, Regions
-from verifier.kernel.program.types import Affine
+from shardproof.synthesis.frontends.rank_programs.classes import Line, TextClass, actual, text
+from shardproof.synthesis.frontends.rank_programs.form import Ints, Lines
+from shardproof.synthesis.frontends.rank_programs.groups import Grid, Regions
+from shardproof.verifier.kernel.program.types import Affine
 
 FEW = 3
 """A class of ranks that deviate is so many times smaller than the class they belong to."""

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import Mesh
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import Mesh
 
 KINDS = ("malformed", "mismatch", "unsupported", "deviates")
 

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from verifier.kernel.program.errors import MalformedError
-from verifier.kernel.program.types import Mesh
-from verifier.text.parser import read_mesh
-from verifier.text.tokens import Tokens, word
+from shardproof.verifier.kernel.program.errors import MalformedError
+from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.text.parser import read_mesh
+from shardproof.verifier.text.tokens import Tokens, word
 
 Ints = NDArray[np.int64]
 

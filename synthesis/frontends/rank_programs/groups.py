@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from synthesis.frontends.rank_programs.form import Ints
-from verifier.kernel.program.types import Affine, Mesh
-from verifier.kernel.program.where import Where, ranks_where
+from shardproof.synthesis.frontends.rank_programs.form import Ints
+from shardproof.verifier.kernel.program.types import Affine, Mesh
+from shardproof.verifier.kernel.program.where import Where, ranks_where
 
 LARGE = 1 << 40
 """Numbers beyond this are compared, never fitted: products with coordinates could overflow."""

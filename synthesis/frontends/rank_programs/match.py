@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from synthesis.frontends.rank_programs.classes import Line, TextClass, actual
-from synthesis.frontends.rank_programs.form import Ints, Lines, keys
-from synthesis.frontends.rank_programs.groups import Grid
+from shardproof.synthesis.frontends.rank_programs.classes import Line, TextClass, actual
+from shardproof.synthesis.frontends.rank_programs.form import Ints, Lines, keys
+from shardproof.synthesis.frontends.rank_programs.groups import Grid
 
 MAX_STEPS = 5_000_000
 """So many calls of cells are run; more end without an answer."""

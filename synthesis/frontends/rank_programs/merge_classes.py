@@ -10,10 +10,10 @@ from collections.abc import Hashable, Iterator, Sequence
 
 import numpy as np
 
-from synthesis.frontends.rank_programs.groups import Regions, union
-from synthesis.frontends.rank_programs.repeated import bodies
-from synthesis.frontends.rank_programs.symbolic import ClassProgram, LineError, Step
-from synthesis.frontends.rank_programs.whole import (
+from shardproof.synthesis.frontends.rank_programs.groups import Regions, union
+from shardproof.synthesis.frontends.rank_programs.repeated import bodies
+from shardproof.synthesis.frontends.rank_programs.symbolic import ClassProgram, LineError, Step
+from shardproof.synthesis.frontends.rank_programs.whole import (
     BlockedError,
     ClassError,
     Piece,
@@ -24,11 +24,11 @@ from synthesis.frontends.rank_programs.whole import (
     by_value,
     joins,
 )
-from verifier.kernel.ops import lookup
-from verifier.kernel.program.errors import MalformedError
-from verifier.kernel.program.program import IN_ORDER, Node
-from verifier.kernel.program.shape import frozen, shape
-from verifier.kernel.program.types import Attr, TensorType
+from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.kernel.program.errors import MalformedError
+from shardproof.verifier.kernel.program.program import IN_ORDER, Node
+from shardproof.verifier.kernel.program.shape import frozen, shape
+from shardproof.verifier.kernel.program.types import Attr, TensorType
 
 Channel = tuple[str, int, int, int | None]
 """Mesh dim, coordinate of the sender, of the receiver, tag."""

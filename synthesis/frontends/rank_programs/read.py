@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from synthesis.frontends.rank_programs.build import UnwrittenError, build
-from synthesis.frontends.rank_programs.classes import TextClass, actual, split
-from synthesis.frontends.rank_programs.container import Section, open_ranks
-from synthesis.frontends.rank_programs.deviation import adopt, first_difference, hosts
-from synthesis.frontends.rank_programs.findings import (
+from shardproof.synthesis.frontends.rank_programs.build import UnwrittenError, build
+from shardproof.synthesis.frontends.rank_programs.classes import TextClass, actual, split
+from shardproof.synthesis.frontends.rank_programs.container import Section, open_ranks
+from shardproof.synthesis.frontends.rank_programs.deviation import adopt, first_difference, hosts
+from shardproof.synthesis.frontends.rank_programs.findings import (
     Finding,
     Ingested,
     InputError,
@@ -21,14 +21,14 @@ from synthesis.frontends.rank_programs.findings import (
     coordinates,
     malformed,
 )
-from synthesis.frontends.rank_programs.form import BLANK, Lines, read_header
-from synthesis.frontends.rank_programs.groups import Grid, Regions
-from synthesis.frontends.rank_programs.match import stuck
-from synthesis.frontends.rank_programs.merge_classes import Uniting
-from synthesis.frontends.rank_programs.symbolic import ClassProgram, LineError, parsed
-from synthesis.frontends.rank_programs.whole import BlockedError, ClassError
-from verifier.kernel.program.errors import MalformedError
-from verifier.kernel.program.program import Program
+from shardproof.synthesis.frontends.rank_programs.form import BLANK, Lines, read_header
+from shardproof.synthesis.frontends.rank_programs.groups import Grid, Regions
+from shardproof.synthesis.frontends.rank_programs.match import stuck
+from shardproof.synthesis.frontends.rank_programs.merge_classes import Uniting
+from shardproof.synthesis.frontends.rank_programs.symbolic import ClassProgram, LineError, parsed
+from shardproof.synthesis.frontends.rank_programs.whole import BlockedError, ClassError
+from shardproof.verifier.kernel.program.errors import MalformedError
+from shardproof.verifier.kernel.program.program import Program
 
 Progress = Callable[[str], None]
 MAX_FINDINGS = 20

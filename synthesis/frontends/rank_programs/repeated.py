@@ -3,16 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from synthesis.frontends.rank_programs.symbolic import (
+from shardproof.synthesis.frontends.rank_programs.symbolic import (
     ClassProgram,
     LineError,
     Step,
     block_lines,
     step_of,
 )
-from verifier.kernel.program.errors import MalformedError
-from verifier.kernel.program.program import Node, Output
-from verifier.kernel.program.types import NOWHERE
+from shardproof.verifier.kernel.program.errors import MalformedError
+from shardproof.verifier.kernel.program.program import Node, Output
+from shardproof.verifier.kernel.program.types import NOWHERE
 
 
 def bodies(programs: Sequence[ClassProgram], steps: Sequence[Step]) -> list[ClassProgram]:

@@ -3,14 +3,14 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from synthesis.frontends.rank_programs import wording
-from synthesis.frontends.rank_programs.classes import CHUNKS, Line, TextClass, chunks
-from synthesis.frontends.rank_programs.form import HOLE, keys
-from synthesis.frontends.rank_programs.groups import Grid
-from verifier.kernel.ops import lookup
-from verifier.kernel.program.attrs import named_mesh_dims
-from verifier.kernel.program.errors import MalformedError
-from verifier.kernel.program.program import (
+from shardproof.synthesis.frontends.rank_programs import wording
+from shardproof.synthesis.frontends.rank_programs.classes import CHUNKS, Line, TextClass, chunks
+from shardproof.synthesis.frontends.rank_programs.form import HOLE, keys
+from shardproof.synthesis.frontends.rank_programs.groups import Grid
+from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.kernel.program.attrs import named_mesh_dims
+from shardproof.verifier.kernel.program.errors import MalformedError
+from shardproof.verifier.kernel.program.program import (
     IN_ORDER,
     INPUT_ROLES,
     Input,
@@ -19,8 +19,8 @@ from verifier.kernel.program.program import (
     Program,
     Timing,
 )
-from verifier.kernel.program.types import NOWHERE, Affine, Attr, Source
-from verifier.text.parser import parse_text
+from shardproof.verifier.kernel.program.types import NOWHERE, Affine, Attr, Source
+from shardproof.verifier.text.parser import parse_text
 
 ROOTED = ("broadcast", "scatter")
 """Movements that ranks other than the root may call without an operand."""

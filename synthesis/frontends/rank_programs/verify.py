@@ -4,16 +4,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from synthesis.frontends.rank_programs.findings import Finding, Ingested
-from synthesis.frontends.rank_programs.read import Progress, read_ranks
-from synthesis.repair.diagnosis import verify
-from verifier.domains.base import Array
-from verifier.kernel.contract import Contract, ContractError
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.program import IN_ORDER, Program
-from verifier.kernel.program.types import Source
-from verifier.problem import Problem
-from verifier.verdict import Counterexample, Location, Proof, Trace, Unknown, Verdict
+from shardproof.synthesis.frontends.rank_programs.findings import Finding, Ingested
+from shardproof.synthesis.frontends.rank_programs.read import Progress, read_ranks
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.verifier.domains.base import Array
+from shardproof.verifier.kernel.contract import Contract, ContractError
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.kernel.program.program import IN_ORDER, Program
+from shardproof.verifier.kernel.program.types import Source
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.verdict import Counterexample, Location, Proof, Trace, Unknown, Verdict
 
 BUFFERED = "a send does not wait for its recv"
 

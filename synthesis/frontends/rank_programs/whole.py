@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 
-from synthesis.frontends.rank_programs.symbolic import LineError, Step
-from verifier.kernel.ops import lookup
-from verifier.kernel.program.program import Input, Node, Program
-from verifier.kernel.program.types import TensorType
+from shardproof.synthesis.frontends.rank_programs.symbolic import LineError, Step
+from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.kernel.program.program import Input, Node, Program
+from shardproof.verifier.kernel.program.types import TensorType
 
 Piece = tuple[int, int]
 """A value, and the ranks on which it is meant."""

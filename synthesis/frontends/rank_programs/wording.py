@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 
-from synthesis.frontends.rank_programs.form import HOLE
-from verifier.kernel.program.attrs import KINDS
-from verifier.kernel.program.errors import MalformedError
-from verifier.ops import REGISTRY
-from verifier.text.parser import parse_attrs
+from shardproof.synthesis.frontends.rank_programs.form import HOLE
+from shardproof.verifier.kernel.program.attrs import KINDS
+from shardproof.verifier.kernel.program.errors import MalformedError
+from shardproof.verifier.ops import REGISTRY
+from shardproof.verifier.text.parser import parse_attrs
 
 Tokens = tuple[str, ...]
 

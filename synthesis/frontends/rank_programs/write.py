@@ -4,15 +4,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 
-from verifier.kernel.ops import lookup
-from verifier.kernel.program.attrs import named_mesh_dims
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.groups import process_groups
-from verifier.kernel.program.program import Node, Program
-from verifier.kernel.program.types import Affine, Attr
-from verifier.text import source_note
-from verifier.text.printing import show_attr
-from verifier.text.tokens import quote, value, word
+from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.kernel.program.attrs import named_mesh_dims
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.kernel.program.groups import process_groups
+from shardproof.verifier.kernel.program.program import Node, Program
+from shardproof.verifier.kernel.program.types import Affine, Attr
+from shardproof.verifier.text import source_note
+from shardproof.verifier.text.printing import show_attr
+from shardproof.verifier.text.tokens import quote, value, word
 
 
 def rank_text(program: Program, rank: int) -> bytes:

@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from synthesis.frontends.tir.tree import (
+from shardproof.synthesis.frontends.tir.tree import (
     COMPARISONS,
     Apply,
     Expr,

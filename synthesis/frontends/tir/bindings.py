@@ -9,9 +9,23 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from synthesis.frontends.tir.affine import Ints, NeedsSplit, NotAffine, compact, linear, on_arrays
-from synthesis.frontends.tir.errors import fail
-from synthesis.frontends.tir.tree import Apply, Expr, TIRBlock, TIRBlockAxis, as_int, variables
+from shardproof.synthesis.frontends.tir.affine import (
+    Ints,
+    NeedsSplit,
+    NotAffine,
+    compact,
+    linear,
+    on_arrays,
+)
+from shardproof.synthesis.frontends.tir.errors import fail
+from shardproof.synthesis.frontends.tir.tree import (
+    Apply,
+    Expr,
+    TIRBlock,
+    TIRBlockAxis,
+    as_int,
+    variables,
+)
 
 MAX_POINTS = 1 << 21
 """Groups of loops with more iterations are decided by their form alone."""

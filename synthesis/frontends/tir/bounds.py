@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from synthesis.frontends.tir.affine import NeedsSplit, NotAffine, linear
-from synthesis.frontends.tir.conflicts import Opaque, holds
-from synthesis.frontends.tir.errors import fail
-from synthesis.frontends.tir.leaves import Flat, Leaf
-from synthesis.frontends.tir.tree import (
+from shardproof.synthesis.frontends.tir.affine import NeedsSplit, NotAffine, linear
+from shardproof.synthesis.frontends.tir.conflicts import Opaque, holds
+from shardproof.synthesis.frontends.tir.errors import fail
+from shardproof.synthesis.frontends.tir.leaves import Flat, Leaf
+from shardproof.synthesis.frontends.tir.tree import (
     Apply,
     Expr,
     Load,
@@ -18,8 +18,8 @@ from synthesis.frontends.tir.tree import (
     number,
     substitute,
 )
-from synthesis.frontends.tir.updates import update_of
-from verifier.smt import solver as smt
+from shardproof.synthesis.frontends.tir.updates import update_of
+from shardproof.verifier.smt import solver as smt
 
 
 def check_bounds(flat: Flat) -> None:

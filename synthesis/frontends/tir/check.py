@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from synthesis.frontends.tir.errors import TirError, fail
-from synthesis.frontends.tir.expressions import Value
-from synthesis.frontends.tir.interpret import interpret
-from synthesis.frontends.tir.lift import LiftResult, lift_func
-from synthesis.frontends.tir.script import parse
-from synthesis.frontends.tir.tree import Place, Stmt, TIRBlock, TIRFunc, TIRGrid
-from verifier.refute.evaluate import evaluate
+from shardproof.synthesis.frontends.tir.errors import TirError, fail
+from shardproof.synthesis.frontends.tir.expressions import Value
+from shardproof.synthesis.frontends.tir.interpret import interpret
+from shardproof.synthesis.frontends.tir.lift import LiftResult, lift_func
+from shardproof.synthesis.frontends.tir.script import parse
+from shardproof.synthesis.frontends.tir.tree import Place, Stmt, TIRBlock, TIRFunc, TIRGrid
+from shardproof.verifier.refute.evaluate import evaluate
 
 MAX_STEPS = 100_000
 """Stores that the interpreter is asked to run."""

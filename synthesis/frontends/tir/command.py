@@ -5,16 +5,16 @@ from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 
-from synthesis.frontends.tir.errors import TirError
-from synthesis.frontends.tir.expressions import Value
-from synthesis.frontends.tir.lift import Collective, lift_text
-from synthesis.frontends.tir.sharded import shard
-from synthesis.repair.diagnosis import verify
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.types import Attr, Mesh
-from verifier.problem import Problem
-from verifier.text.parser import to_text
-from verifier.verdict import Proof, Trace, Unknown, Verdict
+from shardproof.synthesis.frontends.tir.errors import TirError
+from shardproof.synthesis.frontends.tir.expressions import Value
+from shardproof.synthesis.frontends.tir.lift import Collective, lift_text
+from shardproof.synthesis.frontends.tir.sharded import shard
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.kernel.program.types import Attr, Mesh
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.text.parser import to_text
+from shardproof.verifier.verdict import Proof, Trace, Unknown, Verdict
 
 DONE, NOT_PROVED, BAD_INPUT = 0, 1, 2
 

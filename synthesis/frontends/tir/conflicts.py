@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from synthesis.frontends.tir.errors import fail
-from synthesis.frontends.tir.leaves import Flat, Leaf
-from synthesis.frontends.tir.private import common
-from synthesis.frontends.tir.tree import (
+from shardproof.synthesis.frontends.tir.errors import fail
+from shardproof.synthesis.frontends.tir.leaves import Flat, Leaf
+from shardproof.synthesis.frontends.tir.private import common
+from shardproof.synthesis.frontends.tir.tree import (
     COMPARISONS,
     Apply,
     Expr,
@@ -24,8 +24,8 @@ from synthesis.frontends.tir.tree import (
     loads,
     substitute,
 )
-from synthesis.frontends.tir.updates import reads_of, update_of
-from verifier.smt import solver as smt
+from shardproof.synthesis.frontends.tir.updates import reads_of, update_of
+from shardproof.verifier.smt import solver as smt
 
 Term = Any
 

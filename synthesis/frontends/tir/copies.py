@@ -3,8 +3,8 @@
 from collections.abc import Collection
 from dataclasses import replace
 
-from synthesis.frontends.tir.leaves import Flat, Leaf
-from synthesis.frontends.tir.tree import (
+from shardproof.synthesis.frontends.tir.leaves import Flat, Leaf
+from shardproof.synthesis.frontends.tir.tree import (
     Apply,
     Expr,
     Load,
@@ -16,7 +16,7 @@ from synthesis.frontends.tir.tree import (
     substitute,
     variables,
 )
-from verifier.kernel.program.types import FLOATS
+from shardproof.verifier.kernel.program.types import FLOATS
 
 
 def through_copies(flat: Flat, keep: Collection[str] = ()) -> Flat:

@@ -7,13 +7,13 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import NoReturn
 
-from synthesis.frontends.tir import reductions
-from synthesis.frontends.tir.affine import NeedsSplit, NotAffine, compact, linear
-from synthesis.frontends.tir.errors import TirError, fail
-from synthesis.frontends.tir.gathers import Lab, read
-from synthesis.frontends.tir.leaves import Flat, Iter, Leaf
-from synthesis.frontends.tir.memory import Box, Memory, Uninitialised, Views
-from synthesis.frontends.tir.tree import (
+from shardproof.synthesis.frontends.tir import reductions
+from shardproof.synthesis.frontends.tir.affine import NeedsSplit, NotAffine, compact, linear
+from shardproof.synthesis.frontends.tir.errors import TirError, fail
+from shardproof.synthesis.frontends.tir.gathers import Lab, read
+from shardproof.synthesis.frontends.tir.leaves import Flat, Iter, Leaf
+from shardproof.synthesis.frontends.tir.memory import Box, Memory, Uninitialised, Views
+from shardproof.synthesis.frontends.tir.tree import (
     COMPARISONS,
     Apply,
     Const,
@@ -29,9 +29,9 @@ from synthesis.frontends.tir.tree import (
     number,
     substitute,
 )
-from synthesis.frontends.tir.updates import update_of
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.types import FLOATS, Attr, TensorType
+from shardproof.synthesis.frontends.tir.updates import update_of
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.kernel.program.types import FLOATS, Attr, TensorType
 
 FOLDED: dict[str, Callable[[Fraction, Fraction], Fraction]] = {
     "add": operator.add,

@@ -2,8 +2,8 @@
 
 from typing import NoReturn
 
-from synthesis.frontends.tir.tree import Place
-from verifier.kernel.program.errors import MalformedError
+from shardproof.synthesis.frontends.tir.tree import Place
+from shardproof.verifier.kernel.program.errors import MalformedError
 
 
 class TirError(MalformedError):

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import NoReturn
 
-from synthesis.frontends.tir.errors import fail
-from synthesis.frontends.tir.tree import (
+from shardproof.synthesis.frontends.tir.errors import fail
+from shardproof.synthesis.frontends.tir.tree import (
     REAL,
     Apply,
     Const,
@@ -20,7 +20,7 @@ from synthesis.frontends.tir.tree import (
     apply,
     as_int,
 )
-from verifier.kernel.program.types import FLOATS
+from shardproof.verifier.kernel.program.types import FLOATS
 
 Value = int | float | str | bool | tuple["Value", ...]
 """What a name outside the tensor program may stand for."""

@@ -6,12 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from synthesis.frontends.tir.affine import NeedsSplit, NotAffine, compact, linear
-from synthesis.frontends.tir.memory import Box, Uninitialised
-from synthesis.frontends.tir.tree import Const, Expr, Load, loads, number, substitute, variables
+from shardproof.synthesis.frontends.tir.affine import NeedsSplit, NotAffine, compact, linear
+from shardproof.synthesis.frontends.tir.memory import Box, Uninitialised
+from shardproof.synthesis.frontends.tir.tree import (
+    Const,
+    Expr,
+    Load,
+    loads,
+    number,
+    substitute,
+    variables,
+)
 
 if TYPE_CHECKING:
-    from synthesis.frontends.tir.emit import LeafEmitter
+    from shardproof.synthesis.frontends.tir.emit import LeafEmitter
 
 MAX_UNROLLED = 64
 """Windows and diagonals are read entry by entry, up to this many."""

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from synthesis.frontends.tir.errors import fail
-from synthesis.frontends.tir.tree import (
+from shardproof.synthesis.frontends.tir.errors import fail
+from shardproof.synthesis.frontends.tir.tree import (
     COMPARISONS,
     Alloc,
     Apply,

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from synthesis.frontends.tir.bindings import check_bindings, conjuncts
-from synthesis.frontends.tir.errors import fail
-from synthesis.frontends.tir.tree import (
+from shardproof.synthesis.frontends.tir.bindings import check_bindings, conjuncts
+from shardproof.synthesis.frontends.tir.errors import fail
+from shardproof.synthesis.frontends.tir.tree import (
     FUNCTIONS,
     Alloc,
     Apply,
@@ -28,7 +28,7 @@ from synthesis.frontends.tir.tree import (
     substitute,
     variables,
 )
-from verifier.kernel.program.program import unused
+from shardproof.verifier.kernel.program.program import unused
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,23 +3,23 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from synthesis.frontends.tir.bounds import check_bounds
-from synthesis.frontends.tir.conflicts import check_order
-from synthesis.frontends.tir.copies import through_copies
-from synthesis.frontends.tir.emit import LeafEmitter
-from synthesis.frontends.tir.errors import fail
-from synthesis.frontends.tir.expressions import Value
-from synthesis.frontends.tir.leaves import Flat, Leaf, flatten
-from synthesis.frontends.tir.memory import Memory, Uninitialised, Views
-from synthesis.frontends.tir.private import common, expanded
-from synthesis.frontends.tir.script import parse
-from synthesis.frontends.tir.tree import TIRFunc
-from verifier.kernel.layout import Layout
-from verifier.kernel.live import live
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import NO_MESH, Attr, Mesh, Source, TensorType
+from shardproof.synthesis.frontends.tir.bounds import check_bounds
+from shardproof.synthesis.frontends.tir.conflicts import check_order
+from shardproof.synthesis.frontends.tir.copies import through_copies
+from shardproof.synthesis.frontends.tir.emit import LeafEmitter
+from shardproof.synthesis.frontends.tir.errors import fail
+from shardproof.synthesis.frontends.tir.expressions import Value
+from shardproof.synthesis.frontends.tir.leaves import Flat, Leaf, flatten
+from shardproof.synthesis.frontends.tir.memory import Memory, Uninitialised, Views
+from shardproof.synthesis.frontends.tir.private import common, expanded
+from shardproof.synthesis.frontends.tir.script import parse
+from shardproof.synthesis.frontends.tir.tree import TIRFunc
+from shardproof.verifier.kernel.layout import Layout
+from shardproof.verifier.kernel.live import live
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import NO_MESH, Attr, Mesh, Source, TensorType
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ def lift_text(
     tree = parse(text, filename, func=func, extents=extents)
     made = lift_func(tree, inout=inout, mesh=mesh, collectives=collectives)
     if check:
-        from synthesis.frontends.tir.check import check_lift
+        from shardproof.synthesis.frontends.tir.check import check_lift
 
         made = replace(made, checked=check_lift(text, made, func, dict(extents or {}), inout))
     return made

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.program import Node
-from verifier.kernel.program.types import FLOATS, Attr
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.program import Node
+from shardproof.verifier.kernel.program.types import FLOATS, Attr
 
 Box = tuple[tuple[int, int], ...]
 """Per dim the first index and the one after the last."""

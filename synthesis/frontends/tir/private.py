@@ -8,9 +8,9 @@ well be: whether each read is covered by a write of the same iteration is checke
 from collections.abc import Sequence
 from dataclasses import replace
 
-from synthesis.frontends.tir.errors import fail
-from synthesis.frontends.tir.leaves import Flat, Leaf, Loop
-from synthesis.frontends.tir.tree import (
+from shardproof.synthesis.frontends.tir.errors import fail
+from shardproof.synthesis.frontends.tir.leaves import Flat, Leaf, Loop
+from shardproof.synthesis.frontends.tir.tree import (
     Expr,
     Load,
     TIRVar,
@@ -20,7 +20,7 @@ from synthesis.frontends.tir.tree import (
     substitute,
     variables,
 )
-from synthesis.frontends.tir.updates import update_of
+from shardproof.synthesis.frontends.tir.updates import update_of
 
 
 def expanded(flat: Flat) -> Flat:

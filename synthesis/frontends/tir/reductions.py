@@ -6,14 +6,14 @@ import math
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from synthesis.frontends.tir.expressions import HIGHEST, LOWEST
-from synthesis.frontends.tir.gathers import Lab
-from synthesis.frontends.tir.tree import Apply, Const, Expr
-from synthesis.frontends.tir.updates import Update
-from verifier.kernel.program.types import FLOATS
+from shardproof.synthesis.frontends.tir.expressions import HIGHEST, LOWEST
+from shardproof.synthesis.frontends.tir.gathers import Lab
+from shardproof.synthesis.frontends.tir.tree import Apply, Const, Expr
+from shardproof.synthesis.frontends.tir.updates import Update
+from shardproof.verifier.kernel.program.types import FLOATS
 
 if TYPE_CHECKING:
-    from synthesis.frontends.tir.emit import LeafEmitter
+    from shardproof.synthesis.frontends.tir.emit import LeafEmitter
 
 
 def reduced(e: LeafEmitter, update: Update, over: list[str]) -> Lab | Const:

@@ -3,10 +3,10 @@
 import ast
 from collections.abc import Mapping, Sequence
 
-from synthesis.frontends.tir.errors import fail
-from synthesis.frontends.tir.expressions import DTYPES, Value, dotted
-from synthesis.frontends.tir.statements import Statements
-from synthesis.frontends.tir.tree import Place, TIRBuffer, TIRFunc
+from shardproof.synthesis.frontends.tir.errors import fail
+from shardproof.synthesis.frontends.tir.expressions import DTYPES, Value, dotted
+from shardproof.synthesis.frontends.tir.statements import Statements
+from shardproof.synthesis.frontends.tir.tree import Place, TIRBuffer, TIRFunc
 
 BUFFERS = ("Buffer", "Tensor", "match_buffer")
 

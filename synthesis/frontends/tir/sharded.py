@@ -3,18 +3,18 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from synthesis.frontends.tir.errors import TirError, fail
-from synthesis.frontends.tir.expressions import Value
-from synthesis.frontends.tir.lift import Collective, LiftResult, lift_text
-from synthesis.frontends.tir.tree import TIRBuffer, TIRFunc
-from synthesis.repair.diagnosis import verify
-from verifier.kernel.contract import Contract, ContractError
-from verifier.kernel.layout import Layout
-from verifier.kernel.placements import from_placements
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import Mesh
-from verifier.problem import Problem
-from verifier.verdict import Verdict
+from shardproof.synthesis.frontends.tir.errors import TirError, fail
+from shardproof.synthesis.frontends.tir.expressions import Value
+from shardproof.synthesis.frontends.tir.lift import Collective, LiftResult, lift_text
+from shardproof.synthesis.frontends.tir.tree import TIRBuffer, TIRFunc
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.verifier.kernel.contract import Contract, ContractError
+from shardproof.verifier.kernel.layout import Layout
+from shardproof.verifier.kernel.placements import from_placements
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.verdict import Verdict
 
 Placements = Mapping[str, Mapping[str, str]]
 """Parameter -> mesh dim -> placement (`R`, `S(0)`, `P`); what is not said is `R`."""

@@ -5,10 +5,10 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
-from synthesis.frontends.tir import tiles
-from synthesis.frontends.tir.affine import Linear, NeedsSplit, NotAffine, linear
-from synthesis.frontends.tir.expressions import Expressions, Value
-from synthesis.frontends.tir.tree import (
+from shardproof.synthesis.frontends.tir import tiles
+from shardproof.synthesis.frontends.tir.affine import Linear, NeedsSplit, NotAffine, linear
+from shardproof.synthesis.frontends.tir.expressions import Expressions, Value
+from shardproof.synthesis.frontends.tir.tree import (
     Alloc,
     Expr,
     LoopKind,

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from synthesis.frontends.tir.expressions import HIGHEST, LOWEST
-from synthesis.frontends.tir.tree import (
+from shardproof.synthesis.frontends.tir.expressions import HIGHEST, LOWEST
+from shardproof.synthesis.frontends.tir.tree import (
     Apply,
     Const,
     Expr,
@@ -24,7 +24,7 @@ from synthesis.frontends.tir.tree import (
 )
 
 if TYPE_CHECKING:
-    from synthesis.frontends.tir.statements import Statements
+    from shardproof.synthesis.frontends.tir.statements import Statements
 
 
 def _cast(script: Statements, value: Load, target: str) -> Expr:

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from synthesis.frontends.tir.leaves import Leaf
-from synthesis.frontends.tir.tree import Apply, Expr, Load, Store, loads
+from shardproof.synthesis.frontends.tir.leaves import Leaf
+from shardproof.synthesis.frontends.tir.tree import Apply, Expr, Load, Store, loads
 
 FOLDS = {"add": "sum", "maximum": "max", "minimum": "min", "sub": "sum"}
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.errors import CaptureError
 
 
 def apart(do: Callable[[], Any], root: str) -> Any:
@@ -37,7 +37,7 @@ def apart(do: Callable[[], Any], root: str) -> Any:
 
 
 def _answer(do: Callable[[], Any], root: str, writing: int) -> None:
-    from synthesis.frontends.torch.worker import explain
+    from shardproof.synthesis.frontends.torch.worker import explain
 
     found, error = None, {}
     try:

@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils import _pytree as pytree
 
 _TORCH = str(Path(str(torch.__file__)).parent)
-_OURS = str(Path(__file__).resolve().parent)
+_OURS = str(Path(__file__).parent)
 _SILENT = ("requires_grad", "detach", "is_leaf", "grad_fn", "set_grad")
 """Parts of the names of calls that gradients alone ask for."""
 

@@ -16,10 +16,10 @@ from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any, TypeVar, cast
 
-from synthesis.frontends.torch.asked.sources import is_watching, seen
-from synthesis.frontends.torch.asking import only_asks
-from synthesis.frontends.torch.asserted import Asserted
-from synthesis.frontends.torch.chosen import read_whole
+from shardproof.synthesis.frontends.torch.asked.sources import is_watching, seen
+from shardproof.synthesis.frontends.torch.asking import only_asks
+from shardproof.synthesis.frontends.torch.asserted import Asserted
+from shardproof.synthesis.frontends.torch.chosen import read_whole
 
 T = TypeVar("T")
 DECIDED = frozenset({"GuardOnDataDependentSymNode", "DataDependentOutputException"})

@@ -11,8 +11,8 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 
-from verifier.analysis.rewrite import Rewriting, rewrite
-from verifier.kernel.program.program import Node, Program
+from shardproof.verifier.analysis.rewrite import Rewriting, rewrite
+from shardproof.verifier.kernel.program.program import Node, Program
 
 
 def leading_dims(program: Program) -> Program:

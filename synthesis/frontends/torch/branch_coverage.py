@@ -127,7 +127,7 @@ class _Watcher(ast.NodeTransformer):
 def watched(root: str) -> Iterator[Ways]:
     """Files below `root` that are imported inside are compiled with their conditions watched."""
     ways = Ways(root)
-    from synthesis.frontends.torch.asked.sources import is_watching, seen
+    from shardproof.synthesis.frontends.torch.asked.sources import is_watching, seen
 
     loader: Any = importlib.machinery.SourceFileLoader
     original = loader.get_code

@@ -18,10 +18,10 @@ import numpy as np
 import torch
 from torch import fx, nn
 
-from synthesis.frontends.torch.ranks.tables import split_of
-from synthesis.frontends.torch.ranks.writes import is_view
-from synthesis.frontends.torch.trace import Traced
-from verifier.kernel.program.types import Mesh
+from shardproof.synthesis.frontends.torch.ranks.tables import split_of
+from shardproof.synthesis.frontends.torch.ranks.writes import is_view
+from shardproof.synthesis.frontends.torch.trace import Traced
+from shardproof.verifier.kernel.program.types import Mesh
 
 _CASTS = frozenset(
     ("_to_copy", "to", "convert_element_type", "clone", "detach", "alias", "lift_fresh_copy")

@@ -3,10 +3,10 @@
 import time
 from dataclasses import replace
 
-from synthesis.frontends.torch.captured import RESULT, Captured, load
-from synthesis.frontends.torch.observed import Observed
-from synthesis.frontends.torch.process import run_worker, workspace
-from synthesis.frontends.torch.request import (
+from shardproof.synthesis.frontends.torch.captured import RESULT, Captured, load
+from shardproof.synthesis.frontends.torch.observed import Observed
+from shardproof.synthesis.frontends.torch.process import run_worker, workspace
+from shardproof.synthesis.frontends.torch.request import (
     CaptureRequest,
     Progress,
     read_config_file,

@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import PlainSerializer, PlainValidator, TypeAdapter
 
-from synthesis.frontends.torch.asserted import Asserted
-from synthesis.frontends.torch.request import InputSpec
-from synthesis.frontends.torch.rolling.paths import Group
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import ITEMSIZE, TensorType
-from verifier.text.digest import to_json
-from verifier.text.jsonio import from_json
+from shardproof.synthesis.frontends.torch.asserted import Asserted
+from shardproof.synthesis.frontends.torch.request import InputSpec
+from shardproof.synthesis.frontends.torch.rolling.paths import Group
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import ITEMSIZE, TensorType
+from shardproof.verifier.text.digest import to_json
+from shardproof.verifier.text.jsonio import from_json
 
 T = TypeVar("T")
 RESULT = "result.json"

@@ -27,8 +27,8 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
-from synthesis.frontends.torch.closed_loops import closed_loop, skips_rest
-from synthesis.frontends.torch.errors import OR_TRANSLATE, CaptureError
+from shardproof.synthesis.frontends.torch.closed_loops import closed_loop, skips_rest
+from shardproof.synthesis.frontends.torch.errors import OR_TRANSLATE, CaptureError
 
 T = TypeVar("T")
 STOPPED = frozenset({"GuardOnDataDependentSymNode", "DynamicOutputShapeException"})

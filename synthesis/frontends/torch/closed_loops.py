@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from synthesis.frontends.torch.errors import OR_TRANSLATE, CaptureError
+from shardproof.synthesis.frontends.torch.errors import OR_TRANSLATE, CaptureError
 
 _HIDDEN = (
     *(ast.NamedExpr, ast.Lambda, ast.Await, ast.Yield, ast.YieldFrom),

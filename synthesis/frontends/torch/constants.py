@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from synthesis.frontends.torch.aten.table import Emit, content_name, fraction
+from shardproof.synthesis.frontends.torch.aten.table import Emit, content_name, fraction
 
 Array = NDArray[Any]
 _ROWS = 1 << 22
@@ -150,7 +150,7 @@ def emit(e: Emit, constant: Constant) -> str:
             return _emit_band(e, constant, s)
         case Opaque(name, _):
             if name not in e.b.types:
-                from verifier.kernel.program.types import TensorType
+                from shardproof.verifier.kernel.program.types import TensorType
 
                 e.b.input(name, TensorType(constant.narrow, constant.dtype), "const")
             return name

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from synthesis.frontends.torch.aten.complex_pairs import COMPLEX
-from synthesis.frontends.torch.aten.table import TABLE
+from shardproof.synthesis.frontends.torch.aten.complex_pairs import COMPLEX
+from shardproof.synthesis.frontends.torch.aten.table import TABLE
 
 _MORE = (
     *("addmv", "tan", "hardtanh", "leaky_relu", "elu", "isinf", "dist", "any"),

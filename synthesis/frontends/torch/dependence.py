@@ -1,9 +1,9 @@
 """Programs that say nothing: whose outputs are the same whatever they are given."""
 
-from synthesis.frontends.torch.errors import CaptureError
-from synthesis.frontends.torch.ranks.pairing import STATE
-from verifier.kernel.ops import lookup
-from verifier.kernel.program.program import Node, Program
+from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.ranks.pairing import STATE
+from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.kernel.program.program import Node, Program
 
 
 def refuse_constant(program: Program, name: str) -> None:

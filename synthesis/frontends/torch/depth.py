@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from synthesis.frontends.torch.rolling.roll import Stretch
-from verifier.kernel.program.program import Program
+from shardproof.synthesis.frontends.torch.rolling.roll import Stretch
+from shardproof.verifier.kernel.program.program import Program
 
 MAX_PERIOD = 8
 _NUMBERING = {"layer_idx", "layer_id", "layer_number", "block_idx"}

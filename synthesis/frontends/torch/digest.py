@@ -25,12 +25,12 @@ from torch._subclasses import FakeTensor
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
-from synthesis.frontends.torch.errors import CaptureError
-from synthesis.frontends.torch.provenance import Provenance
+from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.provenance import Provenance
 
 Stack = tuple[tuple[str, int], ...]
 """Files and lines of the user's code, outermost first."""
-_OURS = str(Path(__file__).resolve().parent)
+_OURS = str(Path(__file__).parent)
 _TORCH = str(Path(str(torch.__file__)).parent)
 _FILLED = {"copy_", "fill_", "zero_"}
 """Ops of which nothing that their target held is left."""

@@ -12,13 +12,13 @@ from typing import Any
 
 from torch import nn
 
-from synthesis.frontends.torch.captured import ModelFacts, ModuleFact, SourceFile
-from synthesis.frontends.torch.lower import DTYPES
-from synthesis.frontends.torch.materialize import tied_groups
-from synthesis.frontends.torch.provenance import Provenance
-from synthesis.frontends.torch.request import InputSpec
-from synthesis.frontends.torch.target import Target
-from verifier.kernel.program.types import TensorType
+from shardproof.synthesis.frontends.torch.captured import ModelFacts, ModuleFact, SourceFile
+from shardproof.synthesis.frontends.torch.lower import DTYPES
+from shardproof.synthesis.frontends.torch.materialize import tied_groups
+from shardproof.synthesis.frontends.torch.provenance import Provenance
+from shardproof.synthesis.frontends.torch.request import InputSpec
+from shardproof.synthesis.frontends.torch.target import Target
+from shardproof.verifier.kernel.program.types import TensorType
 
 
 def read_facts(

@@ -16,9 +16,9 @@ import torch
 from torch import fx
 from torch.fx.node import map_arg
 
-from synthesis.frontends.torch.errors import CaptureError
-from synthesis.frontends.torch.materialize import LARGE
-from synthesis.frontends.torch.trace import Traced
+from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.materialize import LARGE
+from shardproof.synthesis.frontends.torch.trace import Traced
 
 _RANDOM = {"rand", "randn", "randint", "rand_like", "randn_like", "bernoulli", "exponential"}
 _RANDOM |= {"uniform", "normal", "native_dropout", "multinomial", "randperm", "normal_functional"}

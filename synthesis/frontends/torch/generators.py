@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from synthesis.frontends.torch.ranks.places import Places
+from shardproof.synthesis.frontends.torch.ranks.places import Places
 
 _LEGACY = np.random.RandomState
 _KINDS = (random.Random, _LEGACY, np.random.Generator)

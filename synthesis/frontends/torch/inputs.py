@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from synthesis.frontends.torch.errors import CaptureError
-from synthesis.frontends.torch.lower import DTYPES
-from synthesis.frontends.torch.request import CaptureRequest, InputSpec
-from synthesis.frontends.torch.target import TORCH_DTYPES, Target
+from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.lower import DTYPES
+from shardproof.synthesis.frontends.torch.request import CaptureRequest, InputSpec
+from shardproof.synthesis.frontends.torch.target import TORCH_DTYPES, Target
 
 BATCH, SEQ = 4, 128
 SIDE = 224

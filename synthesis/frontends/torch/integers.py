@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import fx
 
-from synthesis.frontends.torch.constants import Band, Constant, Full, Ramp
+from shardproof.synthesis.frontends.torch.constants import Band, Constant, Full, Ramp
 
 DIGITS = {torch.float64: 53, torch.float32: 24, torch.float16: 11, torch.bfloat16: 8}
 """A float type holds each integer up to 2 to this power."""

@@ -13,27 +13,34 @@ import torch
 from torch import fx
 from torch.fx.node import map_arg
 
-from synthesis.frontends.torch.aten.complex_pairs import COMPLEX
-from synthesis.frontends.torch.aten.refused import DRAWS, PASS_IT, REFUSED
-from synthesis.frontends.torch.aten.table import TABLE, Emit
-from synthesis.frontends.torch.constants import Constant, Full, Opaque, emit, opaque, recognise
-from synthesis.frontends.torch.errors import OR_TRANSLATE, CaptureError
-from synthesis.frontends.torch.folding import (
+from shardproof.synthesis.frontends.torch.aten.complex_pairs import COMPLEX
+from shardproof.synthesis.frontends.torch.aten.refused import DRAWS, PASS_IT, REFUSED
+from shardproof.synthesis.frontends.torch.aten.table import TABLE, Emit
+from shardproof.synthesis.frontends.torch.constants import (
+    Constant,
+    Full,
+    Opaque,
+    emit,
+    opaque,
+    recognise,
+)
+from shardproof.synthesis.frontends.torch.errors import OR_TRANSLATE, CaptureError
+from shardproof.synthesis.frontends.torch.folding import (
     cast_lines,
     constant_nodes,
     derivations,
     evaluate_constants,
     frontier,
 )
-from synthesis.frontends.torch.integers import CAST, IntegerError, Integers
-from synthesis.frontends.torch.provenance import Provenance, is_backward, layer_of
-from synthesis.frontends.torch.target import TORCH_DTYPES
-from synthesis.frontends.torch.trace import Traced
-from synthesis.frontends.torch.uninitialized_reads import EMPTY, needed
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import NO_MESH, Mesh, Source, TensorType
+from shardproof.synthesis.frontends.torch.integers import CAST, IntegerError, Integers
+from shardproof.synthesis.frontends.torch.provenance import Provenance, is_backward, layer_of
+from shardproof.synthesis.frontends.torch.target import TORCH_DTYPES
+from shardproof.synthesis.frontends.torch.trace import Traced
+from shardproof.synthesis.frontends.torch.uninitialized_reads import EMPTY, needed
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import NO_MESH, Mesh, Source, TensorType
 
 DTYPES = {dtype: name for name, dtype in TORCH_DTYPES.items()}
 _SKIP = {"_assert_tensor_metadata.default", "_assert_scalar.default", "sym_constrain_range.default"}

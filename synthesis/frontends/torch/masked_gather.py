@@ -23,8 +23,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from verifier.analysis.rewrite import Rewriting, rewrite
-from verifier.kernel.program.program import Node, Program
+from shardproof.verifier.analysis.rewrite import Rewriting, rewrite
+from shardproof.verifier.kernel.program.program import Node, Program
 
 FAR = 2**62
 

@@ -14,7 +14,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import is_fake
 from torch.overrides import TorchFunctionMode
 
-from synthesis.frontends.torch import torch_api
+from shardproof.synthesis.frontends.torch import torch_api
 
 LARGE = 1 << 28
 """Elements from which on a tensor is a parameter, whatever it is made for."""

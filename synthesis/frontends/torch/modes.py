@@ -19,12 +19,12 @@ import torch
 from torch import nn
 from torch._subclasses import FakeTensor
 
-from synthesis.frontends.torch.apart import apart
-from synthesis.frontends.torch.api_calls import ApiCalls, parting
-from synthesis.frontends.torch.asked.watching import watching
-from synthesis.frontends.torch.asserts import Asserted, leave_out, left_out
-from synthesis.frontends.torch.chosen import called, read_whole, reads_whole
-from synthesis.frontends.torch.digest import (
+from shardproof.synthesis.frontends.torch.apart import apart
+from shardproof.synthesis.frontends.torch.api_calls import ApiCalls, parting
+from shardproof.synthesis.frontends.torch.asked.watching import watching
+from shardproof.synthesis.frontends.torch.asserts import Asserted, leave_out, left_out
+from shardproof.synthesis.frontends.torch.chosen import called, read_whole, reads_whole
+from shardproof.synthesis.frontends.torch.digest import (
     Digest,
     Log,
     changed,
@@ -34,11 +34,11 @@ from synthesis.frontends.torch.digest import (
     plain_state,
     unsteady,
 )
-from synthesis.frontends.torch.errors import CaptureError, shown
-from synthesis.frontends.torch.ranks.places import Places
-from synthesis.frontends.torch.results import flatten_result
-from synthesis.frontends.torch.runs import noted_functions
-from synthesis.frontends.torch.single_draws import (
+from shardproof.synthesis.frontends.torch.errors import CaptureError, shown
+from shardproof.synthesis.frontends.torch.ranks.places import Places
+from shardproof.synthesis.frontends.torch.results import flatten_result
+from shardproof.synthesis.frontends.torch.runs import noted_functions
+from shardproof.synthesis.frontends.torch.single_draws import (
     LEAST,
     Singles,
     deciding,
@@ -46,10 +46,10 @@ from synthesis.frontends.torch.single_draws import (
     told,
     torch_number,
 )
-from synthesis.frontends.torch.surroundings import Surroundings
-from synthesis.frontends.torch.torch_api import no_gradient_hooks
-from synthesis.frontends.torch.trace import changes
-from synthesis.frontends.torch.worker import explain
+from shardproof.synthesis.frontends.torch.surroundings import Surroundings
+from shardproof.synthesis.frontends.torch.torch_api import no_gradient_hooks
+from shardproof.synthesis.frontends.torch.trace import changes
+from shardproof.synthesis.frontends.torch.worker import explain
 
 NOT_LOOKED_AT = (
     "Later calls compute what the first two compute; only these are compared.",

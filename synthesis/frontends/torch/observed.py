@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from synthesis.frontends.torch.branch_coverage import Way
-from synthesis.frontends.torch.captured import Array, Captured
-from synthesis.frontends.torch.request import InputSpec
-from synthesis.frontends.torch.stubs import Missing
-from verifier.kernel.program.types import TensorType
+from shardproof.synthesis.frontends.torch.branch_coverage import Way
+from shardproof.synthesis.frontends.torch.captured import Array, Captured
+from shardproof.synthesis.frontends.torch.request import InputSpec
+from shardproof.synthesis.frontends.torch.stubs import Missing
+from shardproof.verifier.kernel.program.types import TensorType
 
 Arrays = Mapping[str, Array]
 

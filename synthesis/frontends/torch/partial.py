@@ -14,12 +14,12 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from synthesis.frontends.torch.aten.table import TABLE
-from synthesis.frontends.torch.captured import Captured, ModelFacts
-from synthesis.frontends.torch.errors import CaptureError
-from synthesis.frontends.torch.inputs import torch_types
-from synthesis.frontends.torch.lower import DTYPES, Lowering
-from synthesis.frontends.torch.materialize import (
+from shardproof.synthesis.frontends.torch.aten.table import TABLE
+from shardproof.synthesis.frontends.torch.captured import Captured, ModelFacts
+from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.inputs import torch_types
+from shardproof.synthesis.frontends.torch.lower import DTYPES, Lowering
+from shardproof.synthesis.frontends.torch.materialize import (
     fake_inputs,
     fake_mode,
     parameters_on_meta,
@@ -27,14 +27,14 @@ from synthesis.frontends.torch.materialize import (
     tied_groups,
     to_fake,
 )
-from synthesis.frontends.torch.observed import Hole
-from synthesis.frontends.torch.provenance import Provenance
-from synthesis.frontends.torch.prune import prune
-from synthesis.frontends.torch.request import CaptureRequest, InputSpec
-from synthesis.frontends.torch.session import prepare
-from synthesis.frontends.torch.target import TORCH_DTYPES, Target
-from synthesis.frontends.torch.trace import trace
-from verifier.kernel.program.program import Program
+from shardproof.synthesis.frontends.torch.observed import Hole
+from shardproof.synthesis.frontends.torch.provenance import Provenance
+from shardproof.synthesis.frontends.torch.prune import prune
+from shardproof.synthesis.frontends.torch.request import CaptureRequest, InputSpec
+from shardproof.synthesis.frontends.torch.session import prepare
+from shardproof.synthesis.frontends.torch.target import TORCH_DTYPES, Target
+from shardproof.synthesis.frontends.torch.trace import trace
+from shardproof.verifier.kernel.program.program import Program
 
 OP = "shardproof_frontend::hole"
 

@@ -26,9 +26,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from synthesis.frontends.torch.errors import CaptureError
-from synthesis.frontends.torch.request import Limits, Progress, silent
-from synthesis.frontends.torch.sessions import end_session, session_memory
+from shardproof.installed import IMPORTED_FROM
+from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.request import Limits, Progress, silent
+from shardproof.synthesis.frontends.torch.sessions import end_session, session_memory
 
 KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
 KEPT_OUTPUT = 64 * 1024
@@ -41,11 +42,11 @@ TRACING = (
     "torch.export._trace",
     "torch._inductor.sizevars",
     "torch._inductor.fx_passes.dedupe_symint_uses",
-    "synthesis.frontends.torch.session",
-    "synthesis.frontends.torch.decompose:decompositions",
-    "synthesis.execute.collect",
-    "synthesis.execute.patched",
-    "verifier.kernel.ops",
+    "shardproof.synthesis.frontends.torch.session",
+    "shardproof.synthesis.frontends.torch.decompose:decompositions",
+    "shardproof.synthesis.execute.collect",
+    "shardproof.synthesis.execute.patched",
+    "shardproof.verifier.kernel.ops",
     "pydantic.dataclasses",
 )
 """What every capture and every reading of a patch imports."""
@@ -104,9 +105,8 @@ def environment() -> dict[str, str]:
     """A few harmless variables of ours; no keys, no proxies, no network for model hubs."""
     kept = {k: v for k, v in os.environ.items() if k in KEPT_VARIABLES}
     threads = os.environ.get("OMP_NUM_THREADS", "1")
-    root = str(Path(__file__).resolve().parents[3])
     return kept | {
-        "PYTHONPATH": root,
+        "PYTHONPATH": IMPORTED_FROM,
         "PYTHONHASHSEED": "0",
         "PYTHONUNBUFFERED": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
@@ -130,7 +130,7 @@ def run_worker(
         KeyboardInterrupt: passed on, after the worker's processes were ended.
     """
     (folder / "request.json").write_text(json.dumps({"task": task, "request": request}))
-    entry = "synthesis.frontends.torch.worker:main"
+    entry = "shardproof.synthesis.frontends.torch.worker:main"
     finished = run_job(Job(entry, request["target"], folder, limits.wall_s, limits), progress)
     report = folder / "report.json"
     if report.is_file():
@@ -321,7 +321,7 @@ class Server:
         self.jobs: set[socket.socket] = set()
         """Under way."""
         self.control, theirs = socket.socketpair()
-        command = [sys.executable, "-P", "-m", "synthesis.frontends.torch.server"]
+        command = [sys.executable, "-P", "-m", "shardproof.synthesis.frontends.torch.server"]
         with theirs:
             self.process = subprocess.Popen(
                 [*command, str(theirs.fileno()), self.home, *names],

@@ -10,9 +10,9 @@ from typing import Any
 
 from torch import fx
 
-from synthesis.frontends.torch.errors import shown
-from synthesis.frontends.torch.trace import ROOT
-from verifier.kernel.program.types import Source
+from shardproof.synthesis.frontends.torch.errors import shown
+from shardproof.synthesis.frontends.torch.trace import ROOT
+from shardproof.verifier.kernel.program.types import Source
 
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<where>.*)$')
 _HIDDEN = re.compile(r"/(torch|synthesis/frontends/torch)/")

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from verifier.kernel.live import live
-from verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.live import live
+from shardproof.verifier.kernel.program.program import Program
 
 KEPT = ("param", "input", "cotangent")
 

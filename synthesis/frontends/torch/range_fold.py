@@ -9,8 +9,8 @@ masks that hold everywhere, or nowhere, is simplified too:
 from collections.abc import Mapping
 from fractions import Fraction
 
-from verifier.analysis.rewrite import Pattern, Rewriting, rewrite
-from verifier.kernel.program.program import Node, Program
+from shardproof.verifier.analysis.rewrite import Pattern, Rewriting, rewrite
+from shardproof.verifier.kernel.program.program import Node, Program
 
 
 def in_declared_range(program: Program, below: Mapping[str, int]) -> Program:

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from pydantic import TypeAdapter
 
-from synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.errors import CaptureError
 
 Progress = Callable[[str], None]
 """Called with the name of each phase as it begins."""

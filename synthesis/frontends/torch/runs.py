@@ -19,10 +19,10 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from synthesis.frontends.torch.branch_coverage import MOST_STEPS, Ways
-from synthesis.frontends.torch.observed import Handwritten, Value
-from synthesis.frontends.torch.request import InputSpec
-from synthesis.frontends.torch.target import TORCH_DTYPES
+from shardproof.synthesis.frontends.torch.branch_coverage import MOST_STEPS, Ways
+from shardproof.synthesis.frontends.torch.observed import Handwritten, Value
+from shardproof.synthesis.frontends.torch.request import InputSpec
+from shardproof.synthesis.frontends.torch.target import TORCH_DTYPES
 
 _NARROW = (torch.float32, torch.bfloat16, torch.float16)
 _CASTS = {"float", "half", "bfloat16"}

@@ -17,22 +17,27 @@ import torch._functorch.aot_autograd  # the tracer looks for packages that may g
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from synthesis.frontends.torch import partial, stubs
-from synthesis.frontends.torch.branch_coverage import Ways, watched
-from synthesis.frontends.torch.captured import Captured, ModelFacts
-from synthesis.frontends.torch.errors import OR_TRANSLATE, CaptureError
-from synthesis.frontends.torch.facts import read_facts
-from synthesis.frontends.torch.inputs import find_inputs
-from synthesis.frontends.torch.observed import Hole, Observed, Subject, Trouble
-from synthesis.frontends.torch.partial import Seen
-from synthesis.frontends.torch.provenance import Provenance, node_of
-from synthesis.frontends.torch.request import CaptureRequest, InputSpec, Progress, split_target
-from synthesis.frontends.torch.results import returned_names
-from synthesis.frontends.torch.runs import Call
-from synthesis.frontends.torch.session import prepare
-from synthesis.frontends.torch.target import Target, find
-from synthesis.frontends.torch.targets import Order, observe
-from verifier.kernel.program.program import Program
+from shardproof.synthesis.frontends.torch import partial, stubs
+from shardproof.synthesis.frontends.torch.branch_coverage import Ways, watched
+from shardproof.synthesis.frontends.torch.captured import Captured, ModelFacts
+from shardproof.synthesis.frontends.torch.errors import OR_TRANSLATE, CaptureError
+from shardproof.synthesis.frontends.torch.facts import read_facts
+from shardproof.synthesis.frontends.torch.inputs import find_inputs
+from shardproof.synthesis.frontends.torch.observed import Hole, Observed, Subject, Trouble
+from shardproof.synthesis.frontends.torch.partial import Seen
+from shardproof.synthesis.frontends.torch.provenance import Provenance, node_of
+from shardproof.synthesis.frontends.torch.request import (
+    CaptureRequest,
+    InputSpec,
+    Progress,
+    split_target,
+)
+from shardproof.synthesis.frontends.torch.results import returned_names
+from shardproof.synthesis.frontends.torch.runs import Call
+from shardproof.synthesis.frontends.torch.session import prepare
+from shardproof.synthesis.frontends.torch.target import Target, find
+from shardproof.synthesis.frontends.torch.targets import Order, observe
+from shardproof.verifier.kernel.program.program import Program
 
 MOST_CLASSES = 6
 """Classes of modules that may be left out of one model."""
@@ -95,7 +100,7 @@ def _absence(missing: list[stubs.Missing], path: Path) -> Trouble | None:
 
 def trouble(problem: BaseException, root: str) -> Trouble:
     """An exception as data, with the user's line."""
-    from synthesis.frontends.torch.worker import explain
+    from shardproof.synthesis.frontends.torch.worker import explain
 
     return Trouble(**explain(problem, root))
 
@@ -150,7 +155,7 @@ class _Try:
 
     def _capture(self) -> tuple[Trouble | None, str]:
         """Why capture refuses the whole model, and the module in which it does."""
-        from synthesis.frontends.torch.session import Clock, Session
+        from shardproof.synthesis.frontends.torch.session import Clock, Session
 
         clock = Clock(lambda _: None)
         made: list[nn.Module] = []
@@ -184,7 +189,7 @@ class _Try:
 
     def _calls(self, model: nn.Module, specs: tuple[InputSpec, ...]) -> dict[str, Seen]:
         """How each module is called, over a few samples."""
-        from synthesis.frontends.torch import runs
+        from shardproof.synthesis.frontends.torch import runs
 
         copied = copy.deepcopy(model).eval()
         seen = partial.watch_calls(copied)

@@ -1,7 +1,7 @@
 """The fork server: imports modules once, and forks a process for each job. It runs no user code.
 
-`python -P -m synthesis.frontends.torch.server FD HOME NAME...`: each name is a module, or with
-`:FUNCTION` what is called once. FD is a socket on which each job comes as one byte with
+`python -P -m shardproof.synthesis.frontends.torch.server FD HOME NAME...`: each name is a module,
+or with `:FUNCTION` what is called once. FD is a socket on which each job comes as one byte with
 descriptors: the job's own socket, its stdout and stderr, and if it has them its stdin and a server
 for it. On its own socket a job is described by one line of JSON; the server answers with the
 process, and when that has ended with its wait status, each as `NUMBER`. Where the far end closes,
@@ -27,8 +27,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
-from synthesis.frontends.torch.process import NUMBER, SHARED
-from synthesis.frontends.torch.sessions import end_session
+from shardproof.synthesis.frontends.torch.process import NUMBER, SHARED
+from shardproof.synthesis.frontends.torch.sessions import end_session
 
 COLLECTED = (200_000, 20, 20)
 """When jobs collect garbage: tracing makes many objects, nearly all of which stay."""

@@ -14,19 +14,19 @@ from typing import Any
 
 from torch import nn
 
-from synthesis.frontends.torch import depth as depths
-from synthesis.frontends.torch.asked.sources import sources_watched
-from synthesis.frontends.torch.asked.watching import watching
-from synthesis.frontends.torch.asserts import decided, leave_out_again, left_out
-from synthesis.frontends.torch.buffers import filled, persistent
-from synthesis.frontends.torch.captured import Captured, ModelFacts
-from synthesis.frontends.torch.chosen import SAID, read_whole, reads_whole
-from synthesis.frontends.torch.dependence import refuse_constant
-from synthesis.frontends.torch.errors import CaptureError, HandwrittenError
-from synthesis.frontends.torch.facts import read_facts, read_files
-from synthesis.frontends.torch.inputs import find_inputs, torch_types
-from synthesis.frontends.torch.lower import Lowered, Lowering
-from synthesis.frontends.torch.materialize import (
+from shardproof.synthesis.frontends.torch import depth as depths
+from shardproof.synthesis.frontends.torch.asked.sources import sources_watched
+from shardproof.synthesis.frontends.torch.asked.watching import watching
+from shardproof.synthesis.frontends.torch.asserts import decided, leave_out_again, left_out
+from shardproof.synthesis.frontends.torch.buffers import filled, persistent
+from shardproof.synthesis.frontends.torch.captured import Captured, ModelFacts
+from shardproof.synthesis.frontends.torch.chosen import SAID, read_whole, reads_whole
+from shardproof.synthesis.frontends.torch.dependence import refuse_constant
+from shardproof.synthesis.frontends.torch.errors import CaptureError, HandwrittenError
+from shardproof.synthesis.frontends.torch.facts import read_facts, read_files
+from shardproof.synthesis.frontends.torch.inputs import find_inputs, torch_types
+from shardproof.synthesis.frontends.torch.lower import Lowered, Lowering
+from shardproof.synthesis.frontends.torch.materialize import (
     fake_inputs,
     fake_mode,
     parameters_on_meta,
@@ -34,20 +34,20 @@ from synthesis.frontends.torch.materialize import (
     tied_groups,
     to_fake,
 )
-from synthesis.frontends.torch.modes import Modes, compare_modes, mode_of
-from synthesis.frontends.torch.opened import Opened
-from synthesis.frontends.torch.provenance import Provenance
-from synthesis.frontends.torch.prune import prune
-from synthesis.frontends.torch.ranks.places import Places
-from synthesis.frontends.torch.request import CaptureRequest, Progress, split_target
-from synthesis.frontends.torch.rolling.recompute import compute_once, recompute_views
-from synthesis.frontends.torch.rolling.roll import NotRolledError, Rolled, roll
-from synthesis.frontends.torch.surroundings import Surroundings, root_of
-from synthesis.frontends.torch.target import EXPERTS, TORCH_DTYPES, Target, find
-from synthesis.frontends.torch.torch_api import no_gradient_hooks, plain_kernels
-from synthesis.frontends.torch.trace import Traced, trace
-from synthesis.frontends.torch.uninitialized_reads import refuse_unwritten
-from verifier.kernel.program.program import Program
+from shardproof.synthesis.frontends.torch.modes import Modes, compare_modes, mode_of
+from shardproof.synthesis.frontends.torch.opened import Opened
+from shardproof.synthesis.frontends.torch.provenance import Provenance
+from shardproof.synthesis.frontends.torch.prune import prune
+from shardproof.synthesis.frontends.torch.ranks.places import Places
+from shardproof.synthesis.frontends.torch.request import CaptureRequest, Progress, split_target
+from shardproof.synthesis.frontends.torch.rolling.recompute import compute_once, recompute_views
+from shardproof.synthesis.frontends.torch.rolling.roll import NotRolledError, Rolled, roll
+from shardproof.synthesis.frontends.torch.surroundings import Surroundings, root_of
+from shardproof.synthesis.frontends.torch.target import EXPERTS, TORCH_DTYPES, Target, find
+from shardproof.synthesis.frontends.torch.torch_api import no_gradient_hooks, plain_kernels
+from shardproof.synthesis.frontends.torch.trace import Traced, trace
+from shardproof.synthesis.frontends.torch.uninitialized_reads import refuse_unwritten
+from shardproof.verifier.kernel.program.program import Program
 
 
 @dataclass
@@ -233,7 +233,7 @@ class Session:
         except HandwrittenError:
             if not self.request.gradients or self.target.root:
                 raise
-        from synthesis.frontends.torch.ranks.tracing import follow_one
+        from shardproof.synthesis.frontends.torch.ranks.tracing import follow_one
 
         return follow_one(model, kwargs, self.target.result_names, self.places.root)
 

@@ -21,9 +21,9 @@ from unittest.mock import patch
 import torch
 from torch import nn
 
-from synthesis.frontends.torch.digest import Log
-from synthesis.frontends.torch.generators import Held
-from synthesis.frontends.torch.ranks.places import Places
+from shardproof.synthesis.frontends.torch.digest import Log
+from shardproof.synthesis.frontends.torch.generators import Held
+from shardproof.synthesis.frontends.torch.ranks.places import Places
 
 LEAST = 2.0**-40
 """By how much a draw is above that of the call before."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.errors import CaptureError
 
 MOST = 8
 """Packages of one file that may be missing."""

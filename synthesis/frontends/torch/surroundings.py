@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from synthesis.frontends.torch.ranks.places import Places
+from shardproof.synthesis.frontends.torch.ranks.places import Places
 
 LAUNCHED = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
 """Variables that a launcher sets, and that ranks are traced with."""

@@ -17,15 +17,15 @@ from typing import Any, get_type_hints
 import torch
 from torch import nn
 
-from synthesis.frontends.torch.errors import CaptureError
-from synthesis.frontends.torch.request import (
+from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.request import (
     EXPERTS,
     NOT_CONFIG,
     CaptureRequest,
     read_config_file,
     split_target,
 )
-from synthesis.frontends.torch.results import returned_names
+from shardproof.synthesis.frontends.torch.results import returned_names
 
 TORCH_DTYPES = {
     "f64": torch.float64,

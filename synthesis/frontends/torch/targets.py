@@ -15,11 +15,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from synthesis.frontends.torch import runs
-from synthesis.frontends.torch.branch_coverage import Ways
-from synthesis.frontends.torch.edges import edges
-from synthesis.frontends.torch.lower import DTYPES
-from synthesis.frontends.torch.observed import (
+from shardproof.synthesis.frontends.torch import runs
+from shardproof.synthesis.frontends.torch.branch_coverage import Ways
+from shardproof.synthesis.frontends.torch.edges import edges
+from shardproof.synthesis.frontends.torch.lower import DTYPES
+from shardproof.synthesis.frontends.torch.observed import (
     Handwritten,
     OutFact,
     ParamFact,
@@ -28,11 +28,11 @@ from synthesis.frontends.torch.observed import (
     Trouble,
     Value,
 )
-from synthesis.frontends.torch.request import InputSpec
-from synthesis.frontends.torch.results import flatten_result, named_outputs
-from synthesis.frontends.torch.runs import Call, Watch, array
-from synthesis.frontends.torch.target import TORCH_DTYPES
-from verifier.kernel.program.types import TensorType
+from shardproof.synthesis.frontends.torch.request import InputSpec
+from shardproof.synthesis.frontends.torch.results import flatten_result, named_outputs
+from shardproof.synthesis.frontends.torch.runs import Call, Watch, array
+from shardproof.synthesis.frontends.torch.target import TORCH_DTYPES
+from shardproof.verifier.kernel.program.types import TensorType
 
 PLANNED = (
     ("random", 0, True),

@@ -15,8 +15,8 @@ import torch
 from torch import nn
 from torch._subclasses import FakeTensorMode
 
-from synthesis.frontends.torch.decompose import decompositions
-from synthesis.frontends.torch.errors import OR_TRANSLATE, CaptureError, HandwrittenError
+from shardproof.synthesis.frontends.torch.decompose import decompositions
+from shardproof.synthesis.frontends.torch.errors import OR_TRANSLATE, CaptureError, HandwrittenError
 
 TRIED = ((2, 9), (2, 14))
 """Versions of PyTorch, from (included) and up to (excluded), that offer these functions."""

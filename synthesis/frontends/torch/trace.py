@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import fx, nn
 
-from synthesis.frontends.torch import torch_api
-from synthesis.frontends.torch.chosen import called
-from synthesis.frontends.torch.errors import CaptureError
-from synthesis.frontends.torch.results import named_outputs
+from shardproof.synthesis.frontends.torch import torch_api
+from shardproof.synthesis.frontends.torch.chosen import called
+from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.results import named_outputs
 
 ROOT = "root."
 

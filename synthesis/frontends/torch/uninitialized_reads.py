@@ -17,10 +17,10 @@ from torch import fx
 from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
-from synthesis.frontends.torch.errors import CaptureError
-from synthesis.frontends.torch.provenance import Provenance
-from synthesis.frontends.torch.trace import Traced
-from verifier.kernel.program.types import Source
+from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.provenance import Provenance
+from shardproof.synthesis.frontends.torch.trace import Traced
+from shardproof.verifier.kernel.program.types import Source
 
 EMPTY = {
     *("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"),

@@ -6,8 +6,8 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from synthesis.frontends.torch.errors import OR_TRANSLATE, CaptureError, shown
-from verifier.kernel.program.types import NOWHERE, Source
+from shardproof.synthesis.frontends.torch.errors import OR_TRANSLATE, CaptureError, shown
+from shardproof.verifier.kernel.program.types import NOWHERE, Source
 
 _PLAIN = {
     "GuardOnDataDependentSymNode": "forward takes a data-dependent branch: which way it goes "
@@ -22,10 +22,10 @@ _PLAIN = {
 
 def run(folder: Path) -> None:
     """Do the task in `request.json`. Results are files in `folder`; `report.json` comes last."""
-    from synthesis.frontends.torch.asked.sources import watch_sources
-    from synthesis.frontends.torch.captured import RESULT, Captured, dump
-    from synthesis.frontends.torch.request import CaptureRequest
-    from synthesis.frontends.torch.session import capture_here
+    from shardproof.synthesis.frontends.torch.asked.sources import watch_sources
+    from shardproof.synthesis.frontends.torch.captured import RESULT, Captured, dump
+    from shardproof.synthesis.frontends.torch.request import CaptureRequest
+    from shardproof.synthesis.frontends.torch.session import capture_here
 
     task = json.loads((folder / "request.json").read_text())
     watch_sources()
@@ -35,7 +35,7 @@ def run(folder: Path) -> None:
             file.write(phase + "\n")
 
     if task["task"] == "ranks":
-        from synthesis.frontends.torch.ranks.session import save_ranks
+        from shardproof.synthesis.frontends.torch.ranks.session import save_ranks
 
         save_ranks(task["request"], folder, progress)
         return
@@ -43,8 +43,8 @@ def run(folder: Path) -> None:
     if task["task"] == "capture":
         found = dump(Captured, capture_here(request, progress))
     else:
-        from synthesis.frontends.torch.observed import Observed
-        from synthesis.frontends.torch.sample_runs import try_here
+        from shardproof.synthesis.frontends.torch.observed import Observed
+        from shardproof.synthesis.frontends.torch.sample_runs import try_here
 
         found = dump(Observed, try_here(request, progress))
     (folder / RESULT).write_text(found)
@@ -97,7 +97,7 @@ def _error(
 
 def _traced(problem: BaseException, root: str) -> Source:
     """Where the node of a graph comes from that was being run when this was raised."""
-    from synthesis.frontends.torch.provenance import Provenance, node_of
+    from shardproof.synthesis.frontends.torch.provenance import Provenance, node_of
 
     node = node_of(problem)
     return Provenance(root).source(node) if node is not None else NOWHERE

@@ -5,14 +5,14 @@ what the machine did. They need numpy alone; every one says in its docstring wha
 certainty, and what it does not see. `docs/guard.md` has the table of faults and checks.
 """
 
-from synthesis.guard.fingerprint.canary import (
+from shardproof.synthesis.guard.fingerprint.canary import (
     color_embeddings as color_embeddings,
     color_hidden_states as color_hidden_states,
     color_logits as color_logits,
     expected_fingerprint as expected_fingerprint,
     layer_key as layer_key,
 )
-from synthesis.guard.fingerprint.collectives import (
+from shardproof.synthesis.guard.fingerprint.collectives import (
     handoff_key as handoff_key,
     verify_allgather as verify_allgather,
     verify_alltoall as verify_alltoall,
@@ -21,14 +21,14 @@ from synthesis.guard.fingerprint.collectives import (
     verify_pipeline_handoff as verify_pipeline_handoff,
     verify_send_buffer as verify_send_buffer,
 )
-from synthesis.guard.fingerprint.errors import FingerprintError as FingerprintError
-from synthesis.guard.fingerprint.exact import (
+from shardproof.synthesis.guard.fingerprint.errors import FingerprintError as FingerprintError
+from shardproof.synthesis.guard.fingerprint.exact import (
     exact_all_reduce as exact_all_reduce,
     expected_sum as expected_sum,
     ordered_sum as ordered_sum,
     sum_canary as sum_canary,
 )
-from synthesis.guard.fingerprint.exo import (
+from shardproof.synthesis.guard.fingerprint.exo import (
     ExoCluster as ExoCluster,
     ExoPartition as ExoPartition,
     ExoVerifier as ExoVerifier,
@@ -39,7 +39,7 @@ from synthesis.guard.fingerprint.exo import (
     verify_exo_inference as verify_exo_inference,
     verify_exo_ring as verify_exo_ring,
 )
-from synthesis.guard.fingerprint.lifetimes import (
+from shardproof.synthesis.guard.fingerprint.lifetimes import (
     KernelColorContext as KernelColorContext,
     eventual_color as eventual_color,
     eventual_fingerprint as eventual_fingerprint,
@@ -47,8 +47,8 @@ from synthesis.guard.fingerprint.lifetimes import (
     kernel_finalize as kernel_finalize,
     verify_items as verify_items,
 )
-from synthesis.guard.fingerprint.mix import key as key
-from synthesis.guard.fingerprint.movement import (
+from shardproof.synthesis.guard.fingerprint.mix import key as key
+from shardproof.synthesis.guard.fingerprint.movement import (
     Fp as Fp,
     colors as colors,
     common_width as common_width,
@@ -57,27 +57,27 @@ from synthesis.guard.fingerprint.movement import (
     fingerprint as fingerprint,
     total as total,
 )
-from synthesis.guard.fingerprint.outcome import (
+from shardproof.synthesis.guard.fingerprint.outcome import (
     Verdict as Verdict,
     combined as combined,
     descriptor as descriptor,
     verify_descriptors as verify_descriptors,
 )
-from synthesis.guard.fingerprint.partition import (
+from shardproof.synthesis.guard.fingerprint.partition import (
     GAY_SEED as GAY_SEED,
     DistributedContext as DistributedContext,
     TensorPartition as TensorPartition,
 )
-from synthesis.guard.fingerprint.reductions import (
+from shardproof.synthesis.guard.fingerprint.reductions import (
     verify_allreduce as verify_allreduce,
     verify_dp_gradients as verify_dp_gradients,
     verify_reduce_scatter as verify_reduce_scatter,
     verify_replicated as verify_replicated,
 )
-from synthesis.guard.fingerprint.region import Region as Region
-from synthesis.guard.fingerprint.sharded import (
+from shardproof.synthesis.guard.fingerprint.region import Region as Region
+from shardproof.synthesis.guard.fingerprint.sharded import (
     ShardedTensor as ShardedTensor,
     combined_fingerprint as combined_fingerprint,
     shard_fingerprint as shard_fingerprint,
 )
-from synthesis.guard.fingerprint.sums import sample as sample
+from shardproof.synthesis.guard.fingerprint.sums import sample as sample

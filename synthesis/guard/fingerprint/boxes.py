@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from synthesis.guard.fingerprint.mix import GOLDEN, MASK, fmix_into, key as make_key
+from shardproof.synthesis.guard.fingerprint.mix import GOLDEN, MASK, fmix_into, key as make_key
 
 Indices = npt.NDArray[np.int64]
 

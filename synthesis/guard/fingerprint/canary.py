@@ -4,9 +4,9 @@ from typing import Literal
 
 import numpy as np
 
-from synthesis.guard.fingerprint.errors import FingerprintError, expect, integer
-from synthesis.guard.fingerprint.mix import key as make_key
-from synthesis.guard.fingerprint.movement import (
+from shardproof.synthesis.guard.fingerprint.errors import FingerprintError, expect, integer
+from shardproof.synthesis.guard.fingerprint.mix import key as make_key
+from shardproof.synthesis.guard.fingerprint.movement import (
     Fp,
     colors,
     common_width,
@@ -14,8 +14,8 @@ from synthesis.guard.fingerprint.movement import (
     fingerprint,
     total,
 )
-from synthesis.guard.fingerprint.partition import GAY_SEED, TensorPartition
-from synthesis.guard.fingerprint.region import BLOCK, Array, Region, checked, dtype_of
+from shardproof.synthesis.guard.fingerprint.partition import GAY_SEED, TensorPartition
+from shardproof.synthesis.guard.fingerprint.region import BLOCK, Array, Region, checked, dtype_of
 
 
 def expected_fingerprint(

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from synthesis.guard.fingerprint.canary import layer_key
-from synthesis.guard.fingerprint.errors import FingerprintError, integer
-from synthesis.guard.fingerprint.mix import MASK, key as make_key
-from synthesis.guard.fingerprint.movement import (
+from shardproof.synthesis.guard.fingerprint.canary import layer_key
+from shardproof.synthesis.guard.fingerprint.errors import FingerprintError, integer
+from shardproof.synthesis.guard.fingerprint.mix import MASK, key as make_key
+from shardproof.synthesis.guard.fingerprint.movement import (
     Fp,
     colors,
     common_width,
@@ -21,9 +21,9 @@ from synthesis.guard.fingerprint.movement import (
     fingerprint,
     total,
 )
-from synthesis.guard.fingerprint.outcome import Verdict, compared
-from synthesis.guard.fingerprint.partition import GAY_SEED, TensorPartition
-from synthesis.guard.fingerprint.region import Array, Region, checked, raw_words
+from shardproof.synthesis.guard.fingerprint.outcome import Verdict, compared
+from shardproof.synthesis.guard.fingerprint.partition import GAY_SEED, TensorPartition
+from shardproof.synthesis.guard.fingerprint.region import Array, Region, checked, raw_words
 
 DIAGNOSED = 64
 """Pieces that are compared with each other to name a fault."""

@@ -6,12 +6,18 @@ from itertools import pairwise
 
 import numpy as np
 
-from synthesis.guard.fingerprint.errors import FingerprintError, integer
-from synthesis.guard.fingerprint.floats import as_floats, format_of
-from synthesis.guard.fingerprint.mix import Words, key as make_key
-from synthesis.guard.fingerprint.movement import Fp, colors, fingerprint
-from synthesis.guard.fingerprint.outcome import Verdict, combined, compared, same
-from synthesis.guard.fingerprint.region import Array, Region, checked, dtype_of, raw_words
+from shardproof.synthesis.guard.fingerprint.errors import FingerprintError, integer
+from shardproof.synthesis.guard.fingerprint.floats import as_floats, format_of
+from shardproof.synthesis.guard.fingerprint.mix import Words, key as make_key
+from shardproof.synthesis.guard.fingerprint.movement import Fp, colors, fingerprint
+from shardproof.synthesis.guard.fingerprint.outcome import Verdict, combined, compared, same
+from shardproof.synthesis.guard.fingerprint.region import (
+    Array,
+    Region,
+    checked,
+    dtype_of,
+    raw_words,
+)
 
 TRIED = 64
 """Ranks whose mistakes are tried to name a fault."""

@@ -10,13 +10,19 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
-from synthesis.guard.fingerprint.collectives import verify_pipeline_handoff
-from synthesis.guard.fingerprint.errors import FingerprintError, expect, integer
-from synthesis.guard.fingerprint.mix import key as make_key
-from synthesis.guard.fingerprint.movement import Fp, colors, common_width, fingerprint, total
-from synthesis.guard.fingerprint.outcome import Verdict, compared
-from synthesis.guard.fingerprint.partition import GAY_SEED
-from synthesis.guard.fingerprint.region import Array, Region, checked
+from shardproof.synthesis.guard.fingerprint.collectives import verify_pipeline_handoff
+from shardproof.synthesis.guard.fingerprint.errors import FingerprintError, expect, integer
+from shardproof.synthesis.guard.fingerprint.mix import key as make_key
+from shardproof.synthesis.guard.fingerprint.movement import (
+    Fp,
+    colors,
+    common_width,
+    fingerprint,
+    total,
+)
+from shardproof.synthesis.guard.fingerprint.outcome import Verdict, compared
+from shardproof.synthesis.guard.fingerprint.partition import GAY_SEED
+from shardproof.synthesis.guard.fingerprint.region import Array, Region, checked
 
 MODELS = {
     "olmo-7b": (32, 4096),

@@ -5,8 +5,8 @@ from math import expm1, inf, log1p
 
 import numpy as np
 
-from synthesis.guard.fingerprint.errors import FingerprintError
-from synthesis.guard.fingerprint.region import Array
+from shardproof.synthesis.guard.fingerprint.errors import FingerprintError
+from shardproof.synthesis.guard.fingerprint.region import Array
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from synthesis.guard.fingerprint.errors import FingerprintError, integer
-from synthesis.guard.fingerprint.mix import GOLDEN, MASK, Words, key as make_key
-from synthesis.guard.fingerprint.movement import Fp, colors
-from synthesis.guard.fingerprint.outcome import Verdict
-from synthesis.guard.fingerprint.region import Array, Region
+from shardproof.synthesis.guard.fingerprint.errors import FingerprintError, integer
+from shardproof.synthesis.guard.fingerprint.mix import GOLDEN, MASK, Words, key as make_key
+from shardproof.synthesis.guard.fingerprint.movement import Fp, colors
+from shardproof.synthesis.guard.fingerprint.outcome import Verdict
+from shardproof.synthesis.guard.fingerprint.region import Array, Region
 
 
 def _salt(seed: int) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from synthesis.guard.fingerprint.errors import integer
+from shardproof.synthesis.guard.fingerprint.errors import integer
 
 Words = npt.NDArray[np.uint64]
 

@@ -16,10 +16,10 @@ from typing import Any, cast
 
 import numpy as np
 
-from synthesis.guard.fingerprint.errors import FingerprintError, expect, integer
-from synthesis.guard.fingerprint.mix import GOLDEN, MASK, Words, fmix_into, unfmix_array
-from synthesis.guard.fingerprint.partition import TensorPartition
-from synthesis.guard.fingerprint.region import (
+from shardproof.synthesis.guard.fingerprint.errors import FingerprintError, expect, integer
+from shardproof.synthesis.guard.fingerprint.mix import GOLDEN, MASK, Words, fmix_into, unfmix_array
+from shardproof.synthesis.guard.fingerprint.partition import TensorPartition
+from shardproof.synthesis.guard.fingerprint.region import (
     BLOCK,
     Array,
     Region,

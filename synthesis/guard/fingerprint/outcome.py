@@ -5,9 +5,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from synthesis.guard.fingerprint.errors import FingerprintError, expect, integer
-from synthesis.guard.fingerprint.mix import key
-from synthesis.guard.fingerprint.movement import Fp
+from shardproof.synthesis.guard.fingerprint.errors import FingerprintError, expect, integer
+from shardproof.synthesis.guard.fingerprint.mix import key
+from shardproof.synthesis.guard.fingerprint.movement import Fp
 
 Status = Literal["passed", "skipped", "failed"]
 

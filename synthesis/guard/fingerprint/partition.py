@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from synthesis.guard.fingerprint.errors import FingerprintError, expect, integer
-from synthesis.guard.fingerprint.mix import Words
-from synthesis.guard.fingerprint.region import Region
+from shardproof.synthesis.guard.fingerprint.errors import FingerprintError, expect, integer
+from shardproof.synthesis.guard.fingerprint.mix import Words
+from shardproof.synthesis.guard.fingerprint.region import Region
 
 GAY_SEED = 1069
 """The seed where none is given."""

@@ -4,13 +4,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
-from synthesis.guard.fingerprint.errors import FingerprintError, expect, integer
-from synthesis.guard.fingerprint.exact import check_canary_sum, check_exact_sum, check_replicas
-from synthesis.guard.fingerprint.movement import Fp, fingerprint
-from synthesis.guard.fingerprint.outcome import Verdict, combined, same
-from synthesis.guard.fingerprint.partition import GAY_SEED, TensorPartition
-from synthesis.guard.fingerprint.region import Array, Region, checked
-from synthesis.guard.fingerprint.sums import Sample, check_sample, sample
+from shardproof.synthesis.guard.fingerprint.errors import FingerprintError, expect, integer
+from shardproof.synthesis.guard.fingerprint.exact import (
+    check_canary_sum,
+    check_exact_sum,
+    check_replicas,
+)
+from shardproof.synthesis.guard.fingerprint.movement import Fp, fingerprint
+from shardproof.synthesis.guard.fingerprint.outcome import Verdict, combined, same
+from shardproof.synthesis.guard.fingerprint.partition import GAY_SEED, TensorPartition
+from shardproof.synthesis.guard.fingerprint.region import Array, Region, checked
+from shardproof.synthesis.guard.fingerprint.sums import Sample, check_sample, sample
 
 Level = Literal["canary", "R", "T2", "T3"]
 V = TypeVar("V")

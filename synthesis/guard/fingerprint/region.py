@@ -10,8 +10,8 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from synthesis.guard.fingerprint.errors import FingerprintError
-from synthesis.guard.fingerprint.mix import GOLDEN, MASK, Words
+from shardproof.synthesis.guard.fingerprint.errors import FingerprintError
+from shardproof.synthesis.guard.fingerprint.mix import GOLDEN, MASK, Words
 
 Array = npt.NDArray[Any]
 BLOCK = 1 << 15
@@ -167,7 +167,7 @@ def checked(data: object, where: str) -> Array:
     if not isinstance(data, np.ndarray) or isinstance(data, np.ma.MaskedArray):
         raise FingerprintError(
             f"{where}: expected a numpy array, got {type(cast(object, data)).__name__}; torch "
-            "tensors are hashed by synthesis.guard.fingerprint_torch"
+            "tensors are hashed by shardproof.synthesis.guard.fingerprint_torch"
         )
     array: Array = np.asarray(cast(Array, data))
     kind = array.dtype

@@ -3,12 +3,12 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from synthesis.guard.fingerprint.canary import layer_key
-from synthesis.guard.fingerprint.errors import FingerprintError, expect, integer
-from synthesis.guard.fingerprint.mix import key as make_key
-from synthesis.guard.fingerprint.movement import Fp, fingerprint, total
-from synthesis.guard.fingerprint.partition import GAY_SEED, TensorPartition
-from synthesis.guard.fingerprint.region import Array, Region, checked
+from shardproof.synthesis.guard.fingerprint.canary import layer_key
+from shardproof.synthesis.guard.fingerprint.errors import FingerprintError, expect, integer
+from shardproof.synthesis.guard.fingerprint.mix import key as make_key
+from shardproof.synthesis.guard.fingerprint.movement import Fp, fingerprint, total
+from shardproof.synthesis.guard.fingerprint.partition import GAY_SEED, TensorPartition
+from shardproof.synthesis.guard.fingerprint.region import Array, Region, checked
 
 
 @dataclass(frozen=True, eq=False)

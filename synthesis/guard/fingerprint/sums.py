@@ -17,12 +17,12 @@ from math import fsum
 import numpy as np
 import numpy.typing as npt
 
-from synthesis.guard.fingerprint.errors import FingerprintError, expect, integer
-from synthesis.guard.fingerprint.floats import FORMATS, Format, as_floats, format_of
-from synthesis.guard.fingerprint.mix import MASK, splitmix64
-from synthesis.guard.fingerprint.movement import colors
-from synthesis.guard.fingerprint.outcome import Verdict
-from synthesis.guard.fingerprint.region import Array, Region, checked
+from shardproof.synthesis.guard.fingerprint.errors import FingerprintError, expect, integer
+from shardproof.synthesis.guard.fingerprint.floats import FORMATS, Format, as_floats, format_of
+from shardproof.synthesis.guard.fingerprint.mix import MASK, splitmix64
+from shardproof.synthesis.guard.fingerprint.movement import colors
+from shardproof.synthesis.guard.fingerprint.outcome import Verdict
+from shardproof.synthesis.guard.fingerprint.region import Array, Region, checked
 
 Ints = npt.NDArray[np.int64]
 

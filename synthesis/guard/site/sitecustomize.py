@@ -27,7 +27,7 @@ class _Finder:
 
             def exec_module(module):
                 run(module)
-                from synthesis.guard.attach import attach
+                from shardproof.synthesis.guard.attach import attach
 
                 attach(module)
 

@@ -15,17 +15,17 @@ from itertools import product
 
 import numpy as np
 
+from shardproof.verifier.kernel.layout import Atom, Dim, Layout, normal
+from shardproof.verifier.kernel.ops.linalg import parse
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.kernel.program.registry import Op
+from shardproof.verifier.kernel.program.types import Attr, Mesh
+from shardproof.verifier.provers.placement import Operands
 from tests.laws.samples.form import Attrs, Form, Shape, fixed
 from tests.laws.samples.groups import GROUPS
 from tests.laws.samples.models import MODELS
 from tests.laws.samples.rows import ROWS, lines
 from tests.laws.samples.tensors import TENSORS, reduced
-from verifier.kernel.layout import Atom, Dim, Layout, normal
-from verifier.kernel.ops.linalg import parse
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.registry import Op
-from verifier.kernel.program.types import Attr, Mesh
-from verifier.provers.placement import Operands
 
 MESHES = (Mesh.of(tp=2), Mesh.of(tp=3), Mesh.of(dp=2, tp=2))
 

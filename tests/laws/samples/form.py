@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from verifier.kernel.program.types import Affine, Attr, Mesh
+from shardproof.verifier.kernel.program.types import Affine, Attr, Mesh
 
 Shape = tuple[int, ...]
 Attrs = Mapping[str, Attr]

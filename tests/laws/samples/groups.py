@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 from itertools import permutations, product
 
+from shardproof.verifier.kernel.program.types import Attr, Mesh
 from tests.laws.samples.form import Attrs, Form, Forms, Shape, fixed
-from verifier.kernel.program.types import Attr, Mesh
 
 
 def _groups(mesh: Mesh) -> Iterator[tuple[str, ...]]:

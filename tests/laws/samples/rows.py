@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from fractions import Fraction
 from itertools import product
 
+from shardproof.verifier.kernel.program.registry import Op
+from shardproof.verifier.kernel.program.types import Affine, Mesh
 from tests.laws.samples.form import Attrs, Form, Forms, Shape, fixed, offsets
-from verifier.kernel.program.registry import Op
-from verifier.kernel.program.types import Affine, Mesh
 
 
 def lines(op: Op, a: int, b: int) -> Iterator[Form]:

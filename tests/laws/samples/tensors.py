@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from fractions import Fraction
 from itertools import permutations, product
 
+from shardproof.verifier.kernel.program.types import Mesh
 from tests.laws.samples.form import Attrs, Form, Forms, Shape, fixed, offsets
-from verifier.kernel.program.types import Mesh
 
 FLOATS2 = ("f32", "f32")
 

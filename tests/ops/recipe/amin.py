@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce as fold_left
 
-from verifier.domains.base import Array, Domain
-from verifier.kernel.ops import reduce
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.registry import AttrMap
-from verifier.kernel.program.traits import Traits
-from verifier.ops.bounds import among
-from verifier.ops.reduce import kept, reduction
+from shardproof.verifier.domains.base import Array, Domain
+from shardproof.verifier.kernel.ops import reduce
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.registry import AttrMap
+from shardproof.verifier.kernel.program.traits import Traits
+from shardproof.verifier.ops.bounds import among
+from shardproof.verifier.ops.reduce import kept, reduction
 
 
 def _amin(d: Domain, x: Array, dims: tuple[int, ...]) -> Array:

@@ -7,18 +7,18 @@ from itertools import accumulate
 
 import numpy as np
 
-from verifier.domains.base import Array, Domain
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.registry import (
+from shardproof.verifier.domains.base import Array, Domain
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.registry import (
     REQUIRED,
     AttrMap,
     Op,
     Site,
     register,
 )
-from verifier.kernel.program.traits import Traits
-from verifier.kernel.program.types import TensorType
-from verifier.ops.facets import describe
+from shardproof.verifier.kernel.program.traits import Traits
+from shardproof.verifier.kernel.program.types import TensorType
+from shardproof.verifier.ops.facets import describe
 
 
 def _types(site: Site) -> tuple[TensorType, ...]:

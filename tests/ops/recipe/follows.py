@@ -8,25 +8,25 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from agent.optable import markdown
-from synthesis.autodiff import grad
-from synthesis.frontends.torch.aten.table import TABLE, Emit
-from synthesis.repair.diagnosis import verify
-from verifier.checker import Accepted, check
-from verifier.domains.algebra import Algebra
-from verifier.domains.base import Array, Domain
-from verifier.domains.field import Field
-from verifier.kernel.contract import Contract
-from verifier.kernel.layout import Layout
-from verifier.kernel.placements import from_placements
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import Mesh, TensorType
-from verifier.problem import Problem
-from verifier.provers.canonical.keys import Keys
-from verifier.refute.evaluate import evaluate
-from verifier.terms import Ref, Terms
-from verifier.verdict import Counterexample, Proof
+from shardproof.agent.optable import markdown
+from shardproof.synthesis.autodiff import grad
+from shardproof.synthesis.frontends.torch.aten.table import TABLE, Emit
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.verifier.checker import Accepted, check
+from shardproof.verifier.domains.algebra import Algebra
+from shardproof.verifier.domains.base import Array, Domain
+from shardproof.verifier.domains.field import Field
+from shardproof.verifier.kernel.contract import Contract
+from shardproof.verifier.kernel.layout import Layout
+from shardproof.verifier.kernel.placements import from_placements
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import Mesh, TensorType
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.provers.canonical.keys import Keys
+from shardproof.verifier.refute.evaluate import evaluate
+from shardproof.verifier.terms import Ref, Terms
+from shardproof.verifier.verdict import Counterexample, Proof
 
 TP = Mesh.of(tp=2)
 Body = Callable[[Builder, str], str]

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from verifier.domains.functions import Calculus
-from verifier.kernel.ops.map import elementwise
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.traits import Traits
-from verifier.ops.functions import function
+from shardproof.verifier.domains.functions import Calculus
+from shardproof.verifier.kernel.ops.map import elementwise
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.traits import Traits
+from shardproof.verifier.ops.functions import function
 
 
 def _by(c: Calculus[Any], x: Any) -> Any:

@@ -7,10 +7,10 @@ from typing import Any, cast
 
 import numpy as np
 
-from verifier.domains.algebra.equality import Equality
-from verifier.domains.algebra.expressions import Budget, Expr
-from verifier.domains.algebra.functions import selecting
-from verifier.domains.base import Array, Domain, is_index, objects
+from shardproof.verifier.domains.algebra.equality import Equality
+from shardproof.verifier.domains.algebra.expressions import Budget, Expr
+from shardproof.verifier.domains.algebra.functions import selecting
+from shardproof.verifier.domains.base import Array, Domain, is_index, objects
 
 
 class UndefinedError(TypeError):

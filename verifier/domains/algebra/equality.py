@@ -4,8 +4,8 @@ import hashlib
 from collections.abc import Callable
 from fractions import Fraction
 
-from verifier.domains.algebra.expressions import Budget, ExceededError, Expr, Number
-from verifier.domains.algebra.order import Order
+from shardproof.verifier.domains.algebra.expressions import Budget, ExceededError, Expr, Number
+from shardproof.verifier.domains.algebra.order import Order
 
 ROUNDS = 400
 TERMS = 50_000

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from verifier.domains.algebra.quotients import Number, Quotients, number, over
+from shardproof.verifier.domains.algebra.quotients import Number, Quotients, number, over
 
 Factors = tuple[tuple[int, int], ...]
 LONG = 64

@@ -7,9 +7,9 @@ below a choice it is chosen together with its condition, so that it is asked for
 
 from fractions import Fraction
 
-from verifier.domains.algebra.expressions import Budget, Expr, Number, number
-from verifier.domains.algebra.signs import Signs
-from verifier.domains.functions import FUNCTIONS
+from shardproof.verifier.domains.algebra.expressions import Budget, Expr, Number, number
+from shardproof.verifier.domains.algebra.signs import Signs
+from shardproof.verifier.domains.functions import FUNCTIONS
 
 PRIMES = [p for p in range(2, 2000) if all(p % d for d in range(2, int(p**0.5) + 1))]
 

@@ -7,8 +7,8 @@ equal their squares and exclude each other, and `and`, `or`, `not` are arithmeti
 from collections.abc import Iterable
 from fractions import Fraction
 
-from verifier.domains.algebra.expressions import Budget, Expr, Number
-from verifier.domains.algebra.functions import Functions
+from shardproof.verifier.domains.algebra.expressions import Budget, Expr, Number
+from shardproof.verifier.domains.algebra.functions import Functions
 
 
 class Order(Functions):

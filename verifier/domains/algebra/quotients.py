@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from verifier.domains.algebra.expressions import Expressions
+    from shardproof.verifier.domains.algebra.expressions import Expressions
 
 Number = int | Fraction
 Shift = tuple[int, Number, list[tuple[int, Number]]]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from fractions import Fraction
 
-from verifier.domains.algebra.expressions import SHORT, Budget, Expr, Expressions
+from shardproof.verifier.domains.algebra.expressions import SHORT, Budget, Expr, Expressions
 
 
 class Signs(Expressions):

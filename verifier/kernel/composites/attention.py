@@ -6,10 +6,10 @@ and keys at hand begin, affine in the coordinates on a shard of the sequence.
 
 from fractions import Fraction
 
-from verifier.kernel.composites.composite import composite
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.registry import REQUIRED
-from verifier.kernel.program.types import Affine
+from shardproof.verifier.kernel.composites.composite import composite
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.registry import REQUIRED
+from shardproof.verifier.kernel.program.types import Affine
 
 Offset = int | Affine
 LOW = Fraction(-(10**30))

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
-from verifier.kernel.composites.expansion import results
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.registry import Op, Site, register
-from verifier.kernel.program.types import TensorType
+from shardproof.verifier.kernel.composites.expansion import results
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.registry import Op, Site, register
+from shardproof.verifier.kernel.program.types import TensorType
 
 Body = Callable[..., str | tuple[str, ...]]
 

@@ -2,10 +2,10 @@
 
 from fractions import Fraction
 
-from verifier.kernel.composites.composite import composite
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.registry import REQUIRED
-from verifier.kernel.program.types import Affine
+from shardproof.verifier.kernel.composites.composite import composite
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.registry import REQUIRED
+from shardproof.verifier.kernel.program.types import Affine
 
 
 @composite("..., seed -> ...", p=REQUIRED, strides=(), offset=0, stream=0)

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from verifier.kernel.inline import inline
-from verifier.kernel.ops import lookup
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.program import IN_ORDER, Node, Program
-from verifier.kernel.program.types import Attr
+from shardproof.verifier.kernel.inline import inline
+from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.kernel.program.program import IN_ORDER, Node, Program
+from shardproof.verifier.kernel.program.types import Attr
 
 
 def written_out(

@@ -2,9 +2,9 @@
 
 from fractions import Fraction
 
-from verifier.kernel.composites.composite import composite
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.registry import REQUIRED
+from shardproof.verifier.kernel.composites.composite import composite
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.registry import REQUIRED
 
 
 def _last(b: Builder, x: str) -> int:

@@ -2,8 +2,8 @@
 
 from fractions import Fraction
 
-from verifier.kernel.composites.composite import composite
-from verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.composites.composite import composite
+from shardproof.verifier.kernel.program.builder import Builder
 
 
 @composite("... [n] -> ...", keepdim=False)

@@ -8,10 +8,10 @@ zero, and routers learn through the probabilities it masks.
 import math
 from fractions import Fraction
 
-from verifier.kernel.composites.composite import composite
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.errors import ShapeError
-from verifier.kernel.program.registry import REQUIRED
+from shardproof.verifier.kernel.composites.composite import composite
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.errors import ShapeError
+from shardproof.verifier.kernel.program.registry import REQUIRED
 
 
 @composite("... -> ... v", size=REQUIRED, offset=0, dtype="f32")

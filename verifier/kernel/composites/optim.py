@@ -5,9 +5,9 @@ Formulas and the order of their terms are PyTorch's (`torch.optim`, `clip_grad_n
 
 from fractions import Fraction
 
-from verifier.kernel.composites.composite import composite
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.registry import REQUIRED
+from shardproof.verifier.kernel.composites.composite import composite
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.registry import REQUIRED
 
 
 def _scaled(b: Builder, x: str, value: Fraction) -> str:

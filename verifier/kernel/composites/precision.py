@@ -2,10 +2,10 @@
 
 from fractions import Fraction
 
-from verifier.kernel.composites.composite import composite
-from verifier.kernel.composites.formats import FORMATS
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.registry import REQUIRED
+from shardproof.verifier.kernel.composites.composite import composite
+from shardproof.verifier.kernel.composites.formats import FORMATS
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.registry import REQUIRED
 
 
 def _largest(format: str) -> Fraction:

@@ -1,3 +1,3 @@
 """Ops whose values change ranks. Loaded for a program that has one."""
 
-from verifier.kernel.movements import movement as movement, rooted as rooted
+from shardproof.verifier.kernel.movements import movement as movement, rooted as rooted

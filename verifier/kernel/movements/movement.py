@@ -7,11 +7,26 @@ the result lives.
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from verifier.kernel.ops.collectives import check_reduce
-from verifier.kernel.program.registry import REQUIRED, AttrMap, Op, Refused, Site, register
-from verifier.kernel.program.traits import NO_TRAITS, Traits
-from verifier.kernel.program.types import Mesh, TensorType
-from verifier.kernel.program.where import Where, common, coordinates, joined, moved, show, within
+from shardproof.verifier.kernel.ops.collectives import check_reduce
+from shardproof.verifier.kernel.program.registry import (
+    REQUIRED,
+    AttrMap,
+    Op,
+    Refused,
+    Site,
+    register,
+)
+from shardproof.verifier.kernel.program.traits import NO_TRAITS, Traits
+from shardproof.verifier.kernel.program.types import Mesh, TensorType
+from shardproof.verifier.kernel.program.where import (
+    Where,
+    common,
+    coordinates,
+    joined,
+    moved,
+    show,
+    within,
+)
 
 
 def _held(attrs: AttrMap, wheres: Sequence[Where], on: Where, mesh: Mesh) -> Where:

@@ -6,11 +6,11 @@ ranks there is no such value, and a program that reads it there is misplaced.
 
 from collections.abc import Sequence
 
-from verifier.kernel.movements.movement import movement
-from verifier.kernel.program.registry import REQUIRED, AttrMap, Refused, Site
-from verifier.kernel.program.traits import Traits
-from verifier.kernel.program.types import Mesh, TensorType
-from verifier.kernel.program.where import Where, coordinates, moved, show, within
+from shardproof.verifier.kernel.movements.movement import movement
+from shardproof.verifier.kernel.program.registry import REQUIRED, AttrMap, Refused, Site
+from shardproof.verifier.kernel.program.traits import Traits
+from shardproof.verifier.kernel.program.types import Mesh, TensorType
+from shardproof.verifier.kernel.program.where import Where, coordinates, moved, show, within
 
 
 def to_root(attrs: AttrMap, wheres: Sequence[Where], on: Where, mesh: Mesh) -> Where:

@@ -3,7 +3,7 @@
 from importlib import import_module
 from pkgutil import iter_modules
 
-from verifier.kernel.program.registry import (
+from shardproof.verifier.kernel.program.registry import (
     REGISTRY as REGISTRY,
     REQUIRED as REQUIRED,
     Op as Op,

@@ -1,9 +1,9 @@
 """Sums, products, comparisons, choices and casts, element by element."""
 
-from verifier.kernel.ops.map import broadcast_shape, elementwise, promote
-from verifier.kernel.program.registry import REQUIRED, Op, Site, register
-from verifier.kernel.program.traits import Traits
-from verifier.kernel.program.types import TensorType
+from shardproof.verifier.kernel.ops.map import broadcast_shape, elementwise, promote
+from shardproof.verifier.kernel.program.registry import REQUIRED, Op, Site, register
+from shardproof.verifier.kernel.program.traits import Traits
+from shardproof.verifier.kernel.program.types import TensorType
 
 AFFINE = Traits(strict=True, closed="integers", wraps=True)
 """Of sums and multiples."""

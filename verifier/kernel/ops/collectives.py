@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from verifier.kernel.program.registry import REQUIRED, Op, Site, register
-from verifier.kernel.program.traits import Traits
-from verifier.kernel.program.types import TensorType, mesh_dims
+from shardproof.verifier.kernel.program.registry import REQUIRED, Op, Site, register
+from shardproof.verifier.kernel.program.traits import Traits
+from shardproof.verifier.kernel.program.types import TensorType, mesh_dims
 
 REDUCE = ("sum", "avg", "max", "min")
 

@@ -7,8 +7,8 @@ slice to the first; ys keep the index of their slice.
 
 from typing import Any
 
-from verifier.kernel.program.registry import REQUIRED, Op, Site, register
-from verifier.kernel.program.types import TensorType
+from shardproof.verifier.kernel.program.registry import REQUIRED, Op, Site, register
+from shardproof.verifier.kernel.program.types import TensorType
 
 
 def scan_parts(attrs: Any, count: int) -> tuple[slice, slice, slice]:

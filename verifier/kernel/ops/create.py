@@ -10,10 +10,10 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 
-from verifier.kernel.ops.map import is_integer
-from verifier.kernel.program.registry import REQUIRED, Op, Site, register
-from verifier.kernel.program.traits import Traits
-from verifier.kernel.program.types import FLOATS, TensorType
+from shardproof.verifier.kernel.ops.map import is_integer
+from shardproof.verifier.kernel.program.registry import REQUIRED, Op, Site, register
+from shardproof.verifier.kernel.program.traits import Traits
+from shardproof.verifier.kernel.program.types import FLOATS, TensorType
 
 
 def row_major(shape: Sequence[int]) -> tuple[int, ...]:

@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from verifier.kernel.ops.map import promote
-from verifier.kernel.ops.views import MOVES, view
-from verifier.kernel.program.registry import REQUIRED, Op, Site, register
-from verifier.kernel.program.types import TensorType
+from shardproof.verifier.kernel.ops.map import promote
+from shardproof.verifier.kernel.ops.views import MOVES, view
+from shardproof.verifier.kernel.program.registry import REQUIRED, Op, Site, register
+from shardproof.verifier.kernel.program.types import TensorType
 
 
 def _slice_types(site: Site) -> tuple[TensorType, ...]:

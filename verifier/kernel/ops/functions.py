@@ -1,8 +1,8 @@
 """Functions of one real number, element by element: where each has a value, and of which sign."""
 
-from verifier.kernel.ops.map import elementwise
-from verifier.kernel.program.registry import REQUIRED
-from verifier.kernel.program.traits import Traits
+from shardproof.verifier.kernel.ops.map import elementwise
+from shardproof.verifier.kernel.program.registry import REQUIRED
+from shardproof.verifier.kernel.program.traits import Traits
 
 SMOOTH = Traits(strict=True)
 POSITIVE = Traits(strict=True, sign=1)

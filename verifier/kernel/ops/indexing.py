@@ -8,9 +8,9 @@ vocabulary-parallel layers (Shoeybi et al. 2019).
 from collections.abc import Callable
 from typing import Any
 
-from verifier.kernel.program.registry import REQUIRED, Op, Site, register
-from verifier.kernel.program.traits import Traits
-from verifier.kernel.program.types import TensorType
+from shardproof.verifier.kernel.program.registry import REQUIRED, Op, Site, register
+from shardproof.verifier.kernel.program.traits import Traits
+from shardproof.verifier.kernel.program.types import TensorType
 
 
 def _take_types(site: Site) -> tuple[TensorType, ...]:

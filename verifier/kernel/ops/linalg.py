@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from verifier.kernel.program.registry import Op, Site, groups, register
-from verifier.kernel.program.traits import Traits
-from verifier.kernel.program.types import TensorType
+from shardproof.verifier.kernel.program.registry import Op, Site, groups, register
+from shardproof.verifier.kernel.program.traits import Traits
+from shardproof.verifier.kernel.program.types import TensorType
 
 
 def parse(signature: str) -> tuple[list[list[str]], list[str]]:

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from verifier.kernel.program.registry import NO_TRAITS, Op, Site, groups, register
-from verifier.kernel.program.traits import Traits
-from verifier.kernel.program.types import FLOATS, TensorType
+from shardproof.verifier.kernel.program.registry import NO_TRAITS, Op, Site, groups, register
+from shardproof.verifier.kernel.program.traits import Traits
+from shardproof.verifier.kernel.program.types import FLOATS, TensorType
 
 
 @lru_cache(1 << 12)

@@ -2,9 +2,9 @@
 
 from functools import partial
 
-from verifier.kernel.program.registry import REQUIRED, Op, Site, register
-from verifier.kernel.program.traits import Traits
-from verifier.kernel.program.types import TensorType
+from shardproof.verifier.kernel.program.registry import REQUIRED, Op, Site, register
+from shardproof.verifier.kernel.program.traits import Traits
+from shardproof.verifier.kernel.program.types import TensorType
 
 
 def _types(site: Site, empty: bool) -> tuple[TensorType, ...]:

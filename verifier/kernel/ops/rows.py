@@ -1,8 +1,8 @@
 """Ops on whole lines along a dim: running sums, and the largest entries."""
 
-from verifier.kernel.program.registry import REQUIRED, Op, Site, register
-from verifier.kernel.program.traits import Traits
-from verifier.kernel.program.types import TensorType
+from shardproof.verifier.kernel.program.registry import REQUIRED, Op, Site, register
+from shardproof.verifier.kernel.program.traits import Traits
+from shardproof.verifier.kernel.program.types import TensorType
 
 
 def _running(site: Site) -> tuple[TensorType, ...]:

@@ -4,9 +4,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from verifier.kernel.program.registry import REQUIRED, Op, Site, register
-from verifier.kernel.program.traits import Traits
-from verifier.kernel.program.types import TensorType
+from shardproof.verifier.kernel.program.registry import REQUIRED, Op, Site, register
+from shardproof.verifier.kernel.program.traits import Traits
+from shardproof.verifier.kernel.program.types import TensorType
 
 MOVES = Traits(strict=True, keeps=1)
 """Of ops of which every entry of the operand is an entry of the result."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TypeGuard, cast
 
-from verifier.kernel.program.types import DTYPES, Affine, Attr, Mesh
+from shardproof.verifier.kernel.program.types import DTYPES, Affine, Attr, Mesh
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,26 @@
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.program import IN_ORDER, Input, Node, Output, Program, Timing
-from verifier.kernel.program.registry import Refused, infer_types
-from verifier.kernel.program.residency import region_of
-from verifier.kernel.program.types import NO_MESH, NOWHERE, Attr, Mesh, Source, TensorType
-from verifier.kernel.program.where import EVERYWHERE, Where, ranks_where
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.kernel.program.program import (
+    IN_ORDER,
+    Input,
+    Node,
+    Output,
+    Program,
+    Timing,
+)
+from shardproof.verifier.kernel.program.registry import Refused, infer_types
+from shardproof.verifier.kernel.program.residency import region_of
+from shardproof.verifier.kernel.program.types import (
+    NO_MESH,
+    NOWHERE,
+    Attr,
+    Mesh,
+    Source,
+    TensorType,
+)
+from shardproof.verifier.kernel.program.where import EVERYWHERE, Where, ranks_where
 
 
 class Builder:

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from itertools import product
 
-from verifier.kernel.program.types import Mesh
-from verifier.kernel.program.where import Where, contains, coordinates
+from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.kernel.program.where import Where, contains, coordinates
 
 
 def first(where: Where, mesh: Mesh) -> dict[str, int]:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from fractions import Fraction
 from typing import cast
 
-from verifier.kernel.program.errors import MalformedError
+from shardproof.verifier.kernel.program.errors import MalformedError
 
 _RATIONAL = re.compile(r"-?[0-9]{1,2000}/[0-9]{1,2000}")
 

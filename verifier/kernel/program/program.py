@@ -9,8 +9,15 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from verifier.kernel.program.types import NO_MESH, NOWHERE, Attr, Mesh, Source, TensorType
-from verifier.kernel.program.where import EVERYWHERE, Where
+from shardproof.verifier.kernel.program.types import (
+    NO_MESH,
+    NOWHERE,
+    Attr,
+    Mesh,
+    Source,
+    TensorType,
+)
+from shardproof.verifier.kernel.program.where import EVERYWHERE, Where
 
 INPUT_ROLES = ("param", "input", "const", "cotangent", "carry", "xs")
 OUTPUT_ROLES = ("output", "loss", "grad", "carry", "ys")

@@ -15,13 +15,13 @@ from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
-from verifier.kernel.program.errors import IRError, ShapeError
-from verifier.kernel.program.traits import NO_TRAITS, Traits
-from verifier.kernel.program.types import Mesh, TensorType
-from verifier.kernel.program.where import Where
+from shardproof.verifier.kernel.program.errors import IRError, ShapeError
+from shardproof.verifier.kernel.program.traits import NO_TRAITS, Traits
+from shardproof.verifier.kernel.program.types import Mesh, TensorType
+from shardproof.verifier.kernel.program.where import Where
 
 if TYPE_CHECKING:
-    from verifier.kernel.program.program import Program
+    from shardproof.verifier.kernel.program.program import Program
 
 Types = Sequence[TensorType]
 AttrMap = Mapping[str, Any]
@@ -35,7 +35,11 @@ class _Required:
 ONE = Fraction(1)
 """The factor that most values have; known by identity where speed matters."""
 REQUIRED = _Required()
-FURTHER = ("verifier.kernel.movements", "verifier.kernel.composites", "verifier.ops")
+FURTHER = (
+    "shardproof.verifier.kernel.movements",
+    "shardproof.verifier.kernel.composites",
+    "shardproof.verifier.ops",
+)
 """Rooms that declare ops besides `verifier.kernel.ops`: loaded for an op that is not known yet."""
 
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from verifier.kernel.program.program import Node
-from verifier.kernel.program.registry import Refused, lookup
-from verifier.kernel.program.types import Mesh, mesh_dims
-from verifier.kernel.program.where import EVERYWHERE, Where, common, show, within
+from shardproof.verifier.kernel.program.program import Node
+from shardproof.verifier.kernel.program.registry import Refused, lookup
+from shardproof.verifier.kernel.program.types import Mesh, mesh_dims
+from shardproof.verifier.kernel.program.where import EVERYWHERE, Where, common, show, within
 
 
 def region_of(node: Node, wheres: Sequence[Where], mesh: Mesh, base: Where = EVERYWHERE) -> Where:

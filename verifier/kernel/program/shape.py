@@ -2,8 +2,8 @@
 
 from collections.abc import Hashable, Mapping
 
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import Attr
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import Attr
 
 
 def frozen(attrs: Mapping[str, Attr]) -> Hashable:

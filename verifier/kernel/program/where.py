@@ -5,7 +5,7 @@ A pipeline stage, or the one rank that differs, is a `Where`. The empty tuple is
 
 from collections.abc import Iterable, Mapping
 
-from verifier.kernel.program.types import Mesh
+from shardproof.verifier.kernel.program.types import Mesh
 
 Where = tuple[tuple[str, tuple[int, ...]], ...]
 """(mesh dim, its coordinates in ascending order), sorted by mesh dim; dims left out are whole."""

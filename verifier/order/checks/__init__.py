@@ -1,11 +1,11 @@
 """The checks, in the order in which they are run."""
 
-from verifier.order.checks.base import Check
-from verifier.order.checks.calls import CALLS
-from verifier.order.checks.handles import HANDLES
-from verifier.order.checks.progress import PROGRESS
-from verifier.order.checks.races import RACES
-from verifier.order.checks.values import VALUES
+from shardproof.verifier.order.checks.base import Check
+from shardproof.verifier.order.checks.calls import CALLS
+from shardproof.verifier.order.checks.handles import HANDLES
+from shardproof.verifier.order.checks.progress import PROGRESS
+from shardproof.verifier.order.checks.races import RACES
+from shardproof.verifier.order.checks.values import VALUES
 
 __all__ = ["CHECKS", "Check"]
 

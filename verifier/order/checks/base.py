@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from verifier.order.context import Context
-from verifier.order.violation import Violation
+from shardproof.verifier.order.context import Context
+from shardproof.verifier.order.violation import Violation
 
 
 @dataclass(frozen=True, slots=True)

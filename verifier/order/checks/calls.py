@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from verifier.order.checks.base import Check
-from verifier.order.context import Context
-from verifier.order.violation import Violation
+from shardproof.verifier.order.checks.base import Check
+from shardproof.verifier.order.context import Context
+from shardproof.verifier.order.violation import Violation
 
 
 def _faults(ctx: Context) -> Iterator[Violation]:

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
-from verifier.order import events as ev
-from verifier.order.checks.base import Check
-from verifier.order.context import Context
-from verifier.order.matching import Unit
-from verifier.order.sorting import sort
-from verifier.order.violation import Trace, Violation
+from shardproof.verifier.order import events as ev
+from shardproof.verifier.order.checks.base import Check
+from shardproof.verifier.order.context import Context
+from shardproof.verifier.order.matching import Unit
+from shardproof.verifier.order.sorting import sort
+from shardproof.verifier.order.violation import Trace, Violation
 
 
 def _orphans(ctx: Context) -> Iterator[Violation]:

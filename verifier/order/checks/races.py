@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from verifier.order.checks.base import Check
-from verifier.order.context import Context
-from verifier.order.events import Alloc, Free
-from verifier.order.pieces import Piece, Touch, neighbours
-from verifier.order.violation import Violation
+from shardproof.verifier.order.checks.base import Check
+from shardproof.verifier.order.context import Context
+from shardproof.verifier.order.events import Alloc, Free
+from shardproof.verifier.order.pieces import Piece, Touch, neighbours
+from shardproof.verifier.order.violation import Violation
 
 
 def unordered(ctx: Context, piece: Piece) -> Iterator[tuple[Touch, Touch]]:

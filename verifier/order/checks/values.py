@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 
-from verifier.order.checks.base import Check
-from verifier.order.checks.races import unordered
-from verifier.order.context import Context
-from verifier.order.events import Alloc, Free
-from verifier.order.pieces import Piece, Touch
-from verifier.order.printing import show_event
-from verifier.order.violation import Violation
+from shardproof.verifier.order.checks.base import Check
+from shardproof.verifier.order.checks.races import unordered
+from shardproof.verifier.order.context import Context
+from shardproof.verifier.order.events import Alloc, Free
+from shardproof.verifier.order.pieces import Piece, Touch
+from shardproof.verifier.order.printing import show_event
+from shardproof.verifier.order.violation import Violation
 
 
 def _wrong(ctx: Context) -> Iterator[Violation]:

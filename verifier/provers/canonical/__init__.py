@@ -8,6 +8,6 @@ functions, for all values on which the outputs of one device are defined. Differ
 keys say nothing.
 """
 
-from verifier.provers.canonical.keys import Keys
+from shardproof.verifier.provers.canonical.keys import Keys
 
 __all__ = ["Keys"]

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from verifier.provers.canonical.form import Body, Factor, Index, Mono, Poly, Space
+from shardproof.verifier.provers.canonical.form import Body, Factor, Index, Mono, Poly, Space
 
 AFFINE = frozenset({"below", "level"})
 INDICATORS = frozenset({"le0", "eq0", "hot", "true", *AFFINE})

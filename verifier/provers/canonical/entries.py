@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from verifier.kernel.program.registry import traits
-from verifier.provers.canonical.form import (
+from shardproof.verifier.kernel.program.registry import traits
+from shardproof.verifier.provers.canonical.form import (
     ONE,
     ZERO,
     Body,
@@ -17,14 +17,20 @@ from verifier.provers.canonical.form import (
     ranged,
     rewritten,
 )
-from verifier.provers.canonical.functions import apart, apply, mask_of
-from verifier.provers.canonical.lookups import index_add, integers, put_along, take, take_along
-from verifier.provers.canonical.tidy import fused, neighbours
-from verifier.terms import Ref, Term
-from verifier.terms.defined import rest_of_parts
+from shardproof.verifier.provers.canonical.functions import apart, apply, mask_of
+from shardproof.verifier.provers.canonical.lookups import (
+    index_add,
+    integers,
+    put_along,
+    take,
+    take_along,
+)
+from shardproof.verifier.provers.canonical.tidy import fused, neighbours
+from shardproof.verifier.terms import Ref, Term
+from shardproof.verifier.terms.defined import rest_of_parts
 
 if TYPE_CHECKING:
-    from verifier.provers.canonical.keys import Opened, Places
+    from shardproof.verifier.provers.canonical.keys import Opened, Places
 
 MAX_DEPTH = 100
 """How far down a term is looked for what could be negative in it."""

@@ -8,7 +8,7 @@ from fractions import Fraction
 from itertools import count
 from typing import Any
 
-from verifier.kernel.program.registry import traits
+from shardproof.verifier.kernel.program.registry import traits
 
 Naming = Mapping[int, str]
 MAX_WRITTEN = 30_000

@@ -5,10 +5,10 @@ from fractions import Fraction
 from itertools import pairwise, product
 from typing import Any
 
-from verifier.domains.functions import FUNCTIONS
-from verifier.kernel.program.registry import traits
-from verifier.provers.canonical.affine import INDICATORS, affine, comparison
-from verifier.provers.canonical.form import (
+from shardproof.verifier.domains.functions import FUNCTIONS
+from shardproof.verifier.kernel.program.registry import traits
+from shardproof.verifier.provers.canonical.affine import INDICATORS, affine, comparison
+from shardproof.verifier.provers.canonical.form import (
     ONE,
     ZERO,
     Body,
@@ -19,8 +19,8 @@ from verifier.provers.canonical.form import (
     UnclearError,
     reads,
 )
-from verifier.provers.canonical.signs import denominators, exponential, positive
-from verifier.provers.canonical.sums import Sums
+from shardproof.verifier.provers.canonical.signs import denominators, exponential, positive
+from shardproof.verifier.provers.canonical.sums import Sums
 
 MAX_BOXES = 16
 WHOLE = frozenset({"logical_not", "logical_and", "logical_or", "where"})

@@ -15,11 +15,11 @@ from fractions import Fraction
 from itertools import combinations, pairwise, product
 from typing import TYPE_CHECKING
 
-from verifier.provers.canonical.affine import AFFINE
-from verifier.provers.canonical.form import Factor, Index, Mono, ranged
+from shardproof.verifier.provers.canonical.affine import AFFINE
+from shardproof.verifier.provers.canonical.form import Factor, Index, Mono, ranged
 
 if TYPE_CHECKING:
-    from verifier.provers.canonical.sums import Sums
+    from shardproof.verifier.provers.canonical.sums import Sums
 
 MAX_EDGES = 17
 Item = tuple[Fraction, Mono]

@@ -8,10 +8,10 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
-from verifier.kernel.program.registry import REGISTRY
-from verifier.ops import facets
-from verifier.provers.canonical.entries import RULES
-from verifier.provers.canonical.form import (
+from shardproof.verifier.kernel.program.registry import REGISTRY
+from shardproof.verifier.ops import facets
+from shardproof.verifier.provers.canonical.entries import RULES
+from shardproof.verifier.provers.canonical.form import (
     ZERO,
     Factor,
     Index,
@@ -22,12 +22,12 @@ from verifier.provers.canonical.form import (
     rewritten,
     size,
 )
-from verifier.provers.canonical.functions import apply
-from verifier.provers.canonical.rearranged import view
-from verifier.provers.canonical.signs import positive
-from verifier.provers.canonical.sums import Sums
-from verifier.provers.canonical.tidy import fused, neighbours
-from verifier.terms import Ref, Term, Terms
+from shardproof.verifier.provers.canonical.functions import apply
+from shardproof.verifier.provers.canonical.rearranged import view
+from shardproof.verifier.provers.canonical.signs import positive
+from shardproof.verifier.provers.canonical.sums import Sums
+from shardproof.verifier.provers.canonical.tidy import fused, neighbours
+from shardproof.verifier.terms import Ref, Term, Terms
 
 HEAVY = 100
 """Terms that take more factors than this to write down stand for themselves in others."""

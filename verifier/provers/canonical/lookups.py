@@ -5,12 +5,12 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from verifier.provers.canonical.form import Index, Poly
-from verifier.provers.canonical.functions import apply
-from verifier.terms import Ref, Term
+from shardproof.verifier.provers.canonical.form import Index, Poly
+from shardproof.verifier.provers.canonical.functions import apply
+from shardproof.verifier.terms import Ref, Term
 
 if TYPE_CHECKING:
-    from verifier.provers.canonical.keys import Opened, Places
+    from shardproof.verifier.provers.canonical.keys import Opened, Places
 
 
 def integers(term: Term) -> tuple[int, ...]:

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from verifier.kernel.program.registry import ONE
-from verifier.terms import Terms
+from shardproof.verifier.kernel.program.registry import ONE
+from shardproof.verifier.terms import Terms
 
 Digit = tuple[int, int]
 """A digit of the number of an entry: its extent, and how far apart its entries are."""

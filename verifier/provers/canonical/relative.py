@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-from verifier.kernel.program.registry import ONE
-from verifier.provers.canonical.keys import Keys
-from verifier.terms import Ref, Terms
+from shardproof.verifier.kernel.program.registry import ONE
+from shardproof.verifier.provers.canonical.keys import Keys
+from shardproof.verifier.terms import Ref, Terms
 
 MAX_WRITTEN = 20_000
 """Factors that are written for one comparison."""

@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterable
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from verifier.kernel.program.registry import traits
-from verifier.provers.canonical.affine import INDICATORS, decided
-from verifier.provers.canonical.form import Body, Factor, Mono, Poly, Space, reads
+from shardproof.verifier.kernel.program.registry import traits
+from shardproof.verifier.provers.canonical.affine import INDICATORS, decided
+from shardproof.verifier.provers.canonical.form import Body, Factor, Mono, Poly, Space, reads
 
 if TYPE_CHECKING:
-    from verifier.provers.canonical.sums import Sums
+    from shardproof.verifier.provers.canonical.sums import Sums
 
 
 def positive(space: Space, poly: Poly) -> bool:

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from fractions import Fraction
 from itertools import pairwise, product
 
-from verifier.provers.canonical.affine import AFFINE
-from verifier.provers.canonical.form import (
+from shardproof.verifier.provers.canonical.affine import AFFINE
+from shardproof.verifier.provers.canonical.form import (
     ONE,
     ZERO,
     Body,
@@ -20,9 +20,9 @@ from verifier.provers.canonical.form import (
     renamed,
     undefined,
 )
-from verifier.provers.canonical.grids import Grid
-from verifier.provers.canonical.signs import cancelled, risky
-from verifier.provers.canonical.tidy import OneTerm, counts
+from shardproof.verifier.provers.canonical.grids import Grid
+from shardproof.verifier.provers.canonical.signs import cancelled, risky
+from shardproof.verifier.provers.canonical.tidy import OneTerm, counts
 
 MAX_TERMS = 64
 MAX_CELLS = 64

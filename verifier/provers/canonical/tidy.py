@@ -4,8 +4,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
 
-from verifier.provers.canonical.affine import AFFINE, INDICATORS, decided, reduced, told
-from verifier.provers.canonical.form import (
+from shardproof.verifier.provers.canonical.affine import AFFINE, INDICATORS, decided, reduced, told
+from shardproof.verifier.provers.canonical.form import (
     Body,
     Factor,
     Index,
@@ -19,7 +19,7 @@ from verifier.provers.canonical.form import (
     renamed,
     rewritten,
 )
-from verifier.provers.canonical.signs import risky
+from shardproof.verifier.provers.canonical.signs import risky
 
 Range = tuple[int, int]
 

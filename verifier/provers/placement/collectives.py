@@ -3,16 +3,16 @@
 from fractions import Fraction
 from itertools import zip_longest
 
-from verifier.kernel.layout import Atom, Layout, bound
-from verifier.kernel.movements import movement, rooted
-from verifier.kernel.ops import collectives
-from verifier.kernel.placements import split_leading
-from verifier.kernel.program.registry import (
+from shardproof.verifier.kernel.layout import Atom, Layout, bound
+from shardproof.verifier.kernel.movements import movement, rooted
+from shardproof.verifier.kernel.ops import collectives
+from shardproof.verifier.kernel.placements import split_leading
+from shardproof.verifier.kernel.program.registry import (
     Op,
     Refused,
 )
-from verifier.kernel.program.types import Mesh, mesh_dims
-from verifier.provers.placement.rule import Operands, Placed, of_ops
+from shardproof.verifier.kernel.program.types import Mesh, mesh_dims
+from shardproof.verifier.provers.placement.rule import Operands, Placed, of_ops
 
 
 def _settle(layout: Layout, name: str, size: int, how: str) -> tuple[Layout, Fraction]:

@@ -1,14 +1,14 @@
 """Tensors made from nothing: equal entries, and ramps, may be read as split."""
 
-from verifier.kernel.layout import Atom, Dim, Layout, normal
-from verifier.kernel.ops import create
-from verifier.kernel.program.registry import (
+from shardproof.verifier.kernel.layout import Atom, Dim, Layout, normal
+from shardproof.verifier.kernel.ops import create
+from shardproof.verifier.kernel.program.registry import (
     Op,
     Refused,
 )
-from verifier.kernel.program.types import Affine
-from verifier.provers.placement.rule import Operands, Placed, of_ops
-from verifier.provers.placement.views import spreads
+from shardproof.verifier.kernel.program.types import Affine
+from shardproof.verifier.provers.placement.rule import Operands, Placed, of_ops
+from shardproof.verifier.provers.placement.views import spreads
 
 
 @of_ops(create.full)

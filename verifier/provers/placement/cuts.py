@@ -1,6 +1,6 @@
 """Cuts and joins along one dim."""
 
-from verifier.kernel.layout import (
+from shardproof.verifier.kernel.layout import (
     Atom,
     Dim,
     Layout,
@@ -10,12 +10,12 @@ from verifier.kernel.layout import (
     normal,
     whole,
 )
-from verifier.kernel.ops import cuts
-from verifier.kernel.program.registry import (
+from shardproof.verifier.kernel.ops import cuts
+from shardproof.verifier.kernel.program.registry import (
     Op,
     Refused,
 )
-from verifier.provers.placement.rule import Operands, Placed, of_ops
+from shardproof.verifier.provers.placement.rule import Operands, Placed, of_ops
 
 
 def _only_sum(op: Op, layout: Layout) -> None:

@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 
-from verifier.kernel.layout import Atom, Dim, Layout, bound, local_extent, normal
-from verifier.kernel.ops import indexing
-from verifier.kernel.program.registry import (
+from shardproof.verifier.kernel.layout import Atom, Dim, Layout, bound, local_extent, normal
+from shardproof.verifier.kernel.ops import indexing
+from shardproof.verifier.kernel.program.registry import (
     Op,
     Refused,
 )
-from verifier.kernel.program.types import Affine
-from verifier.provers.placement.rule import Operands, Placed, of_ops
+from shardproof.verifier.kernel.program.types import Affine
+from shardproof.verifier.provers.placement.rule import Operands, Placed, of_ops
 
 Offset = int | Affine
 

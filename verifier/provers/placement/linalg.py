@@ -1,13 +1,13 @@
 """Products: a factor that is contracted and split leaves a pending sum."""
 
-from verifier.kernel.layout import Dim, Layout, bound
-from verifier.kernel.ops.linalg import parse
-from verifier.kernel.program.registry import (
+from shardproof.verifier.kernel.layout import Dim, Layout, bound
+from shardproof.verifier.kernel.ops.linalg import parse
+from shardproof.verifier.kernel.program.registry import (
     Op,
     Refused,
 )
-from verifier.provers.placement.map import join_partial
-from verifier.provers.placement.rule import Operands, Placed, of_kind
+from shardproof.verifier.provers.placement.map import join_partial
+from shardproof.verifier.provers.placement.rule import Operands, Placed, of_kind
 
 
 @of_kind("einsum")

@@ -1,13 +1,13 @@
 """Elementwise ops: equal splits combine, and sums pass where the op is linear."""
 
-from verifier.kernel.layout import Dim, Layout, local_extent
-from verifier.kernel.program.registry import (
+from shardproof.verifier.kernel.layout import Dim, Layout, local_extent
+from shardproof.verifier.kernel.program.registry import (
     Op,
     Refused,
 )
-from verifier.kernel.program.types import FLOATS
-from verifier.ops import facets
-from verifier.provers.placement.rule import Operands, Placed, of_kind
+from shardproof.verifier.kernel.program.types import FLOATS
+from shardproof.verifier.ops import facets
+from shardproof.verifier.provers.placement.rule import Operands, Placed, of_kind
 
 
 def join_partial(op: Op, given: Operands) -> tuple[tuple[str, str], ...]:

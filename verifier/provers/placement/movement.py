@@ -1,12 +1,12 @@
 """Values that change ranks."""
 
-from verifier.kernel.layout import Layout, bound, normal
-from verifier.kernel.movements import movement
-from verifier.kernel.program.registry import (
+from shardproof.verifier.kernel.layout import Layout, bound, normal
+from shardproof.verifier.kernel.movements import movement
+from shardproof.verifier.kernel.program.registry import (
     Op,
     Refused,
 )
-from verifier.provers.placement.rule import Operands, Placed, of_ops
+from shardproof.verifier.provers.placement.rule import Operands, Placed, of_ops
 
 
 def _across(given: Operands, what: str) -> Layout:

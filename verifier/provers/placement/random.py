@@ -3,15 +3,15 @@
 from collections.abc import Iterator
 from itertools import pairwise, product
 
-from verifier.kernel.layout import Atom, Dim, Layout, global_extent, normal
-from verifier.kernel.ops import create
-from verifier.kernel.ops.create import strides_of
-from verifier.kernel.program.registry import (
+from shardproof.verifier.kernel.layout import Atom, Dim, Layout, global_extent, normal
+from shardproof.verifier.kernel.ops import create
+from shardproof.verifier.kernel.ops.create import strides_of
+from shardproof.verifier.kernel.program.registry import (
     Op,
     Refused,
 )
-from verifier.kernel.program.types import Affine
-from verifier.provers.placement.rule import Operands, Placed, of_ops
+from shardproof.verifier.kernel.program.types import Affine
+from shardproof.verifier.provers.placement.rule import Operands, Placed, of_ops
 
 
 def _progression(steps: list[tuple[int, Atom]]) -> tuple[Dim, int] | None:

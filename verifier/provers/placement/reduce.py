@@ -1,9 +1,9 @@
 """Reductions over dims: split dims leave a pending fold."""
 
-from verifier.kernel.layout import Dim, Layout, bound
-from verifier.kernel.program.registry import Op, Refused
-from verifier.ops import facets
-from verifier.provers.placement.rule import Operands, Placed, of_kind
+from shardproof.verifier.kernel.layout import Dim, Layout, bound
+from shardproof.verifier.kernel.program.registry import Op, Refused
+from shardproof.verifier.ops import facets
+from shardproof.verifier.provers.placement.rule import Operands, Placed, of_kind
 
 
 @of_kind("reduce")

@@ -1,10 +1,10 @@
 """Ops on whole lines: a dim that is read as a whole is whole on each rank."""
 
-from verifier.kernel.layout import Atom, Layout, bound, normal
-from verifier.kernel.ops import rows
-from verifier.kernel.program.registry import Op, Refused
-from verifier.provers.placement.map import join_partial
-from verifier.provers.placement.rule import Operands, Placed, of_kind, of_ops
+from shardproof.verifier.kernel.layout import Atom, Layout, bound, normal
+from shardproof.verifier.kernel.ops import rows
+from shardproof.verifier.kernel.program.registry import Op, Refused
+from shardproof.verifier.provers.placement.map import join_partial
+from shardproof.verifier.provers.placement.rule import Operands, Placed, of_kind, of_ops
 
 
 @of_kind("rows")

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from verifier.kernel.layout import Layout
-from verifier.kernel.program.registry import ONE, Op, Refused
-from verifier.kernel.program.types import Attr, Mesh
+from shardproof.verifier.kernel.layout import Layout
+from shardproof.verifier.kernel.program.registry import ONE, Op, Refused
+from shardproof.verifier.kernel.program.types import Attr, Mesh
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,14 +4,14 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain, islice
 
-from verifier.kernel.layout import Atom, Dim, Layout, bound, local_extent, normal
-from verifier.kernel.ops import views
-from verifier.kernel.program.registry import (
+from shardproof.verifier.kernel.layout import Atom, Dim, Layout, bound, local_extent, normal
+from shardproof.verifier.kernel.ops import views
+from shardproof.verifier.kernel.program.registry import (
     Op,
     Refused,
 )
-from verifier.kernel.program.types import Mesh
-from verifier.provers.placement.rule import Operands, Placed, of_ops
+from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.provers.placement.rule import Operands, Placed, of_ops
 
 
 def regroup(layout: Layout, shape: tuple[int, ...]) -> Iterator[tuple[Dim, ...]]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from verifier.kernel.layout import Layout
-from verifier.kernel.ops import Refused
-from verifier.kernel.peeling import Peel
-from verifier.kernel.program.program import Node
-from verifier.kernel.program.where import EVERYWHERE, Where, show
-from verifier.provers.sequential import Scan, Sequential
-from verifier.terms import Ref
+from shardproof.verifier.kernel.layout import Layout
+from shardproof.verifier.kernel.ops import Refused
+from shardproof.verifier.kernel.peeling import Peel
+from shardproof.verifier.kernel.program.program import Node
+from shardproof.verifier.kernel.program.where import EVERYWHERE, Where, show
+from shardproof.verifier.provers.sequential import Scan, Sequential
+from shardproof.verifier.terms import Ref
 
 MAX_FACTS = 6
 

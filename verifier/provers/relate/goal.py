@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 
-from verifier.kernel.contract import Contract, output_key
-from verifier.kernel.layout import Layout
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.where import EVERYWHERE, Where, within
-from verifier.provers.relate.facts import Fact, Related
-from verifier.provers.sequential import Sequential
-from verifier.terms import Ref
+from shardproof.verifier.kernel.contract import Contract, output_key
+from shardproof.verifier.kernel.layout import Layout
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.where import EVERYWHERE, Where, within
+from shardproof.verifier.provers.relate.facts import Fact, Related
+from shardproof.verifier.provers.sequential import Sequential
+from shardproof.verifier.terms import Ref
 
 MAX_WRITTEN = 20_000
 """Factors that are written to compare outputs in index notation, before the rest is left open."""

@@ -4,11 +4,11 @@ from collections.abc import Container
 from fractions import Fraction
 from itertools import product
 
-from verifier.kernel.layout import Atom, Layout
-from verifier.kernel.program.types import Mesh
-from verifier.kernel.program.where import Where, coordinates, joined as union
-from verifier.provers.relate.facts import MAX_FACTS, Fact
-from verifier.terms import Terms
+from shardproof.verifier.kernel.layout import Atom, Layout
+from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.kernel.program.where import Where, coordinates, joined as union
+from shardproof.verifier.provers.relate.facts import MAX_FACTS, Fact
+from shardproof.verifier.terms import Terms
 
 MAX_CHOICES = 16
 

@@ -2,16 +2,16 @@
 
 from dataclasses import replace
 
-from verifier.kernel.layout import Layout
-from verifier.kernel.ops import Refused, lookup
-from verifier.kernel.program.program import Node
-from verifier.kernel.program.types import Mesh
-from verifier.kernel.program.where import Where, common, moved
-from verifier.ops import facets
-from verifier.provers.placement.movement import leading, without
-from verifier.provers.relate.facts import Break, Fact, Related
-from verifier.provers.relate.rules import Rules
-from verifier.terms import Ref, Terms
+from shardproof.verifier.kernel.layout import Layout
+from shardproof.verifier.kernel.ops import Refused, lookup
+from shardproof.verifier.kernel.program.program import Node
+from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.kernel.program.where import Where, common, moved
+from shardproof.verifier.ops import facets
+from shardproof.verifier.provers.placement.movement import leading, without
+from shardproof.verifier.provers.relate.facts import Break, Fact, Related
+from shardproof.verifier.provers.relate.rules import Rules
+from shardproof.verifier.terms import Ref, Terms
 
 NO_FACTS = frozenset[int]()
 PIECE = "only:piece:"

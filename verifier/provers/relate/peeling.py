@@ -6,15 +6,15 @@ one-device program is cut alike (`verifier/kernel/peeling.py`), which changes no
 anew. A wrong guess relates nothing; it cannot make two values equal.
 """
 
-from verifier.analysis.garbage import no_collection
-from verifier.kernel.contract import Contract
-from verifier.kernel.ops.control import scan_parts
-from verifier.kernel.peeling import Peel, PeelError, peeled
-from verifier.kernel.program.program import Node, Program
-from verifier.provers.relate.facts import Fact, Related
-from verifier.provers.relate.goal import initial
-from verifier.provers.relate.rules import Rules
-from verifier.provers.sequential import Scan, Sequential, as_terms
+from shardproof.verifier.analysis.garbage import no_collection
+from shardproof.verifier.kernel.contract import Contract
+from shardproof.verifier.kernel.ops.control import scan_parts
+from shardproof.verifier.kernel.peeling import Peel, PeelError, peeled
+from shardproof.verifier.kernel.program.program import Node, Program
+from shardproof.verifier.provers.relate.facts import Fact, Related
+from shardproof.verifier.provers.relate.goal import initial
+from shardproof.verifier.provers.relate.rules import Rules
+from shardproof.verifier.provers.sequential import Scan, Sequential, as_terms
 
 MAX_PEELS = 64
 
@@ -27,7 +27,7 @@ def relate_peeled(
 
     The peels say how it was cut: none where the distributed program repeats what it repeats.
     """
-    from verifier.provers.relate.walk import relate
+    from shardproof.verifier.provers.relate.walk import relate
 
     bodies: dict[int, Sequential] = {}
     peels: list[Peel] = []

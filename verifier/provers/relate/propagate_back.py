@@ -8,10 +8,10 @@ back to where pieces are known, and taking the ops anew on each coordinate.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from verifier.kernel.ops import lookup
-from verifier.kernel.program.program import Node, Program
-from verifier.kernel.program.types import mesh_dims
-from verifier.provers.relate.facts import Fact, Related
+from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.kernel.program.program import Node, Program
+from shardproof.verifier.kernel.program.types import mesh_dims
+from shardproof.verifier.provers.relate.facts import Fact, Related
 
 MAX_BACK = 24
 """Ops that are taken anew for one operand."""

@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from verifier.kernel.ops import lookup
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.registry import ONE, Site
-from verifier.kernel.program.types import Mesh, TensorType
-from verifier.provers.canonical.rearranged import view
-from verifier.provers.sequential import Sequential
-from verifier.terms import Ref, times
+from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.kernel.program.registry import ONE, Site
+from shardproof.verifier.kernel.program.types import Mesh, TensorType
+from shardproof.verifier.provers.canonical.rearranged import view
+from shardproof.verifier.provers.sequential import Sequential
+from shardproof.verifier.terms import Ref, times
 
 MAX_VALUES = 4_000
 """Programs of more values are not searched for one that a term equals."""

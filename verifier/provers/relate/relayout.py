@@ -8,13 +8,13 @@ are the addends of their sum.
 import math
 from collections.abc import Iterator, Sequence
 
-from verifier.kernel.contract import Contract, output_key
-from verifier.kernel.layout import Atom, Layout, bound, normal
-from verifier.kernel.ops import lookup
-from verifier.kernel.program.program import Node, Program
-from verifier.kernel.program.types import Mesh, mesh_dims
-from verifier.provers.relate.facts import Fact
-from verifier.terms import Ref, Terms
+from shardproof.verifier.kernel.contract import Contract, output_key
+from shardproof.verifier.kernel.layout import Atom, Layout, bound, normal
+from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.kernel.program.program import Node, Program
+from shardproof.verifier.kernel.program.types import Mesh, mesh_dims
+from shardproof.verifier.provers.relate.facts import Fact
+from shardproof.verifier.terms import Ref, Terms
 
 MAX_READ = 3
 """Facts of a value that are read in other ways."""

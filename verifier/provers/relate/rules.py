@@ -3,12 +3,12 @@
 from collections.abc import Hashable
 from typing import Any
 
-from verifier.kernel.layout import Layout
-from verifier.kernel.ops import Refused, lookup
-from verifier.kernel.program.program import Node
-from verifier.kernel.program.types import Mesh
-from verifier.ops import facets
-from verifier.provers.placement import Operands, Placed, place
+from shardproof.verifier.kernel.layout import Layout
+from shardproof.verifier.kernel.ops import Refused, lookup
+from shardproof.verifier.kernel.program.program import Node
+from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.ops import facets
+from shardproof.verifier.provers.placement import Operands, Placed, place
 
 
 class Rules:

@@ -4,18 +4,18 @@ from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from verifier.kernel.contract import Contract
-from verifier.kernel.layout import Layout, whole
-from verifier.kernel.ops import Refused
-from verifier.kernel.ops.control import scan_parts
-from verifier.kernel.program.program import Node, Program
-from verifier.kernel.program.where import Where, common, within
-from verifier.kernel.rank_sets import Regions
-from verifier.provers.relate.facts import MAX_FACTS, Break, Fact, Related
-from verifier.provers.relate.peeling import want_peel
-from verifier.provers.relate.rules import Rules
-from verifier.provers.sequential import Scan, Sequential
-from verifier.terms import Ref
+from shardproof.verifier.kernel.contract import Contract
+from shardproof.verifier.kernel.layout import Layout, whole
+from shardproof.verifier.kernel.ops import Refused
+from shardproof.verifier.kernel.ops.control import scan_parts
+from shardproof.verifier.kernel.program.program import Node, Program
+from shardproof.verifier.kernel.program.where import Where, common, within
+from shardproof.verifier.kernel.rank_sets import Regions
+from shardproof.verifier.provers.relate.facts import MAX_FACTS, Break, Fact, Related
+from shardproof.verifier.provers.relate.peeling import want_peel
+from shardproof.verifier.provers.relate.rules import Rules
+from shardproof.verifier.provers.sequential import Scan, Sequential
+from shardproof.verifier.terms import Ref
 
 NOTHING = Contract({}, {})
 
@@ -31,7 +31,7 @@ def relate_scan(
     places: Regions,
 ) -> None:
     """Relate a scan by induction: facts about the carries that one step keeps."""
-    from verifier.provers.relate.walk import keep
+    from shardproof.verifier.provers.relate.walk import keep
 
     label = f"{path}{node.outputs[0]}/"
     best: tuple[Scan, Related, list[list[Fact]]] | None = None
@@ -162,7 +162,7 @@ class _Induction:
         return {i.name: f for i, f in zip(self.body.inputs, self.entry, strict=True)}
 
     def _step(self, given: dict[str, list[Fact]]) -> Related:
-        from verifier.provers.relate.walk import relate
+        from shardproof.verifier.provers.relate.walk import relate
 
         return relate(self.inner, self.body, given, NOTHING, self.rules, self.label, self.inside)
 

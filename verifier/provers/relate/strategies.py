@@ -12,21 +12,21 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import islice, product
 
-from verifier.kernel.contract import Contract
-from verifier.kernel.layout import Atom, Layout, normal
-from verifier.kernel.ops import lookup
-from verifier.kernel.program.program import Node, Program
-from verifier.kernel.program.types import Mesh, mesh_dims
-from verifier.kernel.program.where import Where, common, ranks_where
-from verifier.provers.canonical.rearranged import view
-from verifier.provers.placement.movement import leading, without
-from verifier.provers.relate.facts import Fact, Related
-from verifier.provers.relate.propagate_back import Step, Telling
-from verifier.provers.relate.recognition import known_as
-from verifier.provers.relate.relayout import asked, homes, reread
-from verifier.provers.relate.rules import Rules
-from verifier.provers.sequential import Sequential
-from verifier.terms import Ref, Terms
+from shardproof.verifier.kernel.contract import Contract
+from shardproof.verifier.kernel.layout import Atom, Layout, normal
+from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.kernel.program.program import Node, Program
+from shardproof.verifier.kernel.program.types import Mesh, mesh_dims
+from shardproof.verifier.kernel.program.where import Where, common, ranks_where
+from shardproof.verifier.provers.canonical.rearranged import view
+from shardproof.verifier.provers.placement.movement import leading, without
+from shardproof.verifier.provers.relate.facts import Fact, Related
+from shardproof.verifier.provers.relate.propagate_back import Step, Telling
+from shardproof.verifier.provers.relate.recognition import known_as
+from shardproof.verifier.provers.relate.relayout import asked, homes, reread
+from shardproof.verifier.provers.relate.rules import Rules
+from shardproof.verifier.provers.sequential import Sequential
+from shardproof.verifier.terms import Ref, Terms
 
 MAX_COORDINATES = 16
 """Along mesh dims with more coordinates no parts are told apart."""

@@ -3,24 +3,24 @@
 import math
 from itertools import product
 
-from verifier.analysis.replication import alike, positive
-from verifier.kernel.contract import Contract
-from verifier.kernel.layout import Layout
-from verifier.kernel.ops import Refused, lookup
-from verifier.kernel.program.program import Node, Program
-from verifier.kernel.program.types import Mesh, mesh_dims
-from verifier.kernel.program.where import Where, common
-from verifier.kernel.rank_sets import Regions, regions
-from verifier.provers.relate.facts import MAX_FACTS, Break, Fact, Related
-from verifier.provers.relate.joining import joined
-from verifier.provers.relate.moving import is_piece, moved_facts
-from verifier.provers.relate.peeling import want_peel
-from verifier.provers.relate.recognition import slice_of_known
-from verifier.provers.relate.rules import Rules
-from verifier.provers.relate.scans import relate_scan
-from verifier.provers.relate.strategies import Wide, plainest, recognised, share
-from verifier.provers.sequential import Sequential
-from verifier.terms import Ref, times
+from shardproof.verifier.analysis.replication import alike, positive
+from shardproof.verifier.kernel.contract import Contract
+from shardproof.verifier.kernel.layout import Layout
+from shardproof.verifier.kernel.ops import Refused, lookup
+from shardproof.verifier.kernel.program.program import Node, Program
+from shardproof.verifier.kernel.program.types import Mesh, mesh_dims
+from shardproof.verifier.kernel.program.where import Where, common
+from shardproof.verifier.kernel.rank_sets import Regions, regions
+from shardproof.verifier.provers.relate.facts import MAX_FACTS, Break, Fact, Related
+from shardproof.verifier.provers.relate.joining import joined
+from shardproof.verifier.provers.relate.moving import is_piece, moved_facts
+from shardproof.verifier.provers.relate.peeling import want_peel
+from shardproof.verifier.provers.relate.recognition import slice_of_known
+from shardproof.verifier.provers.relate.rules import Rules
+from shardproof.verifier.provers.relate.scans import relate_scan
+from shardproof.verifier.provers.relate.strategies import Wide, plainest, recognised, share
+from shardproof.verifier.provers.sequential import Sequential
+from shardproof.verifier.terms import Ref, times
 
 MAX_COMBINATIONS = 48
 MAX_WIDE = 700

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from verifier.domains.base import Array
+from shardproof.verifier.domains.base import Array
 
 
 @dataclass(frozen=True)

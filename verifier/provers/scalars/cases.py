@@ -7,11 +7,11 @@ from itertools import product
 
 import numpy as np
 
-from verifier.analysis.sentinels import marks
-from verifier.domains.base import Array
-from verifier.kernel.program.program import Program
-from verifier.provers.scalars.answers import Undecided
-from verifier.refute.sampling import index_bounds
+from shardproof.verifier.analysis.sentinels import marks
+from shardproof.verifier.domains.base import Array
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.provers.scalars.answers import Undecided
+from shardproof.verifier.refute.sampling import index_bounds
 
 
 def cases(

@@ -9,20 +9,20 @@ from typing import Any, cast
 
 import numpy as np
 
-from verifier.analysis.definedness import in_scope, needed, runs_defined
-from verifier.analysis.sentinels import marks
-from verifier.domains.algebra import Algebra, Budget, ExceededError, UndefinedError
-from verifier.domains.base import Array, is_index
-from verifier.kernel.contract import Contract, check, output_key
-from verifier.kernel.inline import inline
-from verifier.kernel.live import live
-from verifier.kernel.program.program import Node, Output, Program
-from verifier.problem import SCOPE
-from verifier.provers.scalars.answers import Decision, Equal, Undecided
-from verifier.provers.scalars.cases import cases
-from verifier.provers.scalars.outputs import all_ranks, pairs
-from verifier.refute.evaluate import Ranks, Values, elements, run_node
-from verifier.refute.sampling import index_bounds
+from shardproof.verifier.analysis.definedness import in_scope, needed, runs_defined
+from shardproof.verifier.analysis.sentinels import marks
+from shardproof.verifier.domains.algebra import Algebra, Budget, ExceededError, UndefinedError
+from shardproof.verifier.domains.base import Array, is_index
+from shardproof.verifier.kernel.contract import Contract, check, output_key
+from shardproof.verifier.kernel.inline import inline
+from shardproof.verifier.kernel.live import live
+from shardproof.verifier.kernel.program.program import Node, Output, Program
+from shardproof.verifier.problem import SCOPE
+from shardproof.verifier.provers.scalars.answers import Decision, Equal, Undecided
+from shardproof.verifier.provers.scalars.cases import cases
+from shardproof.verifier.provers.scalars.outputs import all_ranks, pairs
+from shardproof.verifier.refute.evaluate import Ranks, Values, elements, run_node
+from shardproof.verifier.refute.sampling import index_bounds
 
 MAX_ELEMENTS = 60_000
 """Programs that hold more numbers than this are declined unread."""

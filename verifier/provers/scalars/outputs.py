@@ -4,14 +4,14 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from verifier.domains.algebra import UndefinedError
-from verifier.domains.base import Array, Domain
-from verifier.kernel.contract import Contract, output_key
-from verifier.kernel.program.groups import members
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.where import EVERYWHERE
-from verifier.refute.evaluate import Ranks, simulate
-from verifier.refute.scatter import copies, gather, piece, scatter
+from shardproof.verifier.domains.algebra import UndefinedError
+from shardproof.verifier.domains.base import Array, Domain
+from shardproof.verifier.kernel.contract import Contract, output_key
+from shardproof.verifier.kernel.program.groups import members
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.where import EVERYWHERE
+from shardproof.verifier.refute.evaluate import Ranks, simulate
+from shardproof.verifier.refute.scatter import copies, gather, piece, scatter
 
 
 def all_ranks(

@@ -9,11 +9,11 @@ bounded by the ops that make it, inputs by nothing.
 import math
 from collections.abc import Iterator
 
-from verifier.kernel.ops import lookup
-from verifier.kernel.program.program import Node, Program
-from verifier.kernel.program.types import mesh_dims
-from verifier.ops import facets
-from verifier.ops.bounds import ANY, Bounded, Bounds
+from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.kernel.program.program import Node, Program
+from shardproof.verifier.kernel.program.types import mesh_dims
+from shardproof.verifier.ops import facets
+from shardproof.verifier.ops.bounds import ANY, Bounded, Bounds
 
 
 def saturated(given: Program, small: Program) -> list[str]:

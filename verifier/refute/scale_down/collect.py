@@ -6,12 +6,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from verifier.kernel.ops import lookup
-from verifier.kernel.ops.control import scan_parts
-from verifier.kernel.program.program import Node, Program
-from verifier.refute.scale_down.reading import Dims, Reading, Sized, blocks
-from verifier.refute.scale_down.rules import KINDS, RULES, unchanged
-from verifier.refute.scale_down.system import Declined, System
+from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.kernel.ops.control import scan_parts
+from shardproof.verifier.kernel.program.program import Node, Program
+from shardproof.verifier.refute.scale_down.reading import Dims, Reading, Sized, blocks
+from shardproof.verifier.refute.scale_down.rules import KINDS, RULES, unchanged
+from shardproof.verifier.refute.scale_down.system import Declined, System
 
 
 @dataclass(frozen=True, slots=True)

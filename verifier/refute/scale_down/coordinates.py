@@ -8,12 +8,12 @@ such class of coordinates of a mesh dim some are kept, in order. A number may fo
 from collections.abc import Mapping
 from typing import cast
 
-from verifier.kernel.contract import Contract
-from verifier.kernel.ops import lookup
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import Affine, Attr, Mesh
-from verifier.kernel.program.where import Where
-from verifier.refute.scale_down.system import Declined
+from shardproof.verifier.kernel.contract import Contract
+from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import Affine, Attr, Mesh
+from shardproof.verifier.kernel.program.where import Where
+from shardproof.verifier.refute.scale_down.system import Declined
 
 COORDINATES = ("index", "src", "dst")
 """Attributes of collectives that name a coordinate."""

@@ -3,7 +3,7 @@
 import math
 from fractions import Fraction
 
-from verifier.refute.scale_down.system import Product, System
+from shardproof.verifier.refute.scale_down.system import Product, System
 
 Exponent = int | Fraction
 Row = dict[int, Exponent]

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 
-from verifier.kernel.ops import lookup
-from verifier.kernel.program.program import Node, Program
-from verifier.kernel.program.shape import frozen, shape
-from verifier.kernel.program.types import Mesh
-from verifier.kernel.program.where import Where, common, joined
+from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.kernel.program.program import Node, Program
+from shardproof.verifier.kernel.program.shape import frozen, shape
+from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.kernel.program.where import Where, common, joined
 
 APART = ("collective", "movement", "control")
 

@@ -3,8 +3,8 @@
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 
-from verifier.refute.scale_down.eliminate import simplify
-from verifier.refute.scale_down.system import Declined, System
+from shardproof.verifier.refute.scale_down.eliminate import simplify
+from shardproof.verifier.refute.scale_down.system import Declined, System
 
 ROUNDS = 4
 """How often cuts are lined up again after others were, and how deep cuts of cuts are read."""

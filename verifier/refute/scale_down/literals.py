@@ -9,9 +9,9 @@ compared with indices, so an integer that is an extent follows it.
 from collections.abc import Callable, Collection
 from fractions import Fraction
 
-from verifier.kernel.program.program import Node, Program
-from verifier.kernel.program.types import FLOATS, Attr
-from verifier.ops import compares, facets
+from shardproof.verifier.kernel.program.program import Node, Program
+from shardproof.verifier.kernel.program.types import FLOATS, Attr
+from shardproof.verifier.ops import compares, facets
 
 NEAR = 8
 """A larger integer that is one off an extent follows it: the last index, or one past it."""

@@ -12,12 +12,12 @@ from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations, islice, product
 
-from verifier.kernel.program.program import Node, Program
-from verifier.kernel.program.registry import lookup
-from verifier.kernel.program.types import NOWHERE, Mesh
-from verifier.ops import facets
-from verifier.refute.scale_down.fold import each
-from verifier.refute.scale_down.literals import FEW, literal
+from shardproof.verifier.kernel.program.program import Node, Program
+from shardproof.verifier.kernel.program.registry import lookup
+from shardproof.verifier.kernel.program.types import NOWHERE, Mesh
+from shardproof.verifier.ops import facets
+from shardproof.verifier.refute.scale_down.fold import each
+from shardproof.verifier.refute.scale_down.literals import FEW, literal
 
 MOST_WAYS = 16
 """Readings of factors that may count entries which are tried."""

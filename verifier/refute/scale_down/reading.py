@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import cast
 
-from verifier.kernel.ops import lookup
-from verifier.kernel.program.program import Node
-from verifier.kernel.program.types import Affine, Attr, mesh_dims
-from verifier.refute.scale_down.kept_coordinates import RATIO
-from verifier.refute.scale_down.system import Declined, System
+from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.kernel.program.program import Node
+from shardproof.verifier.kernel.program.types import Affine, Attr, mesh_dims
+from shardproof.verifier.refute.scale_down.kept_coordinates import RATIO
+from shardproof.verifier.refute.scale_down.system import Declined, System
 
 Dims = tuple[int, ...]
 """The unknowns of a shape."""

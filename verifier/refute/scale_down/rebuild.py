@@ -3,17 +3,17 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from verifier.kernel.contract import Contract
-from verifier.kernel.layout import Atom, Dim, Layout
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import Affine, Attr, Mesh, TensorType
-from verifier.kernel.program.where import Where, ranks_where
-from verifier.refute.scale_down.collect import Sizes
-from verifier.refute.scale_down.coordinates import Kept, present, renamed
-from verifier.refute.scale_down.literals import Literals
-from verifier.refute.scale_down.reading import Offset, Sized
-from verifier.refute.scale_down.system import Declined
-from verifier.text.assemble import Assembly
+from shardproof.verifier.kernel.contract import Contract
+from shardproof.verifier.kernel.layout import Atom, Dim, Layout
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import Affine, Attr, Mesh, TensorType
+from shardproof.verifier.kernel.program.where import Where, ranks_where
+from shardproof.verifier.refute.scale_down.collect import Sizes
+from shardproof.verifier.refute.scale_down.coordinates import Kept, present, renamed
+from shardproof.verifier.refute.scale_down.literals import Literals
+from shardproof.verifier.refute.scale_down.reading import Offset, Sized
+from shardproof.verifier.refute.scale_down.system import Declined
+from shardproof.verifier.text.assemble import Assembly
 
 Value = Callable[[int], int]
 """The new value of an unknown."""

@@ -8,29 +8,36 @@ from itertools import product
 
 import numpy as np
 
-from verifier.analysis.garbage import no_collection
-from verifier.domains.base import Array
-from verifier.domains.floats import Floats
-from verifier.kernel.inline import inline
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import Mesh
-from verifier.problem import Problem
-from verifier.refute.compare import Difference, compare
-from verifier.refute.dedup import BudgetError, run_once
-from verifier.refute.evaluate import elements, simulate
-from verifier.refute.premises import Premises
-from verifier.refute.roots import under_roots
-from verifier.refute.sampling import edge_draws, index_bounds, sample, sized, states, to_edge
-from verifier.refute.scale_down.mesh_constants import (
+from shardproof.verifier.analysis.garbage import no_collection
+from shardproof.verifier.domains.base import Array
+from shardproof.verifier.domains.floats import Floats
+from shardproof.verifier.kernel.inline import inline
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.refute.compare import Difference, compare
+from shardproof.verifier.refute.dedup import BudgetError, run_once
+from shardproof.verifier.refute.evaluate import elements, simulate
+from shardproof.verifier.refute.premises import Premises
+from shardproof.verifier.refute.roots import under_roots
+from shardproof.verifier.refute.sampling import (
+    edge_draws,
+    index_bounds,
+    sample,
+    sized,
+    states,
+    to_edge,
+)
+from shardproof.verifier.refute.scale_down.mesh_constants import (
     counting as counted,
     entries,
     rescaled,
     rescaled_all,
 )
-from verifier.refute.scale_down.resized import Resized, resize, smaller_mesh
-from verifier.refute.scale_down.system import Declined
-from verifier.refute.search import Tried, refute
+from shardproof.verifier.refute.scale_down.resized import Resized, resize, smaller_mesh
+from shardproof.verifier.refute.scale_down.system import Declined
+from shardproof.verifier.refute.search import Tried, refute
 
 Relates = Callable[[Problem], Collection[str]]
 """The values of a distributed program for which a relation to the one-device program is found."""

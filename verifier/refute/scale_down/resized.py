@@ -13,18 +13,18 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import cast
 
-from verifier.kernel.contract import Contract, ContractError, check, output_key
-from verifier.kernel.inline import inline
-from verifier.kernel.layout import Dim
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import Mesh
-from verifier.problem import Problem
-from verifier.refute.scale_down.bounds import saturated
-from verifier.refute.scale_down.collect import Sizes, collect
-from verifier.refute.scale_down.coordinates import Kept, kept_coordinates, told_apart
-from verifier.refute.scale_down.eliminate import simplify
-from verifier.refute.scale_down.kept_coordinates import (
+from shardproof.verifier.kernel.contract import Contract, ContractError, check, output_key
+from shardproof.verifier.kernel.inline import inline
+from shardproof.verifier.kernel.layout import Dim
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.refute.scale_down.bounds import saturated
+from shardproof.verifier.refute.scale_down.collect import Sizes, collect
+from shardproof.verifier.refute.scale_down.coordinates import Kept, kept_coordinates, told_apart
+from shardproof.verifier.refute.scale_down.eliminate import simplify
+from shardproof.verifier.refute.scale_down.kept_coordinates import (
     keep_coincidences,
     keep_cuts,
     keep_places,
@@ -32,12 +32,12 @@ from verifier.refute.scale_down.kept_coordinates import (
     keep_unanchored,
     name_loose,
 )
-from verifier.refute.scale_down.literals import Literals, doubts
-from verifier.refute.scale_down.reading import Dims
-from verifier.refute.scale_down.rebuild import Atoms, Value, contract_at, rebuild
-from verifier.refute.scale_down.solve import Values, determined, solve, spread
-from verifier.refute.scale_down.system import Declined, System
-from verifier.refute.search import too_large
+from shardproof.verifier.refute.scale_down.literals import Literals, doubts
+from shardproof.verifier.refute.scale_down.reading import Dims
+from shardproof.verifier.refute.scale_down.rebuild import Atoms, Value, contract_at, rebuild
+from shardproof.verifier.refute.scale_down.solve import Values, determined, solve, spread
+from shardproof.verifier.refute.scale_down.system import Declined, System
+from shardproof.verifier.refute.search import too_large
 
 Held = Counter[tuple[int, ...]]
 """How many values have a shape, by its unknowns."""

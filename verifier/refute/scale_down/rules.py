@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from math import prod
 
-from verifier.kernel.ops import lookup
-from verifier.kernel.ops.linalg import parse
-from verifier.refute.scale_down.reading import Dims, Reading, Sized, offset_of
-from verifier.refute.scale_down.system import Declined
+from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.kernel.ops.linalg import parse
+from shardproof.verifier.refute.scale_down.reading import Dims, Reading, Sized, offset_of
+from shardproof.verifier.refute.scale_down.system import Declined
 
 SMALL_COUNT = 8
 """Counts of entries up to this are kept."""

@@ -10,18 +10,18 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from verifier.domains.base import Array
-from verifier.domains.floats import Floats
-from verifier.kernel.contract import Contract, output_key
-from verifier.kernel.ops import lookup
-from verifier.kernel.program.program import Node, Program
-from verifier.ops import facets
-from verifier.refute.compare import TOLERANCE
-from verifier.refute.dedup import BUDGET, Arrays, simulate
-from verifier.refute.evaluate import Ranks
-from verifier.refute.scale_down.fold import each
-from verifier.refute.scale_down.system import Declined
-from verifier.refute.scatter import scatter
+from shardproof.verifier.domains.base import Array
+from shardproof.verifier.domains.floats import Floats
+from shardproof.verifier.kernel.contract import Contract, output_key
+from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.kernel.program.program import Node, Program
+from shardproof.verifier.ops import facets
+from shardproof.verifier.refute.compare import TOLERANCE
+from shardproof.verifier.refute.dedup import BUDGET, Arrays, simulate
+from shardproof.verifier.refute.evaluate import Ranks
+from shardproof.verifier.refute.scale_down.fold import each
+from shardproof.verifier.refute.scale_down.system import Declined
+from shardproof.verifier.refute.scatter import scatter
 
 Seed = Callable[[Node], bool]
 SHIFTS = frozenset({"all_reduce", "expand", "reshape", "merge", "only"})

@@ -4,7 +4,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable
 
-from verifier.refute.scale_down.system import Declined, Product, Sum, System
+from shardproof.verifier.refute.scale_down.system import Declined, Product, Sum, System
 
 STEPS = 4_000
 """Values tried before the search gives up."""

@@ -13,22 +13,27 @@ from itertools import chain
 
 import numpy as np
 
-from verifier.domains.base import Array
-from verifier.domains.floats import Floats
-from verifier.kernel.contract import Contract
-from verifier.kernel.program.program import Node, Program
-from verifier.kernel.program.where import common
-from verifier.kernel.rank_sets import Regions, regions
-from verifier.ops import facets
-from verifier.refute.dedup import BudgetError
-from verifier.refute.premises import Premises
-from verifier.refute.sampling import ROOTED, rooted
-from verifier.refute.scale_down.fold import each, folded, renamed, same, with_body
-from verifier.refute.scale_down.literals import ONE_SIDED, counts_entries, factors, literal
-from verifier.refute.scale_down.mesh_constants import counting, place
-from verifier.refute.scale_down.refuting import SmallDifference
-from verifier.refute.scale_down.resized import Resized
-from verifier.refute.scale_down.saturation import loses_nothing, shows_in_both
+from shardproof.verifier.domains.base import Array
+from shardproof.verifier.domains.floats import Floats
+from shardproof.verifier.kernel.contract import Contract
+from shardproof.verifier.kernel.program.program import Node, Program
+from shardproof.verifier.kernel.program.where import common
+from shardproof.verifier.kernel.rank_sets import Regions, regions
+from shardproof.verifier.ops import facets
+from shardproof.verifier.refute.dedup import BudgetError
+from shardproof.verifier.refute.premises import Premises
+from shardproof.verifier.refute.sampling import ROOTED, rooted
+from shardproof.verifier.refute.scale_down.fold import each, folded, renamed, same, with_body
+from shardproof.verifier.refute.scale_down.literals import (
+    ONE_SIDED,
+    counts_entries,
+    factors,
+    literal,
+)
+from shardproof.verifier.refute.scale_down.mesh_constants import counting, place
+from shardproof.verifier.refute.scale_down.refuting import SmallDifference
+from shardproof.verifier.refute.scale_down.resized import Resized
+from shardproof.verifier.refute.scale_down.saturation import loses_nothing, shows_in_both
 
 Holds = Callable[[Program, Program, Contract], bool]
 """Whether every output of a distributed program is related to the one-device program."""

@@ -24,8 +24,8 @@ from torch import nn
 from torch._subclasses import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 
-from synthesis.frontends.torch.asked.watching import caller, now
-from synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.asked.watching import caller, now
+from shardproof.synthesis.frontends.torch.errors import CaptureError
 
 _STAND_INS: tuple[Any, ...] = (FakeTensor, FunctionalTensor)
 _THEIRS = {n for c in _STAND_INS for n in (*dir(c), *c.__annotations__)} - set(dir(torch.Tensor))
@@ -232,7 +232,7 @@ _ANSWERS: dict[int, Any] = {
 def no_other_kernels() -> None:
     """From now on, code of the user's may give no op of PyTorch another kernel: the program of such
     code would be written in ops that it does not run."""
-    from synthesis.frontends.torch.asked.sources import is_users
+    from shardproof.synthesis.frontends.torch.asked.sources import is_users
 
     library: Any = torch.library.Library
     original = library.impl
@@ -264,7 +264,7 @@ _OWN_OPS = ("aten", "prims", "prim", "c10d", "_c10d_functional", "_dtensor")
 @contextmanager
 def shown_to_nobody() -> Iterator[None]:
     """What a tensor looks like, as text or as bytes, is refused where a line of the user's asks."""
-    from synthesis.frontends.torch.asked.sources import is_users
+    from shardproof.synthesis.frontends.torch.asked.sources import is_users
 
     kept: list[tuple[Any, str, Any]] = []
 

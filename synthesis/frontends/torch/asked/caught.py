@@ -10,12 +10,12 @@ from typing import Any
 
 import torch
 
-from synthesis.frontends.torch.asked.watching import now
-from synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.asked.watching import now
+from shardproof.synthesis.frontends.torch.errors import CaptureError
 
 _TORCH = str(Path(str(torch.__file__)).parent)
-_OURS = str(Path(__file__).resolve().parents[3])
-_ANSWERS = str(Path(__file__).resolve().parent)
+_OURS = str(Path(__file__).parents[3])
+_ANSWERS = str(Path(__file__).parent)
 _NAMES = """_subclasses _ops.py _meta_registrations.py _refs _prims _prims_common _decomp _library
 _functorch _export export fx _dynamo _higher_order_ops _logging overrides.py _tensor.py
 _tensor_str.py storage.py serialization.py utils/_python_dispatch.py utils/_stats.py"""

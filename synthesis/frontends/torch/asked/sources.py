@@ -20,11 +20,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from synthesis.frontends.torch.asked import answers, caught
+from shardproof.installed import OURS
+from shardproof.synthesis.frontends.torch.asked import answers, caught
 
 T = TypeVar("T", bound=ast.AST)
-_PACKAGE = Path(__file__).resolve().parents[3]
-_OURS = tuple(str(_PACKAGE.parent / n) for n in ("agent", "prompts", "shardproof", "verifier"))
 _STDLIB = str(Path(sysconfig.get_path("stdlib")))
 _NAMES = {
     "__shardproof_called__": answers.called,
@@ -40,7 +39,7 @@ def is_users(file: str) -> bool:
     if file.startswith("<") or "site-packages" in file or "dist-packages" in file:
         return False
     path = Path(file)
-    return not any(path.is_relative_to(p) for p in (str(_PACKAGE), *_OURS, _STDLIB))
+    return not any(path.is_relative_to(p) for p in (*OURS, _STDLIB))
 
 
 @contextmanager

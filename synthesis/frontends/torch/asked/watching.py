@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from synthesis.frontends.torch.errors import CaptureError
-from synthesis.frontends.torch.ranks.places import Places
+from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.ranks.places import Places
 
 
 class AskedError(CaptureError):
@@ -44,7 +44,7 @@ def watching(places: Places) -> Iterator[None]:
     Raises:
         CaptureError: it came to its end, and the user's code caught what only a trace raises.
     """
-    from synthesis.frontends.torch.asked.answers import shown_to_nobody
+    from shardproof.synthesis.frontends.torch.asked.answers import shown_to_nobody
 
     found = Watching(places)
     _now.append(found)

@@ -4,7 +4,7 @@ import math
 from fractions import Fraction
 from typing import Any
 
-from synthesis.frontends.torch.aten.table import Emit, aten, fraction
+from shardproof.synthesis.frontends.torch.aten.table import Emit, aten, fraction
 
 
 def _scale(e: Emit, q: str, scale: Any) -> Fraction:

@@ -1,7 +1,7 @@
 """Bags of rows of a table: their sum, mean or largest entries."""
 
-from synthesis.frontends.torch.aten.indexing import from_start
-from synthesis.frontends.torch.aten.table import Emit, aten
+from shardproof.synthesis.frontends.torch.aten.indexing import from_start
+from shardproof.synthesis.frontends.torch.aten.table import Emit, aten
 
 SUM, MEAN, MAX = range(3)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from synthesis.frontends.torch.aten.table import Emit, aten
+from shardproof.synthesis.frontends.torch.aten.table import Emit, aten
 
 _C10D = "_c10d_functional::"
 

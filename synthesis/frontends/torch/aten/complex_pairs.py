@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from synthesis.frontends.torch.aten.table import TABLE, Emit, Rule
+from shardproof.synthesis.frontends.torch.aten.table import TABLE, Emit, Rule
 
 COMPLEX: dict[str, Rule] = {}
 """As `TABLE`, for ops that read or give complex numbers."""

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from synthesis.frontends.torch.aten.table import Emit, aten
-from synthesis.frontends.torch.aten.views import scatter_lines
+from shardproof.synthesis.frontends.torch.aten.table import Emit, aten
+from shardproof.synthesis.frontends.torch.aten.views import scatter_lines
 
 MAX_PLACES = 64
 """Kernels of more places along a dim are written out only where patches tile the input."""

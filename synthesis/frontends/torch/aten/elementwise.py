@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from synthesis.frontends.torch.aten.table import Emit, aten, fraction
-from verifier.ops import REGISTRY, facets
+from shardproof.synthesis.frontends.torch.aten.table import Emit, aten, fraction
+from shardproof.verifier.ops import REGISTRY, facets
 
 
 def _same(op: str) -> Callable[..., str]:

@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import numpy as np
 
-from synthesis.frontends.torch.aten.table import Emit, aten
-from synthesis.frontends.torch.aten.views import slice_scatter
-from verifier.kernel.program.registry import traits
-from verifier.kernel.program.types import FLOATS
+from shardproof.synthesis.frontends.torch.aten.table import Emit, aten
+from shardproof.synthesis.frontends.torch.aten.views import slice_scatter
+from shardproof.verifier.kernel.program.registry import traits
+from shardproof.verifier.kernel.program.types import FLOATS
 
 
 def _rows_in_order(e: Emit, ids: str, size: int) -> tuple[int, int] | None:

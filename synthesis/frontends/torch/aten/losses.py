@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from synthesis.frontends.torch.aten.table import Emit, aten
+from shardproof.synthesis.frontends.torch.aten.table import Emit, aten
 
 MEAN, SUM = 1, 2
 

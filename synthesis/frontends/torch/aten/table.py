@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.program import Node
-from verifier.kernel.program.types import Attr, TensorType
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.program import Node
+from shardproof.verifier.kernel.program.types import Attr, TensorType
 
 Rule = Callable[..., Any]
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from synthesis.frontends.torch.aten.table import Emit, aten, fraction
+from shardproof.synthesis.frontends.torch.aten.table import Emit, aten, fraction
 
 
 @aten("view.default", "_unsafe_view.default", "reshape.default", "_reshape_alias.default")

@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from synthesis.frontends.torch.aten.table import Emit, aten
+from shardproof.synthesis.frontends.torch.aten.table import Emit, aten
 
 Table = NDArray[np.int64]
 """[places of the result, entries of a window]: which entry is seen; -1 for none."""

@@ -23,9 +23,9 @@ from torch._subclasses.fake_tensor import is_fake
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
-from synthesis.frontends.torch.errors import CaptureError
-from synthesis.frontends.torch.ranks.result import BUFFERS, Event
-from synthesis.frontends.torch.ranks.spans import same_storage, storage
+from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.ranks.result import BUFFERS, Event
+from shardproof.synthesis.frontends.torch.ranks.spans import same_storage, storage
 
 _CHANGING = (
     "mixed_precision",

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from synthesis.frontends.torch.request import InputSpec
-from verifier.kernel.ops import lookup
-from verifier.kernel.program.program import Input, Node, Output, Program
-from verifier.kernel.program.types import NO_MESH, Source
-from verifier.refute.evaluate import evaluate
+from shardproof.synthesis.frontends.torch.request import InputSpec
+from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.kernel.program.program import Input, Node, Output, Program
+from shardproof.verifier.kernel.program.types import NO_MESH, Source
+from shardproof.verifier.refute.evaluate import evaluate
 
 _TABLES = {"take": "dim", "take_along": "dim", "index_add": "size", "put_along": "size"}
 _VIEWS = ("reshape", "permute", "expand", "slice")

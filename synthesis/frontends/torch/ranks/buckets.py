@@ -11,9 +11,9 @@ reshape(reduce_scatter(reshape(g, [w n]), 0), [m, ...])         =  reduce_scatte
 and along any dim before which all extents are 1.
 """
 
-from synthesis.frontends.torch.ranks.join import gathered_along
-from verifier.analysis.rewrite import Rewriting, rewrite
-from verifier.kernel.program.program import Node, Program
+from shardproof.synthesis.frontends.torch.ranks.join import gathered_along
+from shardproof.verifier.analysis.rewrite import Rewriting, rewrite
+from shardproof.verifier.kernel.program.program import Node, Program
 
 
 def one_by_one(program: Program) -> Program:

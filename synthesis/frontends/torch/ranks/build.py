@@ -23,21 +23,21 @@ from torch.distributed.tensor import DTensor
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from synthesis.frontends.torch.asked.watching import AskedError, watching
-from synthesis.frontends.torch.errors import CaptureError
-from synthesis.frontends.torch.materialize import fake_mode, to_fake
-from synthesis.frontends.torch.ranks import averaging
-from synthesis.frontends.torch.ranks.arguments import MissingError, arguments
-from synthesis.frontends.torch.ranks.collectives import tensors
-from synthesis.frontends.torch.ranks.new_groups import noted
-from synthesis.frontends.torch.ranks.pipelines import SCHEDULE, Pipeline, note_schedules
-from synthesis.frontends.torch.ranks.places import Places
-from synthesis.frontends.torch.ranks.result import Event
-from synthesis.frontends.torch.ranks.sharded import refuse_uncovered
-from synthesis.frontends.torch.request import split_target
-from synthesis.frontends.torch.results import returned_names
-from synthesis.frontends.torch.target import Target, import_file, library
-from verifier.kernel.program.types import Mesh
+from shardproof.synthesis.frontends.torch.asked.watching import AskedError, watching
+from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.materialize import fake_mode, to_fake
+from shardproof.synthesis.frontends.torch.ranks import averaging
+from shardproof.synthesis.frontends.torch.ranks.arguments import MissingError, arguments
+from shardproof.synthesis.frontends.torch.ranks.collectives import tensors
+from shardproof.synthesis.frontends.torch.ranks.new_groups import noted
+from shardproof.synthesis.frontends.torch.ranks.pipelines import SCHEDULE, Pipeline, note_schedules
+from shardproof.synthesis.frontends.torch.ranks.places import Places
+from shardproof.synthesis.frontends.torch.ranks.result import Event
+from shardproof.synthesis.frontends.torch.ranks.sharded import refuse_uncovered
+from shardproof.synthesis.frontends.torch.request import split_target
+from shardproof.synthesis.frontends.torch.results import returned_names
+from shardproof.synthesis.frontends.torch.target import Target, import_file, library
+from shardproof.verifier.kernel.program.types import Mesh
 
 Moved = list[tuple["weakref.ref[torch.Tensor]", nn.Parameter]]
 """Parameters that were replaced, each with what stands for it."""

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import torch
 import torch.distributed._functional_collectives  # registers the functional ops
 
-import synthesis.frontends.torch.ranks.messages  # noqa: F401  (registers ops)
+import shardproof.synthesis.frontends.torch.ranks.messages  # noqa: F401  (registers ops)
 
 COVERED = (
     "covered are all_reduce, all_gather, reduce_scatter, all_to_all, broadcast and barrier, also "

@@ -27,19 +27,19 @@ from torch.fx import traceback as fx_traceback
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from synthesis.frontends.torch.aten.table import TABLE
-from synthesis.frontends.torch.errors import CaptureError
-from synthesis.frontends.torch.ranks.changing import CHANGING, COVERED, Call
-from synthesis.frontends.torch.ranks.draws import Draws
-from synthesis.frontends.torch.ranks.groups import dims_of, slices
-from synthesis.frontends.torch.ranks.meanings import Meaning
-from synthesis.frontends.torch.ranks.places import Places
-from synthesis.frontends.torch.ranks.preconditions import breach, order
-from synthesis.frontends.torch.ranks.result import Event
-from synthesis.frontends.torch.ranks.sharded import OPS as SHARDED_OPS
-from synthesis.frontends.torch.ranks.spans import Span, same_storage, storage
-from synthesis.frontends.torch.ranks.states import KeptError
-from verifier.kernel.program.types import Mesh
+from shardproof.synthesis.frontends.torch.aten.table import TABLE
+from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.ranks.changing import CHANGING, COVERED, Call
+from shardproof.synthesis.frontends.torch.ranks.draws import Draws
+from shardproof.synthesis.frontends.torch.ranks.groups import dims_of, slices
+from shardproof.synthesis.frontends.torch.ranks.meanings import Meaning
+from shardproof.synthesis.frontends.torch.ranks.places import Places
+from shardproof.synthesis.frontends.torch.ranks.preconditions import breach, order
+from shardproof.synthesis.frontends.torch.ranks.result import Event
+from shardproof.synthesis.frontends.torch.ranks.sharded import OPS as SHARDED_OPS
+from shardproof.synthesis.frontends.torch.ranks.spans import Span, same_storage, storage
+from shardproof.synthesis.frontends.torch.ranks.states import KeptError
+from shardproof.verifier.kernel.program.types import Mesh
 
 _FUNCTIONAL = "_c10d_functional"
 _autograd: Any = torch.autograd

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from synthesis.frontends.torch.trace import Traced
+from shardproof.synthesis.frontends.torch.trace import Traced
 
 _LOOKUPS = {"embedding", "index_select", "index", "gather"}
 _COMPARISONS = {"lt", "le", "gt", "ge"}

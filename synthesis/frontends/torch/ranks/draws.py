@@ -14,10 +14,10 @@ from hashlib import blake2b
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from synthesis.frontends.torch.aten.table import TABLE, Emit
-from synthesis.frontends.torch.errors import CaptureError
-from synthesis.frontends.torch.ranks.result import Draw
-from verifier.kernel.program.types import TensorType
+from shardproof.synthesis.frontends.torch.aten.table import TABLE, Emit
+from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.ranks.result import Draw
+from shardproof.verifier.kernel.program.types import TensorType
 
 DRAW = "shardproof_frontend::draw"
 PREFIX = "dropout."

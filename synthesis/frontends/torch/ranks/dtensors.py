@@ -14,10 +14,10 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor.placement_types import _StridedShard
 
-from synthesis.frontends.torch.errors import CaptureError
-from synthesis.frontends.torch.ranks.groups import dims_of
-from verifier.kernel.layout import Atom, Layout
-from verifier.kernel.program.types import Mesh
+from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.ranks.groups import dims_of
+from shardproof.verifier.kernel.layout import Atom, Layout
+from shardproof.verifier.kernel.program.types import Mesh
 
 
 def local(value: Any) -> Any:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import cache
 from itertools import combinations, permutations, product
 
-from verifier.kernel.program.types import Mesh
+from shardproof.verifier.kernel.program.types import Mesh
 
 
 @cache

@@ -6,8 +6,8 @@ Nothing is taken to be buffered: a message is sent once its receiver has asked f
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from synthesis.frontends.torch.errors import CaptureError
-from synthesis.frontends.torch.ranks.result import Event
+from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.ranks.result import Event
 
 Ranks = Sequence[Sequence[Event]]
 """The events of each rank, in order."""

@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from synthesis.frontends.torch.ranks.shared_parts import Shared
-from verifier.analysis.rewrite import Rewriting, rewrite
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.program import Node, Program
-from verifier.kernel.program.types import Affine, Attr
+from shardproof.synthesis.frontends.torch.ranks.shared_parts import Shared
+from shardproof.verifier.analysis.rewrite import Rewriting, rewrite
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.kernel.program.program import Node, Program
+from shardproof.verifier.kernel.program.types import Affine, Attr
 
 Coords = Mapping[str, int]
 """Where a rank stands: its index along each mesh dim."""

@@ -21,16 +21,16 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from synthesis.frontends.torch.errors import CaptureError
-from synthesis.frontends.torch.materialize import tied_groups
-from synthesis.frontends.torch.ranks import build as building
-from synthesis.frontends.torch.ranks.collectives import tensors
-from synthesis.frontends.torch.ranks.dtensors import local
-from synthesis.frontends.torch.ranks.places import Places
-from synthesis.frontends.torch.ranks.request import MADE_UP, RanksRequest
-from synthesis.frontends.torch.ranks.result import Loaded
-from synthesis.frontends.torch.request import split_target
-from synthesis.frontends.torch.target import library
+from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.materialize import tied_groups
+from shardproof.synthesis.frontends.torch.ranks import build as building
+from shardproof.synthesis.frontends.torch.ranks.collectives import tensors
+from shardproof.synthesis.frontends.torch.ranks.dtensors import local
+from shardproof.synthesis.frontends.torch.ranks.places import Places
+from shardproof.synthesis.frontends.torch.ranks.request import MADE_UP, RanksRequest
+from shardproof.synthesis.frontends.torch.ranks.result import Loaded
+from shardproof.synthesis.frontends.torch.request import split_target
+from shardproof.synthesis.frontends.torch.target import library
 
 MOST = 1 << 26
 """Elements of a checkpoint: each is a number in float64."""

@@ -9,22 +9,22 @@ from dataclasses import replace
 import torch
 from torch import fx
 
-from synthesis.frontends.torch.aten.table import Emit
-from synthesis.frontends.torch.bias_normalize import leading_dims
-from synthesis.frontends.torch.constants import Constant
-from synthesis.frontends.torch.lower import Lowered, Lowering, type_of
-from synthesis.frontends.torch.masked_gather import read_windows
-from synthesis.frontends.torch.provenance import Provenance
-from synthesis.frontends.torch.range_fold import in_declared_range
-from synthesis.frontends.torch.ranks.constant_ids import of_windows
-from synthesis.frontends.torch.ranks.pads import as_pads
-from synthesis.frontends.torch.rolling.order import typed
-from synthesis.frontends.torch.trace import Traced
-from verifier.kernel.inline import inline
-from verifier.kernel.live import live
-from verifier.kernel.ops import lookup
-from verifier.kernel.program.program import Output, Program
-from verifier.kernel.program.types import Attr, Mesh
+from shardproof.synthesis.frontends.torch.aten.table import Emit
+from shardproof.synthesis.frontends.torch.bias_normalize import leading_dims
+from shardproof.synthesis.frontends.torch.constants import Constant
+from shardproof.synthesis.frontends.torch.lower import Lowered, Lowering, type_of
+from shardproof.synthesis.frontends.torch.masked_gather import read_windows
+from shardproof.synthesis.frontends.torch.provenance import Provenance
+from shardproof.synthesis.frontends.torch.range_fold import in_declared_range
+from shardproof.synthesis.frontends.torch.ranks.constant_ids import of_windows
+from shardproof.synthesis.frontends.torch.ranks.pads import as_pads
+from shardproof.synthesis.frontends.torch.rolling.order import typed
+from shardproof.synthesis.frontends.torch.trace import Traced
+from shardproof.verifier.kernel.inline import inline
+from shardproof.verifier.kernel.live import live
+from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.kernel.program.program import Output, Program
+from shardproof.verifier.kernel.program.types import Attr, Mesh
 
 TALKING = ("collective", "movement")
 _KEPT = "kept."

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.errors import CaptureError
 
 TORCH = ("aten", "prim", "prims", "c10d", "_c10d_functional", "_dtensor", "fsdp")
 KINDS = ("all_reduce", "all_gather", "reduce_scatter")

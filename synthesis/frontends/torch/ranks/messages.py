@@ -5,8 +5,8 @@
 
 import torch
 
-from synthesis.frontends.torch.aten.table import Emit, aten
-from synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.aten.table import Emit, aten
+from shardproof.synthesis.frontends.torch.errors import CaptureError
 
 SENT = "shardproof_frontend::message_sent"
 RECEIVED = "shardproof_frontend::message_received"

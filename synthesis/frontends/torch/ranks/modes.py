@@ -15,8 +15,8 @@ from typing import Any
 
 from torch.fx.traceback import preserve_node_meta
 
-from synthesis.frontends.torch.apart import apart
-from synthesis.frontends.torch.digest import (
+from shardproof.synthesis.frontends.torch.apart import apart
+from shardproof.synthesis.frontends.torch.digest import (
     Digest,
     Log,
     changed,
@@ -25,14 +25,14 @@ from synthesis.frontends.torch.digest import (
     plain_state,
     unsteady,
 )
-from synthesis.frontends.torch.errors import CaptureError
-from synthesis.frontends.torch.ranks.dtensors import local
-from synthesis.frontends.torch.ranks.places import Places
-from synthesis.frontends.torch.ranks.request import EVAL, INFERENCE, SAID, TRAIN
-from synthesis.frontends.torch.ranks.tracing import Followed, Order, follow, run
-from synthesis.frontends.torch.single_draws import Singles, deciding, given, told
-from synthesis.frontends.torch.surroundings import LAUNCHED, Surroundings
-from synthesis.frontends.torch.trace import Traced
+from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.ranks.dtensors import local
+from shardproof.synthesis.frontends.torch.ranks.places import Places
+from shardproof.synthesis.frontends.torch.ranks.request import EVAL, INFERENCE, SAID, TRAIN
+from shardproof.synthesis.frontends.torch.ranks.tracing import Followed, Order, follow, run
+from shardproof.synthesis.frontends.torch.single_draws import Singles, deciding, given, told
+from shardproof.synthesis.frontends.torch.surroundings import LAUNCHED, Surroundings
+from shardproof.synthesis.frontends.torch.trace import Traced
 
 Make = Callable[[str], Order]
 """The order for a mode, on the module as it was built."""

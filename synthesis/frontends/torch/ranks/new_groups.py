@@ -14,8 +14,8 @@ from typing import Any
 
 import torch.distributed as dist
 
-from synthesis.frontends.torch.ranks.places import Places
-from synthesis.frontends.torch.ranks.result import NEW_GROUP, Event
+from shardproof.synthesis.frontends.torch.ranks.places import Places
+from shardproof.synthesis.frontends.torch.ranks.result import NEW_GROUP, Event
 
 _c10d: Any = dist.distributed_c10d
 

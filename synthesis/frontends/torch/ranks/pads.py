@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from verifier.kernel.ops import lookup
-from verifier.kernel.program.program import Node, Program
+from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.kernel.program.program import Node, Program
 
 
 def as_pads(program: Program) -> Program:

@@ -10,8 +10,8 @@ from functools import partial
 from math import prod
 from typing import Any
 
-from synthesis.frontends.torch.errors import CaptureError
-from synthesis.frontends.torch.ranks.result import Draw
+from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.ranks.result import Draw
 
 LISTED = 6
 GRAD_OF_INPUT = "input:"

@@ -26,7 +26,7 @@ from torch.distributed.pipelining._utils import InferenceMode, _make_tensor_from
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
-from synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.errors import CaptureError
 
 SCHEDULE: Any = _schedules._PipelineSchedule
 MISSED = "the pipeline cannot start: "

@@ -10,9 +10,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from synthesis.frontends.torch.provenance import Provenance
+from shardproof.synthesis.frontends.torch.provenance import Provenance
 
-_OURS = str(Path(__file__).resolve().parents[1]) + os.sep
+_OURS = str(Path(__file__).parents[1]) + os.sep
 _LIBRARY = str(Path(sysconfig.get_path("stdlib"))) + os.sep
 _PACKAGES = ("site-packages" + os.sep, "dist-packages" + os.sep)
 

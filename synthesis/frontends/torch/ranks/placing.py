@@ -23,10 +23,10 @@ from torch.distributed.tensor._dtensor_spec import DTensorSpec
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from synthesis.frontends.torch.errors import CaptureError
-from synthesis.frontends.torch.ranks.collectives import DEVICE
-from synthesis.frontends.torch.ranks.dtensors import local
-from synthesis.frontends.torch.ranks.places import Places
+from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.ranks.collectives import DEVICE
+from shardproof.synthesis.frontends.torch.ranks.dtensors import local
+from shardproof.synthesis.frontends.torch.ranks.places import Places
 
 _TORCH = str(Path(torch.__file__).parent) + os.sep
 _PLACING = tuple(

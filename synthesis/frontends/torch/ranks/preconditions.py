@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from synthesis.frontends.torch.ranks.spans import Span, share
+from shardproof.synthesis.frontends.torch.ranks.spans import Span, share
 
 
 class Memory(Enum):

@@ -20,8 +20,8 @@ from torch.fx.experimental.proxy_tensor import extract_val
 from torch.utils._python_dispatch import TorchDispatchMode, autograd_would_have_decomposed
 from torch.utils._pytree import tree_leaves
 
-from synthesis.frontends.torch.decompose import decompositions
-from synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.decompose import decompositions
+from shardproof.synthesis.frontends.torch.errors import CaptureError
 
 _aten: Any = torch.ops.aten
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd

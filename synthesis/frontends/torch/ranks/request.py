@@ -8,9 +8,9 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from synthesis.frontends.torch.ranks.stated import LayoutLine
-from synthesis.frontends.torch.request import InputSpec, Limits
-from verifier.kernel.program.types import Mesh
+from shardproof.synthesis.frontends.torch.ranks.stated import LayoutLine
+from shardproof.synthesis.frontends.torch.request import InputSpec, Limits
+from shardproof.verifier.kernel.program.types import Mesh
 
 MOST_RANKS = 256
 """Ranks that are traced, each with its own run of the code."""

@@ -8,15 +8,15 @@ from typing import Annotated, Any
 
 from pydantic import PlainSerializer, PlainValidator
 
-from synthesis.frontends.torch.captured import Array, ProgramData, load as read
-from synthesis.frontends.torch.errors import CaptureError
-from synthesis.frontends.torch.process import run_worker
-from synthesis.frontends.torch.ranks.request import EVAL, RanksRequest
-from synthesis.frontends.torch.request import InputSpec, Progress, split_target
-from verifier.kernel.contract import layout_from_json, layout_to_json
-from verifier.kernel.layout import Layout
-from verifier.kernel.program.jsondata import Cursor
-from verifier.kernel.program.types import TensorType
+from shardproof.synthesis.frontends.torch.captured import Array, ProgramData, load as read
+from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.process import run_worker
+from shardproof.synthesis.frontends.torch.ranks.request import EVAL, RanksRequest
+from shardproof.synthesis.frontends.torch.request import InputSpec, Progress, split_target
+from shardproof.verifier.kernel.contract import layout_from_json, layout_to_json
+from shardproof.verifier.kernel.layout import Layout
+from shardproof.verifier.kernel.program.jsondata import Cursor
+from shardproof.verifier.kernel.program.types import TensorType
 
 NEW_GROUP = "new_group"
 BUFFERS = "the buffer"

@@ -29,56 +29,77 @@ import torch._dynamo  # tracing asks for it: once, before processes are forked
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
-from synthesis.frontends.rank_programs.form import header
-from synthesis.frontends.rank_programs.rings import with_rings
-from synthesis.frontends.rank_programs.write import rank_text
-from synthesis.frontends.torch.asked.sources import watch_sources
-from synthesis.frontends.torch.buffers import Filled, as_numbers, filled, persistent, pieces_filled
-from synthesis.frontends.torch.captured import dump, load
-from synthesis.frontends.torch.decompose import decompositions
-from synthesis.frontends.torch.dependence import refuse_constant
-from synthesis.frontends.torch.errors import CaptureError
-from synthesis.frontends.torch.inputs import find_inputs, torch_types
-from synthesis.frontends.torch.known_ops import known_ops
-from synthesis.frontends.torch.lower import DTYPES, type_of
-from synthesis.frontends.torch.masked_gather import read_windows
-from synthesis.frontends.torch.materialize import fake_inputs, take_buffers, tied_groups
-from synthesis.frontends.torch.provenance import Provenance
-from synthesis.frontends.torch.range_fold import in_declared_range
-from synthesis.frontends.torch.ranks import averaging, build as building, modes
-from synthesis.frontends.torch.ranks.arguments import argument_names, by_position, takes_any
-from synthesis.frontends.torch.ranks.collectives import Seen, Watch
-from synthesis.frontends.torch.ranks.device_free import answer_by_cpu
-from synthesis.frontends.torch.ranks.draws import Draws, drawn_inputs
-from synthesis.frontends.torch.ranks.dtensors import layout_of, local, real_meshes
-from synthesis.frontends.torch.ranks.loading import load_one, load_rank
-from synthesis.frontends.torch.ranks.lowering import TALKING, joined_form, lower_rank
-from synthesis.frontends.torch.ranks.meanings import Meaning
-from synthesis.frontends.torch.ranks.pads import as_pads
-from synthesis.frontends.torch.ranks.pairing import (
+from shardproof.synthesis.frontends.rank_programs.form import header
+from shardproof.synthesis.frontends.rank_programs.rings import with_rings
+from shardproof.synthesis.frontends.rank_programs.write import rank_text
+from shardproof.synthesis.frontends.torch.asked.sources import watch_sources
+from shardproof.synthesis.frontends.torch.buffers import (
+    Filled,
+    as_numbers,
+    filled,
+    persistent,
+    pieces_filled,
+)
+from shardproof.synthesis.frontends.torch.captured import dump, load
+from shardproof.synthesis.frontends.torch.decompose import decompositions
+from shardproof.synthesis.frontends.torch.dependence import refuse_constant
+from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.inputs import find_inputs, torch_types
+from shardproof.synthesis.frontends.torch.known_ops import known_ops
+from shardproof.synthesis.frontends.torch.lower import DTYPES, type_of
+from shardproof.synthesis.frontends.torch.masked_gather import read_windows
+from shardproof.synthesis.frontends.torch.materialize import fake_inputs, take_buffers, tied_groups
+from shardproof.synthesis.frontends.torch.provenance import Provenance
+from shardproof.synthesis.frontends.torch.range_fold import in_declared_range
+from shardproof.synthesis.frontends.torch.ranks import averaging, build as building, modes
+from shardproof.synthesis.frontends.torch.ranks.arguments import (
+    argument_names,
+    by_position,
+    takes_any,
+)
+from shardproof.synthesis.frontends.torch.ranks.collectives import Seen, Watch
+from shardproof.synthesis.frontends.torch.ranks.device_free import answer_by_cpu
+from shardproof.synthesis.frontends.torch.ranks.draws import Draws, drawn_inputs
+from shardproof.synthesis.frontends.torch.ranks.dtensors import layout_of, local, real_meshes
+from shardproof.synthesis.frontends.torch.ranks.loading import load_one, load_rank
+from shardproof.synthesis.frontends.torch.ranks.lowering import TALKING, joined_form, lower_rank
+from shardproof.synthesis.frontends.torch.ranks.meanings import Meaning
+from shardproof.synthesis.frontends.torch.ranks.pads import as_pads
+from shardproof.synthesis.frontends.torch.ranks.pairing import (
     pair_draws,
     pair_kept,
     pair_names,
     pair_names_of_arguments,
     pair_outputs,
 )
-from synthesis.frontends.torch.ranks.pipelines import MISSED, Mail, Pipeline
-from synthesis.frontends.torch.ranks.places import Places
-from synthesis.frontends.torch.ranks.request import INFERENCE, MOST_RANKS, SAID, TRAIN, RanksRequest
-from synthesis.frontends.torch.ranks.result import Doubt, Draw, Loaded, Rank, Side, Told
-from synthesis.frontends.torch.ranks.sharded import precisions
-from synthesis.frontends.torch.ranks.stated import layout_for
-from synthesis.frontends.torch.ranks.states import KeptError, as_buffer, name_states, refuse_shared
-from synthesis.frontends.torch.ranks.tables import pieces
-from synthesis.frontends.torch.ranks.tracing import Order, cotangents, known_groups
-from synthesis.frontends.torch.request import CaptureRequest, InputSpec, Progress
-from synthesis.frontends.torch.surroundings import Surroundings
-from synthesis.frontends.torch.torch_api import plain_kernels
-from synthesis.frontends.torch.uninitialized_reads import unwritten_read
-from verifier.kernel.live import live
-from verifier.kernel.ops import lookup
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import NO_MESH, Mesh, TensorType
+from shardproof.synthesis.frontends.torch.ranks.pipelines import MISSED, Mail, Pipeline
+from shardproof.synthesis.frontends.torch.ranks.places import Places
+from shardproof.synthesis.frontends.torch.ranks.request import (
+    INFERENCE,
+    MOST_RANKS,
+    SAID,
+    TRAIN,
+    RanksRequest,
+)
+from shardproof.synthesis.frontends.torch.ranks.result import Doubt, Draw, Loaded, Rank, Side, Told
+from shardproof.synthesis.frontends.torch.ranks.sharded import precisions
+from shardproof.synthesis.frontends.torch.ranks.stated import layout_for
+from shardproof.synthesis.frontends.torch.ranks.states import (
+    KeptError,
+    as_buffer,
+    name_states,
+    refuse_shared,
+)
+from shardproof.synthesis.frontends.torch.ranks.tables import pieces
+from shardproof.synthesis.frontends.torch.ranks.tracing import Order, cotangents, known_groups
+from shardproof.synthesis.frontends.torch.request import CaptureRequest, InputSpec, Progress
+from shardproof.synthesis.frontends.torch.surroundings import Surroundings
+from shardproof.synthesis.frontends.torch.torch_api import plain_kernels
+from shardproof.synthesis.frontends.torch.uninitialized_reads import unwritten_read
+from shardproof.verifier.kernel.live import live
+from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import NO_MESH, Mesh, TensorType
 
 AT_ONCE = 2
 """Ranks that are traced side by side."""
@@ -269,7 +290,7 @@ def _fork(path: Path, do: Callable[[Any], Side | Loaded], root: str, slots: Any)
         pid = os.fork()
     if pid:
         return pid
-    from synthesis.frontends.torch.worker import explain
+    from shardproof.synthesis.frontends.torch.worker import explain
 
     try:
         slots.acquire()

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.errors import CaptureError
 
 
 def _groups(model: nn.Module) -> Iterator[tuple[str, Any]]:

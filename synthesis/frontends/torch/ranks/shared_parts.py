@@ -28,11 +28,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 
-from verifier.analysis.rewrite import Rewriting, rewrite
-from verifier.kernel.ops import lookup
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.program import Node, Program
-from verifier.kernel.program.types import Attr
+from shardproof.verifier.analysis.rewrite import Rewriting, rewrite
+from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.program import Node, Program
+from shardproof.verifier.kernel.program.types import Attr
 
 Shape = tuple[int, ...]
 Known = dict[tuple[str, "Shared"], str]

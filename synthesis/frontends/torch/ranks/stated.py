@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from synthesis.frontends.torch.errors import CaptureError
-from verifier.kernel.layout import Layout
-from verifier.kernel.program.types import Mesh
-from verifier.text.contract import read_layout
+from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.verifier.kernel.layout import Layout
+from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.text.contract import read_layout
 
 FORM = (
     "NAME=R, NAME=S(0)@tp, NAME=S(0)@dp,S(1)@tp, by atoms NAME=[8][3 2@tp 4], or NAME=@tp where "

@@ -14,10 +14,10 @@ import torch
 from torch import fx, nn
 from torch.utils._pytree import tree_leaves
 
-from synthesis.frontends.torch.errors import CaptureError
-from synthesis.frontends.torch.ranks.pairing import STATE
-from synthesis.frontends.torch.ranks.writes import is_view
-from synthesis.frontends.torch.trace import Traced
+from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.ranks.pairing import STATE
+from shardproof.synthesis.frontends.torch.ranks.writes import is_view
+from shardproof.synthesis.frontends.torch.trace import Traced
 
 
 class KeptError(CaptureError):

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import Mesh
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import Mesh
 
 Tables = Mapping[str, NDArray[Any]]
 

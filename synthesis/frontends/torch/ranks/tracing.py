@@ -20,28 +20,28 @@ from torch.func import functionalize
 from torch.fx.experimental.proxy_tensor import disable_autocast_cache, make_fx
 from torch.fx.traceback import preserve_node_meta
 
-from synthesis.frontends.torch import torch_api
-from synthesis.frontends.torch.asked.watching import watching
-from synthesis.frontends.torch.aten.table import TABLE, Emit
-from synthesis.frontends.torch.chosen import called
-from synthesis.frontends.torch.decompose import decompositions
-from synthesis.frontends.torch.digest import Digest
-from synthesis.frontends.torch.errors import CaptureError
-from synthesis.frontends.torch.provenance import Provenance
-from synthesis.frontends.torch.ranks import averaging, dtensors
-from synthesis.frontends.torch.ranks.collectives import Seen, Watch, storage
-from synthesis.frontends.torch.ranks.draws import Draws
-from synthesis.frontends.torch.ranks.new_groups import noted
-from synthesis.frontends.torch.ranks.pairing import GRAD_OF_INPUT
-from synthesis.frontends.torch.ranks.pipelines import Pipeline
-from synthesis.frontends.torch.ranks.places import Places
-from synthesis.frontends.torch.ranks.recording import Recorder
-from synthesis.frontends.torch.ranks.sharded import over_inputs, reshard
-from synthesis.frontends.torch.ranks.states import KeptError, writes
-from synthesis.frontends.torch.ranks.writes import without_writes
-from synthesis.frontends.torch.results import named_outputs
-from synthesis.frontends.torch.trace import Traced, assignments_written
-from verifier.kernel.program.types import NO_MESH, NOWHERE
+from shardproof.synthesis.frontends.torch import torch_api
+from shardproof.synthesis.frontends.torch.asked.watching import watching
+from shardproof.synthesis.frontends.torch.aten.table import TABLE, Emit
+from shardproof.synthesis.frontends.torch.chosen import called
+from shardproof.synthesis.frontends.torch.decompose import decompositions
+from shardproof.synthesis.frontends.torch.digest import Digest
+from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.provenance import Provenance
+from shardproof.synthesis.frontends.torch.ranks import averaging, dtensors
+from shardproof.synthesis.frontends.torch.ranks.collectives import Seen, Watch, storage
+from shardproof.synthesis.frontends.torch.ranks.draws import Draws
+from shardproof.synthesis.frontends.torch.ranks.new_groups import noted
+from shardproof.synthesis.frontends.torch.ranks.pairing import GRAD_OF_INPUT
+from shardproof.synthesis.frontends.torch.ranks.pipelines import Pipeline
+from shardproof.synthesis.frontends.torch.ranks.places import Places
+from shardproof.synthesis.frontends.torch.ranks.recording import Recorder
+from shardproof.synthesis.frontends.torch.ranks.sharded import over_inputs, reshard
+from shardproof.synthesis.frontends.torch.ranks.states import KeptError, writes
+from shardproof.synthesis.frontends.torch.ranks.writes import without_writes
+from shardproof.synthesis.frontends.torch.results import named_outputs
+from shardproof.synthesis.frontends.torch.trace import Traced, assignments_written
+from shardproof.verifier.kernel.program.types import NO_MESH, NOWHERE
 
 COTANGENT = "shardproof_frontend::cotangent"
 

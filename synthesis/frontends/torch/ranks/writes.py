@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from synthesis.frontends.torch.uninitialized_reads import EMPTY
+from shardproof.synthesis.frontends.torch.uninitialized_reads import EMPTY
 
 _aten: Any = torch.ops.aten
 _WRITES = {

@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from synthesis.frontends.torch.rolling.match import Ref, Run, Step
-from synthesis.frontends.torch.rolling.order import topological, typed
-from synthesis.frontends.torch.rolling.paths import Group
-from synthesis.frontends.torch.rolling.wiring import Carried, Entry, Wiring
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.program import Input, Node, Output, Program
-from verifier.kernel.program.types import Source, TensorType
+from shardproof.synthesis.frontends.torch.rolling.match import Ref, Run, Step
+from shardproof.synthesis.frontends.torch.rolling.order import topological, typed
+from shardproof.synthesis.frontends.torch.rolling.paths import Group
+from shardproof.synthesis.frontends.torch.rolling.wiring import Carried, Entry, Wiring
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.program import Input, Node, Output, Program
+from shardproof.verifier.kernel.program.types import Source, TensorType
 
 
 class Roll:

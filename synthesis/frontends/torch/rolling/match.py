@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from verifier.kernel.program.program import Node, Program
+from shardproof.verifier.kernel.program.program import Node, Program
 
 Ref = tuple[Any, ...]
 """How an operand is reached: ("local", n) the n-th value of this direction, ("param", offset, rest)

@@ -4,8 +4,8 @@ import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from verifier.kernel.program.program import Input, Node, Program
-from verifier.kernel.program.types import TensorType
+from shardproof.verifier.kernel.program.program import Input, Node, Program
+from shardproof.verifier.kernel.program.types import TensorType
 
 
 def topological(nodes: Iterable[tuple[int, Node]], inputs: Sequence[Input]) -> list[Node] | None:

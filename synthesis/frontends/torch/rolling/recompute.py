@@ -15,8 +15,8 @@ from dataclasses import replace
 from functools import partial
 from itertools import takewhile
 
-from verifier.kernel.ops import lookup
-from verifier.kernel.program.program import IN_ORDER, Node, Program
+from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.kernel.program.program import IN_ORDER, Node, Program
 
 VIEWS = frozenset({"reshape", "permute", "expand"})
 JOINED = VIEWS | {"slice", "concat"}

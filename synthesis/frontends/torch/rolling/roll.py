@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from synthesis.frontends.torch.rolling.build import Roll
-from synthesis.frontends.torch.rolling.match import Blocks, Run
-from synthesis.frontends.torch.rolling.paths import Group
-from synthesis.frontends.torch.rolling.wiring import find_run
-from verifier.kernel.program.program import Program
+from shardproof.synthesis.frontends.torch.rolling.build import Roll
+from shardproof.synthesis.frontends.torch.rolling.match import Blocks, Run
+from shardproof.synthesis.frontends.torch.rolling.paths import Group
+from shardproof.synthesis.frontends.torch.rolling.wiring import find_run
+from shardproof.verifier.kernel.program.program import Program
 
 
 @dataclass(frozen=True)

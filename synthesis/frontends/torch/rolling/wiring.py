@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from synthesis.frontends.torch.rolling.match import Blocks, Run, Step
+from shardproof.synthesis.frontends.torch.rolling.match import Blocks, Run, Step
 
 MAX_PERIOD = 8
 """Longest repeating pattern of block kinds that is looked for."""

@@ -1,5 +1,0 @@
-"""`python -m agent` is `shardproof`."""
-
-from agent.cli import main
-
-main()

@@ -1,0 +1,5 @@
+"""`python -m shardproof` is `shardproof`."""
+
+from shardproof.agent.cli import main
+
+main()
