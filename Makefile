@@ -22,7 +22,7 @@ $(OK): pyproject.toml constraints.txt
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt torch==2.13.0
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[torch,hf,dev]'
-	@$(BIN)/python -m compileall -q shardproof
+	@$(BIN)/python -m compileall -q agent prompts shardproof synthesis verifier
 	@touch $@
 
 .PHONY: install
