@@ -155,7 +155,9 @@ class Model:
     def warmed(self, full_depth: bool = False, gradients: bool = True) -> "CaptureRequest":
         """The same for a command that is sure to capture: what does it starts before the rest."""
         from shardproof.synthesis.frontends.torch.process import warm_up
+        from shardproof.synthesis.frontends.torch.request import split_target
 
+        split_target(self.target)  # a wrong word is answered before anything slow is begun
         warm_up(self.target)
         return self.request(full_depth, gradients)
 
@@ -185,13 +187,15 @@ class Planned:
 
     def question(self, model: Model, wished: Wished) -> "Question":
         """Raises CaptureError, InputError, WishError: an option that cannot be read."""
+        from shardproof.agent.options import read_mesh
+
+        mesh = read_mesh(self.mesh)
         asked = model.warmed()
         from shardproof.agent.considering import Question
-        from shardproof.agent.options import read_mesh
         from shardproof.synthesis import hardware
 
         cluster = hardware.load(self.hardware)
-        return Question(asked, read_mesh(self.mesh), cluster, wished.read())
+        return Question(asked, mesh, cluster, wished.read())
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shardproof.agent.arguments import Cache, Repair, Verify
-from shardproof.agent.check.asked import Asked
+from shardproof.agent.check.asked import ALONE, Asked
 from shardproof.agent.commands import command
 
 if TYPE_CHECKING:
@@ -114,8 +114,13 @@ def check(run: "Run", asked: Asked) -> "Outcome":
       shardproof check p.py:Block --against m.py:Block --mesh dp=2,tp=2 --input-layout "x=S(0)@dp"
       shardproof check hf:LlamaForCausalLM --config examples/llama-small.json --mesh tp=2
     """
+    from shardproof.agent.options import read_mesh
     from shardproof.synthesis.frontends.torch.process import warm_up
+    from shardproof.synthesis.frontends.torch.request import split_target
 
+    read_mesh(asked.mesh)  # a wrong word is answered before anything slow is begun
+    for target in {asked.target, asked.against} - {"", ALONE}:
+        split_target(target)
     warm_up(asked.target)
     from shardproof.agent.check.command import run_check
 

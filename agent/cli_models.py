@@ -91,20 +91,24 @@ def parallelize(
       shardproof parallelize hf:GPT2LMHeadModel --config n_layer=2 --mesh tp=2 --out out/ --run
       shardproof parallelize examples/nanogpt.py:GPT --mesh tp=2 --pin wte=replicate --out out/
     """
-    request = model.warmed(full_depth)
-    from shardproof.agent import choosing, pipeline
+    from shardproof.agent import outdir
     from shardproof.agent.errors import InputError
     from shardproof.agent.options import Wanted, mesh_for, placed, read_fixed
-    from shardproof.synthesis import hardware as clusters
 
-    fixed = read_fixed(fix)
+    devices, fixed = mesh_for(mesh, gpus), read_fixed(fix)
     if fixed and mesh is not None:
         raise InputError("--mesh leaves nothing to fix", where="--fix", hint="give --gpus")
+    out = out or placed(model.target)
+    outdir.check_free(out, force=force)
+    request = model.warmed(full_depth)
+    from shardproof.agent import choosing, pipeline
+    from shardproof.synthesis import hardware as clusters
+
     job = pipeline.Job(
-        mesh=mesh_for(mesh, gpus),
+        mesh=devices,
         request=request,
         cluster=clusters.load(hardware),
-        out=out or placed(model.target),
+        out=out,
         execute=execute,
         force=force,
         guard=guard,
@@ -160,12 +164,13 @@ def step(
       shardproof step hf:LlamaForCausalLM --config examples/llama-small.json --mesh pp=2,tp=2
       shardproof step hf:LlamaForCausalLM --config examples/llama3-70b.json --gpus 512
     """
-    asked = model.warmed(full_depth)
-    from shardproof.agent import choosing, stepping
     from shardproof.agent.options import Wanted, mesh_for, read_fixed
-    from shardproof.synthesis import hardware as clusters
 
     given = mesh_for(mesh, gpus)
+    asked = model.warmed(full_depth)
+    from shardproof.agent import choosing, stepping
+    from shardproof.synthesis import hardware as clusters
+
     if mesh is None and gpus is not None:
         wanted = Wanted(gpus, hardware, global_batch, model.seq, None, memory, read_fixed(fix))
         job = replace(choosing.stepped(run, asked, wanted), out=out)

@@ -8,6 +8,9 @@ import typer
 
 from shardproof.agent.arguments import Batch, Config, Inputs, MeshDims, Seq
 
+ALONE = "same@1"
+"""In place of a model: the target itself, on one rank."""
+
 
 @dataclass(frozen=True)
 class Asked:

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 
 from shardproof.agent import events, verdicts
 from shardproof.agent.check import confirming, in_source, judging, layouts, loads
-from shardproof.agent.check.asked import Asked
+from shardproof.agent.check.asked import ALONE, Asked
 from shardproof.agent.check.contract import Statements
 from shardproof.agent.check.judging import Checked
 from shardproof.agent.errors import Exit, InputError
@@ -41,8 +41,6 @@ from shardproof.verifier.kernel.program.types import Mesh
 from shardproof.verifier.text.parser import to_text
 from shardproof.verifier.verdict import Counterexample, Proof, Verdict
 
-ALONE = "same@1"
-"""In place of a model: the target itself, on one rank."""
 NOT_LOADED = "Each parameter of a rank holds the piece of the model's that the contract says."
 
 
