@@ -70,7 +70,10 @@ REFUSED = {
         "y = y + torch.where(torch.zeros(4, 8) > 1, z, 0)  # here",
         "nothing was written to",
     ),
-    "what Python draws": ("import random\ny = y * random.random()  # here", "the second call"),
+    "what Python draws": (
+        "import random\ny = y * random.random()  # here",
+        "decides what it computes",
+    ),
     "a table of its own": ("self.table[0] = 1\ny = y + self.table", ""),
     "a parameter of nobody": ("y = y * self.stray[0]", "no parameter of the module"),
     "pieces of other sizes": (
