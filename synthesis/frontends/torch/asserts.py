@@ -10,7 +10,7 @@ import ast
 import builtins
 import inspect
 from collections import ChainMap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from types import CodeType, FunctionType
@@ -19,7 +19,7 @@ from typing import Any, TypeVar, cast
 from shardproof.synthesis.frontends.torch.asked.sources import is_watching, seen
 from shardproof.synthesis.frontends.torch.asking import only_asks
 from shardproof.synthesis.frontends.torch.asserted import Asserted
-from shardproof.synthesis.frontends.torch.chosen import read_whole
+from shardproof.synthesis.frontends.torch.chosen import SAID, read_whole, reads_whole
 
 T = TypeVar("T")
 DECIDED = frozenset({"GuardOnDataDependentSymNode", "DataDependentOutputException"})
@@ -35,6 +35,19 @@ _LEFT: dict[str, dict[int, Asserted]] = {}
 def left_out() -> tuple[Asserted, ...]:
     """What is left out in this process."""
     return tuple(a for found in _LEFT.values() for a in found.values())
+
+
+def taken_for_granted() -> Iterator[str]:
+    """What is said of asserts that are left out, and of chosen rows, in this process."""
+    yield from granted(left_out(), reads_whole())
+
+
+def granted(asserts: Iterable[Asserted], whole: bool) -> Iterator[str]:
+    """The assumptions behind asserts that are left out, and chosen rows that are read as all."""
+    for held in asserts:
+        yield f"An assert on values of tensors is left out, and taken to hold: {held}."
+    if whole:
+        yield SAID
 
 
 def decided(run: Callable[[], T]) -> T:

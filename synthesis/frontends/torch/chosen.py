@@ -41,6 +41,14 @@ SAID = (
 _ON: list[bool] = []
 
 
+def unbounded(changed: str) -> CaptureError:
+    """The error for what changes as often as values say."""
+    return CaptureError(
+        f"a call changes {changed}, and rows that the values of a tensor choose are not all run: "
+        "how often it does depends on values"
+    )
+
+
 def reads_whole() -> bool:
     """Whether rows that are chosen are read as all rows, in this process."""
     return bool(_ON)

@@ -23,7 +23,7 @@ from shardproof.synthesis.frontends.torch.apart import apart
 from shardproof.synthesis.frontends.torch.api_calls import ApiCalls, parting
 from shardproof.synthesis.frontends.torch.asked.watching import watching
 from shardproof.synthesis.frontends.torch.asserts import Asserted, leave_out, left_out
-from shardproof.synthesis.frontends.torch.chosen import called, read_whole, reads_whole
+from shardproof.synthesis.frontends.torch.chosen import called, read_whole, reads_whole, unbounded
 from shardproof.synthesis.frontends.torch.digest import (
     Digest,
     Log,
@@ -204,10 +204,7 @@ def _compared(
     if second is not None:
         raise unsteady(name, first, second, moved, root)
     if moved and reads_whole():
-        raise CaptureError(
-            f"a call changes {moved[0]}, and rows that the values of a tensor choose are not all "
-            "run: how often it does depends on values"
-        )
+        raise unbounded(moved[0])
     with read.watched():
         other = call(False) if gradients else first
     if gradients and (apart := steady(False, other)) is not None:

@@ -17,10 +17,15 @@ from torch import nn
 from shardproof.synthesis.frontends.torch import depth as depths
 from shardproof.synthesis.frontends.torch.asked.sources import sources_watched
 from shardproof.synthesis.frontends.torch.asked.watching import watching
-from shardproof.synthesis.frontends.torch.asserts import decided, leave_out_again, left_out
+from shardproof.synthesis.frontends.torch.asserts import (
+    decided,
+    granted,
+    leave_out_again,
+    left_out,
+)
 from shardproof.synthesis.frontends.torch.buffers import filled, persistent
 from shardproof.synthesis.frontends.torch.captured import Captured, ModelFacts
-from shardproof.synthesis.frontends.torch.chosen import SAID, read_whole, reads_whole
+from shardproof.synthesis.frontends.torch.chosen import read_whole, reads_whole
 from shardproof.synthesis.frontends.torch.dependence import refuse_constant
 from shardproof.synthesis.frontends.torch.errors import CaptureError, HandwrittenError
 from shardproof.synthesis.frontends.torch.facts import read_facts, read_files
@@ -269,10 +274,7 @@ class Session:
                 f"Read, but reached by no gradient: {', '.join(facts.untrained)}; none is claimed "
                 "for it."
             )
-        for held in facts.asserts:
-            yield f"An assert on values of tensors is left out, and taken to hold: {held}."
-        if facts.whole:
-            yield SAID
+        yield from granted(facts.asserts, facts.whole)
         if facts.frozen:
             yield f"Frozen, so without a gradient: {', '.join(facts.frozen)}."
         if len(facts.tied):

@@ -16,6 +16,8 @@ from typing import Any
 from torch.fx.traceback import preserve_node_meta
 
 from shardproof.synthesis.frontends.torch.apart import apart
+from shardproof.synthesis.frontends.torch.asserts import decided, taken_for_granted
+from shardproof.synthesis.frontends.torch.chosen import reads_whole, unbounded
 from shardproof.synthesis.frontends.torch.digest import (
     Digest,
     Log,
@@ -103,8 +105,14 @@ def follow_twice(make: Make, mode: str, others: Sequence[str], module: Any) -> T
         CaptureError: as `follow`; the second call does something else than the first.
         Exception: whatever the user's code raises.
     """
-    quick = {other: apart(lambda other=other: _quick(make, other), "") for other in others}
+    quick = {o: apart(lambda o=o: decided(lambda: _quick(make, o)), "") for o in others}
+    return decided(lambda: _traced_twice(make, mode, quick, module))
+
+
+def _traced_twice(make: Make, mode: str, quick: Mapping[str, Any], module: Any) -> Twice:
     order = make(mode)
+    for p in order.model.parameters():
+        p.grad = None
     before = plain_state(order.model, module)
     digest = _digest(order)
     held = dict(order.model.named_buffers())
@@ -117,6 +125,8 @@ def follow_twice(make: Make, mode: str, others: Sequence[str], module: Any) -> T
     root = order.watch.places.root
     if second is not None:
         raise unsteady(type(order.model).__name__, first, second, moved, root)
+    if moved and reads_whole():
+        raise unbounded(moved[0])
     alike: list[str] = []
     told_of: list[str] = []
     for other, found in quick.items():
@@ -131,7 +141,8 @@ def follow_twice(make: Make, mode: str, others: Sequence[str], module: Any) -> T
     name = type(order.model).__name__
     notes = [f"{name}: {m} changes from call to call; two calls run the same." for m in moved]
     notes += told(lines)
-    return Twice(followed, order, alike, list(dict.fromkeys((*notes, *read.read, *told_of))))
+    notes += [*read.read, *told_of, *taken_for_granted()]
+    return Twice(followed, order, alike, list(dict.fromkeys(notes)))
 
 
 def surroundings(places: Places) -> Surroundings:
@@ -173,7 +184,7 @@ def _quick(make: Make, mode: str) -> tuple[Log, bool, int, list[str]]:
         first = _call(order)
     drawn = len(order.watch.draws.made)
     lines, other = _second(order, lambda: _again(make, mode, digest, held), first)
-    return first, other is None, drawn, [*told(lines), *read.read]
+    return first, other is None, drawn, [*told(lines), *read.read, *taken_for_granted()]
 
 
 def _digest(order: Order) -> Digest:
