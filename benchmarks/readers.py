@@ -72,7 +72,7 @@ def checked(out: Path, scratch: Path) -> tuple[str, str]:
         file = Path(kind).name
     before = scratch / "before"
     shutil.copytree(tree, before)
-    _applied(tree, (out / "patch.diff").read_text(), list(patch["files"])[0], file)
+    _applied(tree, (out / "patch.diff").read_text(), next(iter(patch["files"])), file)
     made = "build_model()" if kind == "hf" else f"{name}(**{request['config']!r})"
     with (tree / file).open("a") as patched:
         patched.write(WRAPPED.format(function=patch["function"], made=made))
@@ -104,9 +104,7 @@ def _library(patched: Path, name: str) -> str:
     """A one-device model of a class of the library, with the config that the patch has."""
     text = patched.read_text()
     config = text[text.index("CONFIG = {") : text.index("\n}\n", text.index("CONFIG = {")) + 3]
-    line = next(
-        line for line in text.splitlines() if line.startswith("from transformers import ")
-    )
+    line = next(line for line in text.splitlines() if line.startswith("from transformers import "))
     kind = next(n.strip() for n in line.removeprefix("from transformers import ").split(",")
                 if n.strip().endswith("Config"))  # fmt: skip
     return (
@@ -116,7 +114,9 @@ def _library(patched: Path, name: str) -> str:
 
 
 def _inputs(out: Path, request: Mapping[str, Any]) -> list[str]:
-    """Inputs as `--input` takes them, with the ranges that the proof names."""
+    """Inputs as `--input` takes them; none where both find them in the owner's file."""
+    if not request["inputs"] and not request["target"].startswith("hf:"):
+        return []
     program = json.loads((out / "program.json").read_text())
     given = {s["name"]: s["below"] for s in request["inputs"]}
     texts: list[str] = []
