@@ -74,3 +74,15 @@ def test_memory_with_two_names_is_refused(made: Callable[..., object]) -> None:
 def test_room_to_work_in_is_written_before_it_is_read(made: Callable[..., object]) -> None:
     made("Room").proved()
     made("ReadBefore").refuted()
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_a_buffer_that_a_closure_holds_is_the_buffer(
+    made: Callable[..., object], wrong: bool
+) -> None:
+    asked = made("HeldSlower" if wrong else "Held")
+    if not wrong:
+        asked.proved()
+        return
+    witness = asked.refuted().verdict.witness
+    assert witness.output.startswith("output:state:norm.running_")

@@ -5,6 +5,7 @@
 
 import math
 import weakref
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -83,6 +84,9 @@ def to_fake(model: nn.Module) -> list[tuple[Any, Any]]:
     """
     made: dict[int, tuple[Any, Any]] = {}
     params: list[tuple[Any, Any]] = []
+    kept = [t for m in model.modules() for t in vars(m).values() if isinstance(t, torch.Tensor)]
+    held = [t for t in (*model.buffers(), *kept) if not is_fake(t)]
+    places = Counter(t.untyped_storage()._cdata for t in held)
 
     def fake(t: torch.Tensor) -> torch.Tensor:
         return torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="cpu")
@@ -97,9 +101,21 @@ def to_fake(model: nn.Module) -> list[tuple[Any, Any]]:
         for name, b in list(module._buffers.items()):
             if b is not None and not is_fake(b):
                 if id(b) not in made:
-                    made[id(b)] = (b, fake(b))
+                    made[id(b)] = (b, _in_its_place(b, fake(b), places))
                 module._buffers[name] = made[id(b)][1]
     return params
+
+
+def _in_its_place(old: torch.Tensor, new: torch.Tensor, places: Counter[int]) -> torch.Tensor:
+    """The new tensor, as the object that the old one was where that can be: what else holds a
+    buffer, a closure, say, then writes into the same. `places` counts buffers and plain attributes by memory."""
+    if places[old.untyped_storage()._cdata] > 1:
+        return new
+    try:
+        torch.utils.swap_tensors(old, new)
+    except (RuntimeError, TypeError):  # something else holds its memory
+        return new
+    return old
 
 
 def tied_groups(model: nn.Module) -> list[tuple[str, ...]]:
