@@ -108,7 +108,7 @@ def to_fake(model: nn.Module) -> list[tuple[Any, Any]]:
 
 def _in_its_place(old: torch.Tensor, new: torch.Tensor, places: Counter[int]) -> torch.Tensor:
     """The new tensor, as the object that the old one was where that can be: what else holds a
-    buffer, a closure, say, then writes into the same. `places` counts buffers and plain attributes by memory."""
+    buffer, a closure, say, then writes into the same. `places` counts what else lies there."""
     if places[old.untyped_storage()._cdata] > 1:
         return new
     try:

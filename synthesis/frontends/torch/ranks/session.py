@@ -536,7 +536,7 @@ def _followed(
         try:
             return _twice(side, mode, others), buffers
         except KeptError as found:
-            buffers[found.name] = as_buffer(side.built.model, found.name)
+            buffers[found.name] = as_buffer(side.built.model, found.name).detach()
             for p in side.built.model.parameters():
                 p.grad = None
 
