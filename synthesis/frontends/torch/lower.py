@@ -226,8 +226,8 @@ class Lowering:
             frozenset(self.backward),
             used - self.filled,
             self.e.infinite,
-            (*sorted(self.e.notes), *self.integers.notes()),
-            used & self.filled,
+            (*sorted(self.e.notes), *self.integers.notes(), *self.traced.notes),
+            used & self.filled.keys(),
         )
 
     def _input(self, node: fx.Node) -> None:

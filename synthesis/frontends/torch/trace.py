@@ -3,7 +3,7 @@
 # pyright: basic
 # (PyTorch has no types for what is used here.)
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,6 +35,19 @@ class Traced:
     """Buffers that the forward changes: what they held is an input, what they hold an output."""
     outputs: list[tuple[str, str, fx.Node]] = field(default_factory=list[tuple[str, str, fx.Node]])
     """(role, name, node), role in output, loss, grad."""
+    notes: list[str] = field(default_factory=list[str])
+    """What is taken for granted, in sentences."""
+
+
+def ungraded(named: Sequence[tuple[str, torch.Tensor]], loss: str | None) -> list[str]:
+    """What is said of outputs beside a loss, whose own gradients nobody looks at."""
+    others = [n for n, t in named if t.requires_grad and n != loss and t.is_floating_point()]
+    if loss is None or not others:
+        return []
+    listed = ", ".join(others)
+    return [
+        f"Gradients are those of {loss}; what else is returned ({listed}) is taken to get none."
+    ]
 
 
 @contextmanager
@@ -67,6 +80,7 @@ class Record:
 
     names: list[str] = field(default_factory=list[str])
     loss: str | None = None
+    notes: list[str] = field(default_factory=list[str])
 
 
 class Run(nn.Module):
@@ -86,6 +100,7 @@ class Run(nn.Module):
             result = called(lambda: self.root(**kwargs))
         named, loss = named_outputs(result, self.result_names)
         self.record.names, self.record.loss = [name for name, _ in named], loss
+        self.record.notes = ungraded(named, loss)
         return tuple(t.detach() if loss is not None and name != loss else t for name, t in named)
 
 
@@ -106,7 +121,7 @@ def trace(model: nn.Module, kwargs: dict[str, Any], result_names: tuple[str, ...
 
 
 def _describe(joint: Any, run: Run, arguments: list[str], model: nn.Module) -> Traced:
-    traced = Traced(joint.graph, joint)
+    traced = Traced(joint.graph, joint, notes=run.record.notes)
     kinds = {
         "param": traced.params,
         "buffer": traced.buffers,

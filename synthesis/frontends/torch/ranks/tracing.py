@@ -40,7 +40,7 @@ from shardproof.synthesis.frontends.torch.ranks.sharded import over_inputs, resh
 from shardproof.synthesis.frontends.torch.ranks.states import KeptError, writes
 from shardproof.synthesis.frontends.torch.ranks.writes import without_writes
 from shardproof.synthesis.frontends.torch.results import named_outputs
-from shardproof.synthesis.frontends.torch.trace import Traced, assignments_written
+from shardproof.synthesis.frontends.torch.trace import Traced, assignments_written, ungraded
 from shardproof.verifier.kernel.program.types import NO_MESH, NOWHERE
 
 COTANGENT = "shardproof_frontend::cotangent"
@@ -90,6 +90,8 @@ class Followed:
     """Trainable parameters that the backward gives no gradient."""
     placed: list[Any] = field(default_factory=list[Any])
     """What `forward` returned, in order: tensors, of which some may be DTensors."""
+    notes: list[str] = field(default_factory=list[str])
+    """What is taken for granted, in sentences."""
 
 
 def follow(order: Order) -> Followed:
@@ -125,6 +127,7 @@ def follow(order: Order) -> Followed:
             )
             graph = module.graph
     found.traced = _described(graph, module, given, roles)
+    found.traced.notes = found.notes
     return found
 
 
@@ -211,6 +214,7 @@ def run(
             order.digest.log.talks.append(_in_time(watch))
             order.digest.log.forward_talks = len(order.digest.log.talks)
         if order.gradients:
+            found.notes = ungraded(named, loss)
             out += _gradients(order, params, leaves, named, loss, found, roles)
         averaging.refuse_unfinished(model)
         watch.landed()
