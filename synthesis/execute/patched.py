@@ -228,7 +228,7 @@ def _read_rank(job: Job, folder: Path, order: Order, rank: int) -> None:
     known_groups(found.traced.graph, watch, places)
     refuse_unwritten(found.traced, places)
     canonical = {name: group[0] for group in order.tied for name in group}
-    known, held = _known(folder), filled(found.traced, buffers, kept)
+    known, held = _known(folder), filled(found.traced, buffers, kept, True)
     lowered = lower_rank(
         found.traced,
         held.values,

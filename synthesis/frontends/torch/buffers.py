@@ -1,16 +1,18 @@
 """Buffers that a checkpoint fills: what their constructor gives them stands for nothing.
 
-In a trace each of these is a table of odd values that no structure is read off, so that what is
-proved holds whatever it holds. A buffer whose values say what is computed stays what the
-constructor gives: one that is compared, that is an index, or that is a mask of infinities.
+In a trace each of these is a table of its own, whatever it holds: what is computed of it is
+computed with ops, not with the values that stand there. A buffer whose values say what is computed
+stays what the constructor gives: one that is compared, that is an index, or that is a mask of
+infinities.
 """
 
 # pyright: basic
 # (PyTorch has no types for what is used here.)
 
 import hashlib
+import operator
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +20,8 @@ import numpy as np
 import torch
 from torch import fx, nn
 
+from shardproof.synthesis.frontends.torch.aten.table import TABLE
+from shardproof.synthesis.frontends.torch.folding import constant_nodes
 from shardproof.synthesis.frontends.torch.ranks.tables import split_of
 from shardproof.synthesis.frontends.torch.ranks.writes import is_view
 from shardproof.synthesis.frontends.torch.trace import Traced
@@ -26,7 +30,7 @@ from shardproof.verifier.kernel.program.types import Mesh
 _CASTS = frozenset(
     ("_to_copy", "to", "convert_element_type", "clone", "detach", "alias", "lift_fresh_copy")
 )
-_ARITHMETIC = frozenset(("add", "sub", "rsub", "mul", "div", "_assert_tensor_metadata"))
+_ARITHMETIC = frozenset(("add", "sub", "rsub", "mul", "div"))
 """Ops to which an integer is a number. To any other it may be an index, or a label."""
 _MASKED = -1e4
 """From which on an entry masks what it is added to."""
@@ -34,10 +38,11 @@ _MASKED = -1e4
 
 @dataclass(frozen=True)
 class Filled:
-    """Values of buffers, and which of these are of any value."""
+    """Values of buffers, and which of these are of any value, each with what tells its table from
+    those of others."""
 
     values: Mapping[str, torch.Tensor]
-    names: frozenset[str] = field(default_factory=frozenset[str])
+    names: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 def persistent(model: nn.Module) -> dict[str, str]:
@@ -52,22 +57,35 @@ def persistent(model: nn.Module) -> dict[str, str]:
     return out
 
 
-def filled(traced: Traced, values: Mapping[str, torch.Tensor], kept: Mapping[str, str]) -> Filled:
-    """The values of buffers with those of any value, of `kept`, replaced."""
-    names = open_to_values(traced, values, kept)
+def filled(
+    traced: Traced,
+    values: Mapping[str, torch.Tensor],
+    kept: Mapping[str, str],
+    alike: bool = False,
+) -> Filled:
+    """The values of buffers with those of any value, of `kept`, replaced. With `alike`, buffers of
+    alike layers that their constructor fills alike are one table."""
+    names = {n: label(kept[n], alike) for n in sorted(open_to_values(traced, values, kept))}
     new = {n: any_value(kept[n], values[n]) for n in names}
     return Filled({**values, **new}, names)
+
+
+def label(name: str, alike: bool = False) -> str:
+    """What tells the table of a buffer from those of others; with `alike`, from those of others
+    than the same of another layer."""
+    return re.sub(r"\d+", "#", name) if alike else name
 
 
 def open_to_values(
     traced: Traced, values: Mapping[str, torch.Tensor], kept: Mapping[str, str]
 ) -> frozenset[str]:
     """The buffers of `kept` that are numbers to what reads them."""
+    constants = constant_nodes(traced)
     return frozenset(
         name
         for node, name in traced.buffers.items()
         if name in kept and name not in traced.state and name in values
-        if not _is_mask(values[name]) and not _decides(node)
+        if not _is_mask(values[name]) and not _decides(node, constants)
     )
 
 
@@ -96,6 +114,7 @@ def pieces_filled(
     open_ = open_to_values(traced, values, theirs)
     read = set(traced.buffers.values())
     new: dict[str, torch.Tensor] = {}
+    names: dict[str, str] = {}
     placed: dict[str, str] = {}
     for own, name in theirs.items():
         if own not in read or own in traced.state:
@@ -105,7 +124,8 @@ def pieces_filled(
         if said:
             table = any_value(name, torch.from_numpy(np.array(whole[name])).to(values[own].dtype))
             new[own] = piece(table, said, mesh, at).contiguous()
-    return Filled({**values, **new}, frozenset(new)), placed
+            names[own] = label(name)
+    return Filled({**values, **new}, names), placed
 
 
 def placement_of(part: Any, whole: Any, mesh: Mesh, at: Mapping[str, int]) -> str:
@@ -125,16 +145,22 @@ def piece(whole: Any, placement: str, mesh: Mesh, at: Mapping[str, int]) -> Any:
 
 
 def any_value(name: str, value: torch.Tensor) -> torch.Tensor:
-    """A table of the same kind, which stands for any. Buffers of alike layers that their
-    constructor fills alike have one."""
+    """A table of the same kind, which stands for any: along no dim are its entries equal. Buffers
+    of alike layers that their constructor fills alike have one."""
     plain = value.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
-    key = re.sub(r"\d+", "#", name).encode() + str(value.dtype).encode() + plain.tobytes()
+    key = label(name, True).encode() + str(value.dtype).encode() + plain.tobytes()
     seed = int.from_bytes(hashlib.sha256(key).digest()[:8], "little")
-    numbers = np.random.default_rng(seed).integers(512, 1536, value.numel())
-    drawn = torch.from_numpy(numbers).reshape(value.shape)
-    if value.dtype.is_floating_point:
-        return ((2 * drawn + 1) / 2048).to(value.dtype)
-    return (drawn % 63 + 1).to(value.dtype)
+    random = np.random.default_rng(seed)
+    while True:
+        numbers = random.integers(1 << 19, 3 << 19, value.numel())
+        drawn = torch.from_numpy(numbers).reshape(value.shape)
+        if value.dtype.is_floating_point:
+            table = ((2 * drawn + 1) / (1 << 21)).to(value.dtype)
+        else:
+            table = (drawn % 63 + 1).to(value.dtype)
+        wide = [d for d, n in enumerate(table.shape) if n > 1]
+        if table.numel() == 0 or all(bool((table != table.narrow(d, 0, 1)).any()) for d in wide):
+            return table
 
 
 def _is_mask(value: torch.Tensor) -> bool:
@@ -143,8 +169,10 @@ def _is_mask(value: torch.Tensor) -> bool:
     return value.numel() > 0 and (not bool(value.isfinite().all()) or float(value.min()) < _MASKED)
 
 
-def _decides(buffer: fx.Node) -> bool:
-    """Whether some op asks what a buffer holds, or looks up what it says."""
+def _decides(buffer: fx.Node, constants: AbstractSet[fx.Node]) -> bool:
+    """Whether some op asks what a buffer holds, or looks up what it says. What is computed of
+    buffers alone is followed to where inputs come in; an op there must be one that has a meaning,
+    since it is not evaluated."""
     waiting, seen = [buffer], {buffer}
     while waiting:
         node = waiting.pop()
@@ -153,11 +181,29 @@ def _decides(buffer: fx.Node) -> bool:
                 continue
             seen.add(user)
             name = getattr(user.target, "_opname", "")
-            if is_view(user) or name in _CASTS:
+            if name == "_assert_tensor_metadata":
+                continue
+            if is_same(user):
+                if _is_float(node) and not _is_float(user):
+                    return True
                 waiting.append(user)
             elif not _is_float(user) or (not _is_float(node) and not _is_number(node, name)):
                 return True
+            elif user in constants:
+                if not _has_meaning(user):
+                    return True
+                waiting.append(user)
     return False
+
+
+def is_same(node: fx.Node) -> bool:
+    """Whether an op gives entries of what it is given, as they are or in another type."""
+    return is_view(node) or getattr(node.target, "_opname", "") in _CASTS
+
+
+def _has_meaning(node: fx.Node) -> bool:
+    target: Any = node.target
+    return target is operator.getitem or getattr(target, "__name__", "") in TABLE
 
 
 def _is_number(node: fx.Node, reader: str) -> bool:

@@ -94,10 +94,14 @@ def recognise(value: Array, dtype: str) -> Constant:
     return Constant(tuple(value.shape), tuple(small.shape), dtype, _structure(small))
 
 
-def opaque(value: Array, dtype: str) -> Constant:
-    """A constant of which nothing is said but its extents."""
-    small = cut(value)
-    held = Opaque(content_name(small), np.array(small, order="C"))
+def opaque(value: Array, dtype: str, label: str) -> Constant:
+    """A constant of which nothing is said but its extents, and which no other is but one of the
+    same label. Dims are cut where one entry stands there in memory."""
+    small = value
+    for dim in range(value.ndim):
+        if value.strides[dim] == 0 and value.shape[dim] > 1:
+            small = small[(slice(None),) * dim + (slice(0, 1),)]
+    held = Opaque(f"{content_name(small)}.{label}", np.array(small, order="C"))
     return Constant(tuple(value.shape), tuple(small.shape), dtype, held)
 
 

@@ -16,6 +16,7 @@ from torch.fx.node import map_arg
 from shardproof.synthesis.frontends.torch.aten.complex_pairs import COMPLEX
 from shardproof.synthesis.frontends.torch.aten.refused import DRAWS, PASS_IT, REFUSED
 from shardproof.synthesis.frontends.torch.aten.table import TABLE, Emit
+from shardproof.synthesis.frontends.torch.buffers import is_same
 from shardproof.synthesis.frontends.torch.constants import (
     Constant,
     Full,
@@ -80,13 +81,22 @@ def _overwrites(user: fx.Node, node: fx.Node) -> bool:
     return name in ("copy.default", "copy_.default") and user.args[1] is not node
 
 
-def _following(traced: Traced, constants: set[fx.Node], buffers: frozenset[str]) -> set[fx.Node]:
-    """The constants that depend on some of the buffers."""
-    found = {node for node, name in traced.buffers.items() if name in buffers}
-    for node in traced.graph.nodes if found else ():
-        if node in constants and not found.isdisjoint(node.all_input_nodes):
-            found.add(node)
-    return found
+def _following(
+    traced: Traced, constants: set[fx.Node], buffers: Mapping[str, str]
+) -> tuple[dict[fx.Node, str], set[fx.Node]]:
+    """Some of the buffers, each with what `buffers` says of it, and these integers as they are cast
+    to reals, since not all of their types are the language's; and what else depends on them."""
+    held = {n: buffers[name] for n, name in traced.buffers.items() if name in buffers}
+    computed: set[fx.Node] = set()
+    for node in traced.graph.nodes if held else ():
+        if node not in constants or node in held:
+            continue
+        first = next((n for n in node.all_input_nodes if n in held), None)
+        if first is not None and is_same(node) and not first.meta["val"].is_floating_point():
+            held[node] = held[first]
+        elif first is not None or not computed.isdisjoint(node.all_input_nodes):
+            computed.add(node)
+    return held, computed
 
 
 @dataclass
@@ -126,12 +136,13 @@ class Lowering:
         mesh: Mesh = NO_MESH,
         groups: Mapping[str, tuple[str, ...]] | None = None,
         known: dict[str, Constant] | None = None,
-        filled: frozenset[str] = frozenset(),
+        filled: Mapping[str, str] | None = None,
         below: Mapping[str, int] | None = None,
     ) -> None:
         """`known`: constants of other graphs by how they are derived; those of this one are added
-        to them. `filled`: buffers of any value, of which no structure is read off. `below`:
-        integers of an input are from 0 to that less one."""
+        to them. `filled`: buffers of any value, of which no structure is read off and nothing is
+        evaluated, each with what tells its table from others. `below`: integers of an input are
+        from 0 to that less one."""
         self.traced = traced
         self.provenance = provenance
         self.canonical = canonical
@@ -146,18 +157,20 @@ class Lowering:
         self.e.consts = self.consts
         self.backward: set[str] = set()
         constants = constant_nodes(traced)
-        self.unfolded = self._unfolded(constants)
+        self.filled = filled or {}
+        self.unread, computed = _following(traced, constants, self.filled)
+        self.unfolded = self._unfolded(constants) | computed
         self.folded = constants - self.unfolded
-        self.filled = filled
-        self.unread = _following(traced, constants, filled)
         derived = derivations(traced, self.folded, buffers) if known is not None else {}
+        derived = {n: d for n, d in derived.items() if n not in self.unread}
         known = known if known is not None else {}
         for node in frontier(traced, self.folded):
             if derived.get(node) in known:
                 self.constants[node] = known[derived[node]]
         evaluate_constants(traced, self.folded, buffers, self._keep, frozenset(self.constants))
         known |= {derived[n]: c for n, c in self.constants.items() if n in derived}
-        self.integers = Integers(below or {}, traced.inputs, self.constants, self._place)
+        numbers = {n: c for n, c in self.constants.items() if n not in self.unread}
+        self.integers = Integers(below or {}, traced.inputs, numbers, self._place)
 
     def _unfolded(self, constants: set[fx.Node]) -> set[fx.Node]:
         """Constants that are not evaluated, but written as ops, on operands of full extents."""
@@ -175,8 +188,11 @@ class Lowering:
         if plain.dtype in (torch.bfloat16, torch.float16):
             plain = cast_lines(plain, torch.float32)
         try:
-            read = recognise if node not in self.unread else opaque
-            self.constants[node] = read(plain.numpy(force=True), DTYPES[value.dtype])
+            array, dtype = plain.numpy(force=True), DTYPES[value.dtype]
+            if node in self.unread:
+                self.constants[node] = opaque(array, dtype, self.unread[node])
+            else:
+                self.constants[node] = recognise(array, dtype)
         except ValueError as problem:
             raise self._error(node, f"a constant holds {problem}") from None
 
@@ -219,12 +235,13 @@ class Lowering:
                 if n not in reach:
                     reach.add(n)
                     stack.append(n)
-        used = frozenset(t for n, t in self.traced.buffers.items() if n in reach)
+        held = {n: t for n, t in self.traced.buffers.items() if t not in self.traced.state}
+        used = frozenset(t for n, t in held.items() if n in reach)
         return Lowered(
             program,
             self.consts | self.state,
             frozenset(self.backward),
-            used - self.filled,
+            used - self.filled.keys(),
             self.e.infinite,
             (*sorted(self.e.notes), *self.integers.notes(), *self.traced.notes),
             used & self.filled.keys(),

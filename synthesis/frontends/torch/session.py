@@ -23,7 +23,7 @@ from shardproof.synthesis.frontends.torch.asserts import (
     leave_out_again,
     left_out,
 )
-from shardproof.synthesis.frontends.torch.buffers import filled, persistent
+from shardproof.synthesis.frontends.torch.buffers import filled, label, persistent
 from shardproof.synthesis.frontends.torch.captured import Captured, ModelFacts
 from shardproof.synthesis.frontends.torch.chosen import read_whole, reads_whole
 from shardproof.synthesis.frontends.torch.dependence import refuse_constant
@@ -217,7 +217,7 @@ class Session:
             )
             facts = replace(facts, files=files)
         with clock.phase("lower"):
-            held = filled(traced, buffers, kept)
+            held = filled(traced, buffers, kept, alike=True)
             lowered = Lowering(
                 traced,
                 held.values,
@@ -263,6 +263,8 @@ class Session:
         if lowered.filled:
             yield f"Buffers hold whatever a checkpoint gives them: {_listed(lowered.filled)}."
         if lowered.infinite:
+            if len({label(name, alike=True) for name in lowered.filled}) < len(lowered.filled):
+                yield "Buffers of alike layers that are filled alike hold the same."
             yield "Infinite constants (masks) are written as plus or minus 2^200."
         yield from lowered.notes
         if self.depth is not None:

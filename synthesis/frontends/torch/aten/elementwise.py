@@ -37,6 +37,7 @@ def bitwise_not(e: Emit, x: str) -> str:
 
 @aten("add.Tensor", "add.Scalar")
 def add(e: Emit, a: Any, b: Any, alpha: Any = 1) -> str:
+    a, b = _promoted(e, a), _promoted(e, b)
     if not e.is_value(a):
         a, b = b, a
         a = e.scale(a, alpha)
@@ -48,6 +49,7 @@ def add(e: Emit, a: Any, b: Any, alpha: Any = 1) -> str:
 
 @aten("sub.Tensor", "sub.Scalar")
 def sub(e: Emit, a: Any, b: Any, alpha: Any = 1) -> str:
+    a, b = _promoted(e, a), _promoted(e, b)
     if not e.is_value(a):
         return e.shift(e.add("neg", e.scale(b, alpha)), a)
     if not e.is_value(b):
@@ -64,11 +66,18 @@ def rsub(e: Emit, a: Any, b: Any, alpha: Any = 1) -> str:
 def mul(e: Emit, a: Any, b: Any) -> str:
     if not e.is_value(a):
         a, b = b, a
-    return e.add("mul", a, b) if e.is_value(b) else e.scale(a, b)
+    return e.add("mul", a, b) if e.is_value(b) else e.scale(_promoted(e, a), b)
+
+
+def _promoted(e: Emit, x: Any) -> Any:
+    """Integers of which an op makes reals, as reals."""
+    reals = e.is_value(x) and bool(e.result) and e.result[0].is_float
+    return e.cast(x, e.result[0].dtype) if reals and not e.type(x).is_float else x
 
 
 @aten("div.Tensor", "div.Scalar")
 def div(e: Emit, a: Any, b: Any) -> str:
+    a, b = _promoted(e, a), _promoted(e, b)
     if not e.is_value(b):
         return e.scale(a, 1 / fraction(b))
     if not e.is_value(a):

@@ -69,7 +69,7 @@ def lower_rank(
     groups: Mapping[str, tuple[str, ...]],
     opened: bool = True,
     known: dict[str, Constant] | None = None,
-    filled: frozenset[str] = frozenset(),
+    filled: Mapping[str, str] | None = None,
     below: Mapping[str, int] | None = None,
 ) -> Lowered:
     """The program of a rank, on the whole mesh; `groups` maps process groups to the mesh dims that

@@ -27,6 +27,8 @@ def pieces(
         if item.role != "const" or item.name in whole:
             continue
         for name, table in whole.items():
+            if _label(name) != _label(item.name):
+                continue
             split = split_of(np.asarray(mine[item.name]), np.asarray(table), mesh, coords)
             if split and name not in used and name not in placed:
                 names[item.name], placed[name] = name, split
@@ -37,6 +39,11 @@ def pieces(
     found = program.renamed(names)
     inputs = tuple(replace(i, path=names.get(i.path, i.path)) for i in found.inputs)
     return replace(found, inputs=inputs), placed
+
+
+def _label(name: str) -> str:
+    """What tells a table that may hold anything from others, behind what it is named after."""
+    return name.split(".", 2)[2] if name.count(".") > 1 else ""
 
 
 def split_of(part: NDArray[Any], table: NDArray[Any], mesh: Mesh, coords: Mapping[str, int]) -> str:
