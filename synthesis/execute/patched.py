@@ -72,6 +72,7 @@ from shardproof.synthesis.frontends.torch.request import split_target
 from shardproof.synthesis.frontends.torch.rolling.match import entry_of
 from shardproof.synthesis.frontends.torch.rolling.recompute import VIEWS
 from shardproof.synthesis.frontends.torch.session import block_lists, roll_program
+from shardproof.synthesis.frontends.torch.switching import in_mode
 from shardproof.synthesis.frontends.torch.target import TORCH_DTYPES
 from shardproof.synthesis.frontends.torch.torch_api import plain_kernels
 from shardproof.synthesis.frontends.torch.uninitialized_reads import refuse_unwritten
@@ -200,7 +201,7 @@ def _read_rank(job: Job, folder: Path, order: Order, rank: int) -> None:
     model = model.to(TORCH_DTYPES[job.request.dtype])
     buffers, kept, lists = take_buffers(model), persistent(model), block_lists(model)
     watch = Watch(rank, mesh, Places(str(tree)), Seen())
-    model.train(job.train)
+    in_mode(model, job.train)
     with fake_mode(), real_meshes():
         to_fake(model)
         placing = Placing(model, watch.places)

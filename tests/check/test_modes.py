@@ -86,6 +86,52 @@ def test_what_the_first_call_leaves_in_a_cache(case):
     case().write(text).proved()
 
 
+KEPT = """
+class Wrong(ParallelMLP):
+    kept = None
+
+    def forward(self, x):
+        if self.kept is None:
+            self.kept = {}
+        h = Copy.apply(self.norm(x), self.group)
+        h = F.relu(self.up(h))
+        y = Reduce.apply(F.linear(h, self.down.weight), self.group)
+        return x + y + self.down.bias + (self.kept - {})
+"""
+
+
+def test_what_the_first_call_makes_of_its_input_and_keeps(case):
+    found = case(no_grad=["x"]).write(KEPT.format(*["x.detach().exp()"] * 2))
+    with pytest.raises(CaptureError, match="second call of Wrong does something else"):
+        found.check()
+
+
+@pytest.mark.parametrize("trained", [True, False])
+def test_what_the_first_call_makes_of_a_parameter_and_keeps(case, trained):
+    found = case(gradients=trained).write(KEPT.format(*["self.down.bias.detach().exp()"] * 2))
+    if trained:
+        with pytest.raises(CaptureError, match="second call of Wrong does something else"):
+            found.check()
+    else:
+        notes = found.proved().captured.ranks[0].notes
+        assert any(n.startswith("Wrong keeps what it makes of parameters") for n in notes)
+
+
+def test_a_table_that_the_first_call_makes_and_keeps(case):
+    case().write(KEPT.format(*["torch.arange(8.0).cos()"] * 2)).proved()
+
+
+def test_a_module_that_changes_its_weights_as_it_is_put_into_a_mode(case):
+    found = case().write(
+        "class Wrong(ParallelMLP):\n"
+        "    def train(self, mode=True):\n"
+        "        self.up.weight.data.mul_(2)\n"
+        "        return super().train(mode)\n"
+    )
+    with pytest.raises(CaptureError, match=r"to put Wrong into eval mode changes up\.weight"):
+        found.check()
+
+
 def test_a_reduction_in_eval_mode_alone(case):
     line = "y = Reduce.apply(y, self.group) if not self.training else y"
     found = case().forward(BODY.format(line)).each()

@@ -3,7 +3,7 @@
 A name is a hash of the op, of its constants and of the names of what it reads. What a storage holds
 has a name, and a write gives it a new one; a view is its storage and its strides. So two runs that
 return tensors of the same names have computed the same, in whatever order, also where one of them
-found in a cache what the other made.
+found in a cache what the other made: unless that was made of what may be another in the next call.
 """
 
 # pyright: basic
@@ -126,6 +126,12 @@ class Digest(TorchDispatchMode):
         self._codes: dict[Any, str] = {}
         self._leaves: dict[int, torch.Tensor] = {}
         self._parameters: dict[int, tuple[Any, str]] = {}
+        self._named: dict[str, torch.Tensor] = {}
+        self._bits: dict[str, int] = {}
+        self._made_of: dict[str, int] = {}
+        self._kept: dict[int, Any] = {}
+        self.reused = False
+        """Whether a call read what an earlier one made of parameters."""
         self._led: dict[Any, bool] = {}
 
     def start(self) -> None:
@@ -134,10 +140,45 @@ class Digest(TorchDispatchMode):
         self._draws = 0
         self._led = {}
 
+    def age(self, trained: bool) -> None:
+        """Before another call, whose arguments are others, and with `trained` its parameters: what
+        was made of these, and of buffers that a call changed, is no more what it would make."""
+        moving, kept = 0, 0
+        for name, bit in self._bits.items():
+            is_parameter = name.startswith("parameter ")
+            if is_parameter and not trained:
+                kept |= bit
+            elif is_parameter or name.startswith("argument ") or self._is_changed(name):
+                moving |= bit
+        leaves = {_hash("leaf", name) for name in self._bits}
+        for at, (held, content) in list(self._held.items()):
+            made_of = self._made_of.get(content, 0)
+            if content in leaves:
+                continue
+            if made_of & moving:
+                self._held[at] = (held, _hash("earlier", content))
+            elif made_of & kept:
+                self._kept[at] = held
+
+    def told(self, model: str) -> list[str]:
+        """What is taken for granted, in sentences."""
+        if not self.reused:
+            return []
+        return [
+            f"{model} keeps what it makes of parameters: later calls are taken to have the same."
+        ]
+
+    def _is_changed(self, name: str) -> bool:
+        t = self._named.get(name)
+        return t is not None and self._content(t) != _hash("leaf", name)
+
     def leaf(self, t: torch.Tensor, name: str) -> None:
-        """Call what a tensor holds by a name."""
+        """Call what a tensor holds by a name: `parameter ...`, `buffer ...`, `argument ...`."""
         held = t.untyped_storage()
         self._held[held._cdata] = (held, _hash("leaf", name))
+        self._named[name] = t
+        bit = self._bits.setdefault(name, 1 << len(self._bits))
+        self._made_of[_hash("leaf", name)] = bit
         self._leaves[id(t)] = t
         if isinstance(t, torch.nn.Parameter):
             self._parameters[held._cdata] = (held, name)
@@ -183,6 +224,7 @@ class Digest(TorchDispatchMode):
         held = t.untyped_storage()
         if held._cdata not in self._held:
             self._held[held._cdata] = (held, _hash("unknown", len(self._held)))
+        self.reused |= held._cdata in self._kept
         return self._held[held._cdata][1]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -201,13 +243,17 @@ class Digest(TorchDispatchMode):
             held = result.untyped_storage()
             self._held[held._cdata] = (held, self._content(args[0]))
             return result
-        written = _written(func, args, kwargs)
+        written = written_by(func, args, kwargs)
         key = self._key(func, args, kwargs, written)
         before = {
             t.untyped_storage()._cdata
             for t in pytree.tree_leaves((args, kwargs))
             if isinstance(t, FakeTensor)
         }
+        made_of = 0
+        for t in pytree.tree_leaves((args, kwargs)):
+            if isinstance(t, FakeTensor):
+                made_of |= self._made_of.get(self._content(t), 0)
         result = func(*args, **kwargs)
         self.log.steps.append(Step(str(func), key, self._stack()))
         talks = func.namespace == "_c10d_functional" and func._opname != "wait_tensor"
@@ -215,14 +261,20 @@ class Digest(TorchDispatchMode):
             self.log.talks.append(key)
         for number, t in enumerate(written):
             held = t.untyped_storage()
-            self._held[held._cdata] = (held, _hash(key, "write", number))
+            self._hold(held, _hash(key, "write", number), made_of)
             self._wrote[held._cdata] = self.log.steps[-1]
         for number, t in enumerate(pytree.tree_leaves(result)):
             if isinstance(t, FakeTensor):
                 held = t.untyped_storage()
                 if held._cdata not in before:
-                    self._held[held._cdata] = (held, _hash(key, number))
+                    self._hold(held, _hash(key, number), made_of)
         return result
+
+    def _hold(self, held: Any, content: str, made_of: int) -> None:
+        self._held[held._cdata] = (held, content)
+        self._kept.pop(held._cdata, None)
+        if made_of:
+            self._made_of[content] = made_of
 
     def _is_bounded(self, func: Any, args: Any, kwargs: Any) -> bool:
         """Note a parameter, whole, that is clamped to numbers between which others lie."""
@@ -297,7 +349,7 @@ def parted(message: str, at: Place, more: str, hint: str) -> CaptureError:
     )
 
 
-def _written(func: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
+def written_by(func: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
     if not func._schema.is_mutable:
         return []
     out: list[torch.Tensor] = []

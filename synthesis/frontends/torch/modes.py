@@ -47,6 +47,7 @@ from shardproof.synthesis.frontends.torch.single_draws import (
     torch_number,
 )
 from shardproof.synthesis.frontends.torch.surroundings import Surroundings
+from shardproof.synthesis.frontends.torch.switching import in_mode
 from shardproof.synthesis.frontends.torch.torch_api import no_gradient_hooks
 from shardproof.synthesis.frontends.torch.trace import changes
 from shardproof.synthesis.frontends.torch.worker import explain
@@ -84,6 +85,8 @@ class Modes:
     """What the owner's code reads of the environment and the clock, in sentences."""
     drawn: tuple[str, ...] = ()
     """What it draws that decides nothing, in a sentence."""
+    kept: tuple[str, ...] = ()
+    """What it keeps of parameters, in a sentence."""
 
     def told(self) -> Iterator[str]:
         if not self.trained:
@@ -103,6 +106,7 @@ class Modes:
             yield f"Parameters that train mode clamps are taken to lie in bounds: {listed}{more}."
         yield from self._changes()
         yield from self.drawn
+        yield from self.kept
         yield from NOT_LOOKED_AT
 
     def _stateful(self) -> Iterator[str]:
@@ -155,14 +159,15 @@ def _compared(
     digest = Digest(tracked=True)
     _named(digest, model, kwargs)
     start = _held(model, digest)
-    before = plain_state(model.train(gradients), module)
+    before = plain_state(in_mode(model, gradients), module)
     dropped: dict[str, None] = {}
 
     drawn = itertools.count(1)
     numbers: list[str] = []
 
     def call(train: bool, singles: Singles | None = None) -> Log:
-        model.train(train)
+        in_mode(model, train)
+        digest.age(gradients)
         _named(digest, model, kwargs)
         singles = singles or Singles((next(drawn) * LEAST,), places)
         try:
@@ -210,7 +215,7 @@ def _compared(
     if gradients and (apart := steady(False, other)) is not None:
         raise unsteady(name, other, apart, (), root)
     with read.watched():
-        _same_without_gradients(model.train(bool(state)), kwargs, root)
+        _same_without_gradients(in_mode(model, bool(state)), kwargs, root)
     asserts, whole = left_out(), reads_whole()
     clamped = tuple(
         f"{n} ({at.file}:{at.line})"
@@ -226,6 +231,7 @@ def _compared(
         whole=whole,
         read=tuple(read.read),
         drawn=tuple(told(list(dict.fromkeys(lines)))),
+        kept=tuple(digest.told(name)),
     )
     if gradients:
         if not other.alike(first) and state:
@@ -309,7 +315,7 @@ def _named(digest: Digest, model: nn.Module, kwargs: dict[str, Any]) -> None:
 
 def _runs(model: nn.Module, kwargs: dict[str, Any]) -> bool:
     """Whether a first call in eval mode comes to its end."""
-    model.eval()
+    in_mode(model, False)
     try:
         _call(model, kwargs, Digest(tracked=True), _nothing(Places("")), Places(""))
     except Exception:  # noqa: BLE001  (the user's code)
@@ -338,7 +344,7 @@ def _call(
 @contextmanager
 def mode_of(model: nn.Module, train: bool, root: str = "") -> Iterator[None]:
     """Train mode, with dropout left out, or eval mode."""
-    model.train(train)
+    in_mode(model, train)
     with ExitStack() as stack:
         if train:
             stack.enter_context(_nothing(Places(root)))

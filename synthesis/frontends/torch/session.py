@@ -48,6 +48,7 @@ from shardproof.synthesis.frontends.torch.request import CaptureRequest, Progres
 from shardproof.synthesis.frontends.torch.rolling.recompute import compute_once, recompute_views
 from shardproof.synthesis.frontends.torch.rolling.roll import NotRolledError, Rolled, roll
 from shardproof.synthesis.frontends.torch.surroundings import Surroundings, root_of
+from shardproof.synthesis.frontends.torch.switching import in_mode
 from shardproof.synthesis.frontends.torch.target import EXPERTS, TORCH_DTYPES, Target, find
 from shardproof.synthesis.frontends.torch.torch_api import no_gradient_hooks, plain_kernels
 from shardproof.synthesis.frontends.torch.trace import Traced, trace
@@ -262,9 +263,9 @@ class Session:
             yield f"Buffers hold the values their constructor gives them: {listed}."
         if lowered.filled:
             yield f"Buffers hold whatever a checkpoint gives them: {_listed(lowered.filled)}."
-        if lowered.infinite:
             if len({label(name, alike=True) for name in lowered.filled}) < len(lowered.filled):
                 yield "Buffers of alike layers that are filled alike hold the same."
+        if lowered.infinite:
             yield "Infinite constants (masks) are written as plus or minus 2^200."
         yield from lowered.notes
         if self.depth is not None:
@@ -292,7 +293,7 @@ def _listed(names: Collection[str]) -> str:
 
 def prepare(model: nn.Module, dtype: Any, gradients: bool) -> nn.Module:
     """Eval mode, the dtype asked for, and no gradients where none are wanted."""
-    model = model.to(dtype).eval()
+    model = in_mode(model.to(dtype), False)
     if not gradients:
         model.requires_grad_(False)
     return model

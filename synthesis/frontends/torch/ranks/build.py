@@ -36,6 +36,7 @@ from shardproof.synthesis.frontends.torch.ranks.result import Event
 from shardproof.synthesis.frontends.torch.ranks.sharded import refuse_uncovered
 from shardproof.synthesis.frontends.torch.request import split_target
 from shardproof.synthesis.frontends.torch.results import returned_names
+from shardproof.synthesis.frontends.torch.switching import in_mode
 from shardproof.synthesis.frontends.torch.target import Target, import_file, library
 from shardproof.verifier.kernel.program.types import Mesh
 
@@ -164,7 +165,7 @@ def build(
         )
     _followed(model, path.name)
     carry_over(moved)
-    model = _in_float32(model).eval()
+    model = in_mode(_in_float32(model), False)
     found = Target(
         type(model),
         lambda: model,
@@ -213,7 +214,7 @@ def _of_library(
             model, moved = _made(found.build, mode)
     _followed(model, f"hf:{name}")
     carry_over(moved)
-    model = _in_float32(model).eval()
+    model = in_mode(_in_float32(model), False)
     return Built(model, replace(found, build=lambda: model), tuple(config), mode)
 
 

@@ -140,7 +140,7 @@ def _traced_twice(make: Make, mode: str, quick: Mapping[str, Any], module: Any) 
             told_of += said
     name = type(order.model).__name__
     notes = [f"{name}: {m} changes from call to call; two calls run the same." for m in moved]
-    notes += told(lines)
+    notes += [*digest.told(name), *told(lines)]
     notes += [*read.read, *told_of, *taken_for_granted()]
     return Twice(followed, order, alike, list(dict.fromkeys(notes)))
 
@@ -153,6 +153,7 @@ def surroundings(places: Places) -> Surroundings:
 def _again(make: Make, mode: str, digest: Digest, held: Mapping[str, Any]) -> Log:
     again = make(mode)
     again.digest = digest
+    digest.age(again.gradients)
     _named_again(again, held)
     return _call(again)
 
@@ -184,7 +185,8 @@ def _quick(make: Make, mode: str) -> tuple[Log, bool, int, list[str]]:
         first = _call(order)
     drawn = len(order.watch.draws.made)
     lines, other = _second(order, lambda: _again(make, mode, digest, held), first)
-    return first, other is None, drawn, [*told(lines), *read.read, *taken_for_granted()]
+    said = [*told(lines), *read.read, *digest.told(type(order.model).__name__)]
+    return first, other is None, drawn, [*said, *taken_for_granted()]
 
 
 def _digest(order: Order) -> Digest:

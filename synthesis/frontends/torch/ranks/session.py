@@ -94,6 +94,7 @@ from shardproof.synthesis.frontends.torch.ranks.tables import pieces
 from shardproof.synthesis.frontends.torch.ranks.tracing import Order, cotangents, known_groups
 from shardproof.synthesis.frontends.torch.request import CaptureRequest, InputSpec, Progress
 from shardproof.synthesis.frontends.torch.surroundings import Surroundings
+from shardproof.synthesis.frontends.torch.switching import in_mode
 from shardproof.synthesis.frontends.torch.torch_api import plain_kernels
 from shardproof.synthesis.frontends.torch.uninitialized_reads import unwritten_read
 from shardproof.verifier.kernel.live import live
@@ -557,7 +558,7 @@ def _twice(side: _Module, mode: str, others: Sequence[str]) -> modes.Twice:
         def make(mode: str) -> Order:
             seen = Seen(events=list(side.built.groups))
             return Order(
-                model.train(mode == TRAIN),
+                in_mode(model, mode == TRAIN),
                 call,
                 inputs,
                 side.built.target.result_names,
