@@ -81,6 +81,16 @@ REFUSED = {
         "traced = len(self._forward_hooks) > 0  # here",
         "forward reads _forward_hooks of a module",
     ),
+    "another thread": (
+        "import threading\ntraced = True\n"
+        "ask = threading.Thread(target=lambda: h.detach().exp())  # here\n"
+        "ask.start()\nask.join()",
+        "aten.exp.default runs in a thread of its own",
+    ),
+    "a switch": (
+        "traced = not torch.backends.mkldnn.enabled  # here",
+        "forward reads enabled, and it is set otherwise",
+    ),
     "memory that is shared": (
         "traced = True\ntorch.utils.dlpack.to_dlpack(h)  # here",
         "forward calls _to_dlpack",

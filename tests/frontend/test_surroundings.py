@@ -18,6 +18,10 @@ READ = {
     "time() < 0": "the clock",
     "datetime.datetime.now().year < 0": "the clock",
     "not torch.is_grad_enabled() and time() < 0": "the clock",
+    "hash('a') == 0": "a hash, which is another in each process",
+    "list({'a', 'b'}) == []": "the order of a set, which is another in each process",
+    "[k for k in {'a', 'b'} if k == 'c']": "the order of a set",
+    "','.join(frozenset('ab')) == ''": "the order of a set",
 }
 
 
@@ -45,6 +49,13 @@ def test_what_may_be_secret_is_not_told(user_model, monkeypatch):
     (line,) = told(user_model, "os.environ['SHARDPROOF_TOKEN'] == ''")
     assert "abc" not in line
     assert "which was set here" in line
+
+
+@pytest.mark.parametrize(
+    "condition", ["hash(3) == 0", "list({1, 2}) == []", "sorted({'a', 'b'}) == []", "'a' in {'b'}"]
+)
+def test_what_is_the_same_in_each_process_is_not_told(user_model, condition):
+    assert not told(user_model, condition)
 
 
 def test_what_libraries_read_is_not_told(user_model):

@@ -192,6 +192,13 @@ STAND_INS = (
         "tests/check/test_asked.py",
     ),
     StandIn(
+        "torch._subclasses.FakeTensor.__torch_dispatch__",
+        "frontends/torch/asked/watching.py:_in_one_thread",
+        "always",
+        "Calls the real one; an op of another thread than the one that is traced is refused.",
+        "tests/check/test_asked.py",
+    ),
+    StandIn(
         "torch.finfo",
         "frontends/torch/runs.py:Watch.__enter__",
         "code is translated",

@@ -31,6 +31,32 @@ _TIME = re.compile(r"\b(time|times|datetime)\b")
 _MAPPING = (os.__file__, "<frozen os>", "<frozen _collections_abc>")
 
 
+_WATCHING: "list[Surroundings]" = []
+_NUMBERS = (bool, int, float, complex, type(None))
+
+
+def hashed(value: Any, frame: Any) -> None:
+    """A hash is taken: of anything but numbers, each process has another."""
+    if _differs(value):
+        _noted(frame, "a hash, which is another in each process")
+
+
+def gone_through(value: Any, frame: Any) -> None:
+    """Something is gone through: a set in the order of its hashes."""
+    if isinstance(value, (set, frozenset)) and len(value) > 1 and any(map(_differs, value)):
+        _noted(frame, "the order of a set, which is another in each process")
+
+
+def _differs(value: Any) -> bool:
+    return any(map(_differs, value)) if type(value) is tuple else type(value) not in _NUMBERS
+
+
+def _noted(frame: Any, what: str) -> None:
+    for watching in _WATCHING[-1:]:
+        if watching.places.own(frame.f_code.co_filename):
+            watching._note(frame, what)
+
+
 def root_of(target: str) -> str:
     """The folder of the owner's file; '' for a class of a library."""
     file, colon, _ = target.rpartition(":")
@@ -68,6 +94,7 @@ class Surroundings:
                 self._note(frame, "all variables of the environment")
             return every(mine)
 
+        _WATCHING.append(self)
         before = sys.getprofile()
         is_timed = any(_names_time(file) for file in self._files())
         with (
@@ -79,6 +106,7 @@ class Surroundings:
             try:
                 yield
             finally:
+                _WATCHING.remove(self)
                 if is_timed:
                     sys.setprofile(before)
 

@@ -26,6 +26,7 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 
 from shardproof.synthesis.frontends.torch.asked.watching import caller, now
 from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.surroundings import gone_through, hashed
 
 _STAND_INS: tuple[Any, ...] = (FakeTensor, FunctionalTensor)
 _THEIRS = {n for c in _STAND_INS for n in (*dir(c), *c.__annotations__)} - set(dir(torch.Tensor))
@@ -37,13 +38,17 @@ _OF_MODULES = """_forward_hooks _forward_pre_hooks _forward_hooks_with_kwargs
 _forward_pre_hooks_with_kwargs _forward_hooks_always_called _backward_hooks _backward_pre_hooks"""
 _HOOKS = frozenset(_OF_MODULES.split())
 _PROCESS = frozenset({"modules", "argv", "orig_argv"})
-ATTRIBUTES = frozenset({"__class__", "__dict__", "_version", *_THEIRS, *_HOOKS, *_PROCESS})
+_SWITCHES = {"enabled": torch.backends.mkldnn}
+"""What is set otherwise while code is traced, with what it is an attribute of."""
+ATTRIBUTES = frozenset(
+    {"__class__", "__dict__", "_version", *_THEIRS, *_HOOKS, *_PROCESS, *_SWITCHES}
+)
 """Attributes that are asked for here."""
 OF_THE_FRAME = frozenset({"super", "locals", "globals", "dir", "eval", "exec"})
 """Functions that look at the frame that calls them."""
 OF_KINDS = frozenset({"isinstance", "issubclass"})
 """Functions that are given classes, not functions."""
-PLAIN = frozenset({"type", "isinstance", "hasattr", "getattr", "vars"})
+PLAIN = frozenset({"type", "isinstance", "hasattr", "getattr", "vars", "hash"})
 """Functions of Python that are answered here."""
 _TRACERS = (
     *("torch._guards", "torch._subclasses", "torch.utils._python_dispatch", "torch.fx"),
@@ -157,6 +162,8 @@ def read(value: Any, name: str) -> Any:
             raise watched.refusal(
                 caller(), f"forward reads {name} of a tensor: it is another in a run", _HINT
             )
+        if value is _SWITCHES.get(name):
+            raise watched.refusal(caller(), f"forward reads {name}, and {_SET}", _HINT)
         process = value is sys and name in _PROCESS
         if process or (name in _HOOKS and isinstance(value, nn.Module)):
             of = "sys" if process else "a module"
@@ -218,7 +225,20 @@ def _vars(*values: Any) -> Any:
     return read(values[0], "__dict__") if stands_in(values[0]) else vars(*values)
 
 
+def _hash(value: Any) -> int:
+    hashed(value, sys._getframe(1))
+    return hash(value)
+
+
+def ordered(value: Any) -> Any:
+    """What a line of the user's goes through."""
+    if type(value) in (set, frozenset):
+        gone_through(value, sys._getframe(1))
+    return value
+
+
 _ANSWERS: dict[int, Any] = {
+    id(hash): _hash,
     id(type): _type,
     id(isinstance): _isinstance,
     id(hasattr): _hasattr,

@@ -29,8 +29,14 @@ _NAMES = {
     "__shardproof_called__": answers.called,
     "__shardproof_read__": answers.read,
     "__shardproof_passing__": caught.passing,
+    "__shardproof_ordered__": answers.ordered,
 }
-_CALLED, _READ, _PASSING = _NAMES
+_CALLED, _READ, _PASSING, _ORDERED = _NAMES
+_GOES_THROUGH = frozenset(
+    ("list", "tuple", "enumerate", "zip", "iter", "map", "filter", "dict", "deque")
+)
+_METHODS = frozenset(("join", "extend", "fromkeys", "pop", "from_iterable"))
+"""Functions and methods that go through what they are given, or are methods of."""
 
 
 @cache
@@ -93,12 +99,33 @@ class _Seen(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> Any:
         self.generic_visit(node)
         called = node.func.id if isinstance(node.func, ast.Name) else ""
+        method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+        if method == "pop" and not node.args and isinstance(node.func, ast.Attribute):
+            node.func.value = _gone_through(node.func.value)
         if called not in answers.OF_KINDS:
             node.args = [_handed_on(a) for a in node.args]
             for keyword in node.keywords:
                 keyword.value = _handed_on(keyword.value)
+        if called in _GOES_THROUGH or method in _METHODS:
+            node.args = [_gone_through(a) for a in node.args]
         if called not in answers.OF_THE_FRAME:
             node.func = _through(_CALLED, node.func, node.func)
+        return node
+
+    def visit_For(self, node: ast.For) -> Any:
+        self.generic_visit(node)
+        node.iter = _gone_through(node.iter)
+        return node
+
+    def visit_comprehension(self, node: ast.comprehension) -> Any:
+        self.generic_visit(node)
+        node.iter = _gone_through(node.iter)
+        return node
+
+    def visit_Starred(self, node: ast.Starred) -> Any:
+        self.generic_visit(node)
+        if isinstance(node.ctx, ast.Load):
+            node.value = _gone_through(node.value)
         return node
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> Any:
@@ -163,6 +190,12 @@ class _Seen(ast.NodeTransformer):
         node.guard = node.guard and self.visit(node.guard)
         node.body = [self.visit(statement) for statement in node.body]
         return node
+
+
+def _gone_through(value: ast.expr) -> ast.expr:
+    """What may be a set; of what is written as something else, that is known."""
+    plain = (ast.List, ast.Tuple, ast.Dict, ast.Constant, ast.Starred, ast.ListComp, ast.JoinedStr)
+    return value if isinstance(value, plain) else _through(_ORDERED, value, value)
 
 
 def _handed_on(value: ast.expr) -> ast.expr:

@@ -3,10 +3,13 @@
 # pyright: basic
 
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+
+from torch._subclasses import FakeTensor
 
 from shardproof.synthesis.frontends.torch.errors import CaptureError
 from shardproof.synthesis.frontends.torch.ranks.places import Places
@@ -49,12 +52,39 @@ def watching(places: Places) -> Iterator[None]:
     found = Watching(places)
     _now.append(found)
     try:
-        with shown_to_nobody():
+        with shown_to_nobody(), _in_one_thread(found):
             yield
     finally:
         _now.pop()
     if found.caught:
         raise found.caught[0]
+
+
+@contextmanager
+def _in_one_thread(watched: Watching) -> Iterator[None]:
+    """What ops of another thread do would not be recorded: they are refused."""
+    kind: Any = FakeTensor
+    original, here = vars(kind)["__torch_dispatch__"], threading.get_ident()
+
+    def dispatch(cls: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if threading.get_ident() != here and not watched.caught:
+            frame = sys._getframe(1)
+            while frame is not None and not watched.places.own(frame.f_code.co_filename):
+                frame = frame.f_back
+            watched.caught.append(
+                watched.refusal(
+                    frame or sys._getframe(1),
+                    f"{func} runs in a thread of its own, which is not followed",
+                    "compute it in the thread that calls forward",
+                )
+            )
+        return original.__func__(cls, func, types, args, kwargs)
+
+    kind.__torch_dispatch__ = classmethod(dispatch)
+    try:
+        yield
+    finally:
+        kind.__torch_dispatch__ = original
 
 
 def caller() -> Any:
