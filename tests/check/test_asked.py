@@ -83,7 +83,7 @@ REFUSED = {
     ),
     "another thread": (
         "import threading\ntraced = True\n"
-        "ask = threading.Thread(target=lambda: h.detach().exp())  # here\n"
+        "ask = threading.Thread(target=lambda: h.exp())  # here\n"
         "ask.start()\nask.join()",
         "aten.exp.default runs in a thread of its own",
     ),
