@@ -132,6 +132,29 @@ def test_a_module_that_changes_its_weights_as_it_is_put_into_a_mode(case):
         found.check()
 
 
+def test_a_buffer_that_ranks_change_in_eval_mode_alone(case):
+    text = (
+        "class Wrong(ParallelMLP):\n"
+        "    def __init__(self, mesh):\n"
+        "        super().__init__(mesh)\n"
+        "        self.register_buffer('seen', torch.zeros(8))\n"
+        "    def forward(self, x):\n"
+        "        if not self.training:\n"
+        "            self.seen.zero_()\n"
+        "        return super().forward(x)\n"
+    )
+    found = case(against="model.py:Seen").write(text)
+    with (found.folder / "model.py").open("a") as model:
+        model.write(
+            "\n\nclass Seen(MLP):\n"
+            "    def __init__(self):\n"
+            "        super().__init__()\n"
+            "        self.register_buffer('seen', torch.zeros(8))\n"
+        )
+    with pytest.raises(CaptureError, match="changes its buffer seen, which the model leaves"):
+        found.check()
+
+
 def test_a_reduction_in_eval_mode_alone(case):
     line = "y = Reduce.apply(y, self.group) if not self.training else y"
     found = case().forward(BODY.format(line)).each()

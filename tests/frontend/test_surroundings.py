@@ -9,7 +9,7 @@ from shardproof.synthesis.frontends.torch.session import capture_here
 
 pytestmark = pytest.mark.torch
 
-TOP = "import datetime\nimport os\nfrom os import getenv\nfrom time import time\n"
+TOP = "import datetime\nimport pathlib\nimport os\nfrom os import getenv\nfrom time import time\n"
 READ = {
     "os.environ.get('SHARDPROOF_A')": "the environment variable SHARDPROOF_A, which was not set",
     "'SHARDPROOF_A' in os.environ": "the environment variable SHARDPROOF_A, which was not set",
@@ -18,6 +18,9 @@ READ = {
     "time() < 0": "the clock",
     "datetime.datetime.now().year < 0": "the clock",
     "not torch.is_grad_enabled() and time() < 0": "the clock",
+    "os.path.exists('/nowhere')": "a file",
+    "pathlib.Path('/nowhere').is_file()": "a file",
+    "os.getpid() == 1": "which process or machine this is",
     "hash('a') == 0": "a hash, which is another in each process",
     "list({'a', 'b'}) == []": "the order of a set, which is another in each process",
     "[k for k in {'a', 'b'} if k == 'c']": "the order of a set",
@@ -35,13 +38,13 @@ def told(user_model, condition, top=TOP):
 @pytest.mark.parametrize("condition", READ)
 def test_what_is_read_is_told_with_its_line(user_model, condition):
     (line,) = told(user_model, condition)
-    assert f"model.py:12 reads {READ[condition]}" in line
+    assert f"model.py:13 reads {READ[condition]}" in line
     assert line.endswith("a run that reads something else is not covered.")
 
 
 def test_what_is_read_while_the_file_is_imported_is_told(user_model):
     (line,) = told(user_model, "FLAG", f"{TOP}FLAG = getenv('SHARDPROOF_A')\n")
-    assert line.startswith("model.py:7 reads the environment variable SHARDPROOF_A")
+    assert line.startswith("model.py:8 reads the environment variable SHARDPROOF_A")
 
 
 def test_what_may_be_secret_is_not_told(user_model, monkeypatch):

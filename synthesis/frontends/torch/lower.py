@@ -33,6 +33,7 @@ from shardproof.synthesis.frontends.torch.folding import (
     evaluate_constants,
     frontier,
 )
+from shardproof.synthesis.frontends.torch.infinities import Infinities
 from shardproof.synthesis.frontends.torch.integers import CAST, IntegerError, Integers
 from shardproof.synthesis.frontends.torch.provenance import Provenance, is_backward, layer_of
 from shardproof.synthesis.frontends.torch.target import TORCH_DTYPES
@@ -170,6 +171,7 @@ class Lowering:
         evaluate_constants(traced, self.folded, buffers, self._keep, frozenset(self.constants))
         known |= {derived[n]: c for n, c in self.constants.items() if n in derived}
         numbers = {n: c for n, c in self.constants.items() if n not in self.unread}
+        self.infinities = Infinities(self.constants, self._place)
         self.integers = Integers(below or {}, traced.inputs, numbers, self._place)
 
     def _unfolded(self, constants: set[fx.Node]) -> set[fx.Node]:
@@ -243,9 +245,14 @@ class Lowering:
             frozenset(self.backward),
             used - self.filled.keys(),
             self.e.infinite,
-            (*sorted(self.e.notes), *self.integers.notes(), *self.traced.notes),
+            (*sorted(self.e.notes), *self._told()),
             used & self.filled.keys(),
         )
+
+    def _told(self) -> list[str]:
+        """What is taken for granted, in sentences."""
+        parts = (self.integers.notes(), self.infinities.notes(), self.traced.notes)
+        return [sentence for part in parts for sentence in part]
 
     def _input(self, node: fx.Node) -> None:
         t = self.traced
@@ -343,6 +350,8 @@ class Lowering:
         source = self.provenance.source(node)
         direction = "backward" if is_backward(node) else "forward"
         self.e.scope = (layer_of(source.module), direction)
+        if direction == "forward":
+            self.infinities.follow(node)
         first = len(self.b.nodes)
         broadcasts = torch.Tag.pointwise in target.tags and not complex_
         broadcasts = broadcasts and node not in self.unfolded

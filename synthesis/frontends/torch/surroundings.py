@@ -11,13 +11,17 @@ read on their own account is not looked at.
 import datetime
 import linecache
 import os
+import platform
 import re
+import socket
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 from unittest.mock import patch
 
@@ -39,6 +43,34 @@ def hashed(value: Any, frame: Any) -> None:
     """A hash is taken: of anything but numbers, each process has another."""
     if _differs(value):
         _noted(frame, "a hash, which is another in each process")
+
+
+_FILES = "a file"
+_MACHINE = "which process or machine this is"
+_OUTSIDE: dict[Any, str] = {
+    **dict.fromkeys((open, os.open, os.stat, os.listdir, os.scandir, os.walk, os.access), _FILES),
+    **dict.fromkeys((os.path.exists, os.path.isfile, os.path.isdir, os.path.getsize), _FILES),
+    **dict.fromkeys((os.path.getmtime, os.path.lexists, os.path.islink), _FILES),
+    **dict.fromkeys((os.getpid, os.getppid, os.uname, os.cpu_count, os.getcwd), _MACHINE),
+    **dict.fromkeys((socket.gethostname, platform.node, platform.machine), _MACHINE),
+    **dict.fromkeys((threading.get_ident, threading.get_native_id), _MACHINE),
+}
+"""Functions that tell what lies outside of the code, with what."""
+_OF_PATHS = frozenset(
+    ("exists", "is_file", "is_dir", "read_text", "read_bytes", "open", "stat", "iterdir", "glob")
+)
+
+
+def asked_outside(function: Any, frame: Any) -> None:
+    """A function is called that may tell what lies outside of the code."""
+    owner = getattr(function, "__self__", None)
+    if isinstance(owner, Path):
+        if getattr(function, "__name__", "") in _OF_PATHS:
+            _noted(frame, _FILES)
+    elif owner is None or isinstance(owner, ModuleType):
+        what = _OUTSIDE.get(function)
+        if what:
+            _noted(frame, what)
 
 
 def gone_through(value: Any, frame: Any) -> None:

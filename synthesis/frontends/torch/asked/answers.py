@@ -26,7 +26,7 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 
 from shardproof.synthesis.frontends.torch.asked.watching import caller, now
 from shardproof.synthesis.frontends.torch.errors import CaptureError
-from shardproof.synthesis.frontends.torch.surroundings import gone_through, hashed
+from shardproof.synthesis.frontends.torch.surroundings import asked_outside, gone_through, hashed
 
 _STAND_INS: tuple[Any, ...] = (FakeTensor, FunctionalTensor)
 _THEIRS = {n for c in _STAND_INS for n in (*dir(c), *c.__annotations__)} - set(dir(torch.Tensor))
@@ -97,6 +97,7 @@ def called(function: Any) -> Any:
             return answer
     if kind not in _ASKED:
         return function
+    asked_outside(function, caller())
     name, module = function.__name__, str(getattr(function, "__module__", ""))
     if name in _AS_IN_A_RUN and module.startswith("torch."):
         return _no

@@ -96,6 +96,8 @@ class Told:
     """Other names of parameters, each with the first."""
     filled: Mapping[str, Array]
     """Buffers of any value that are read, with what the constructor gives them."""
+    every: tuple[str, ...]
+    """All buffers, with tensors that a call writes into and that are plain attributes."""
 
 
 @dataclass(frozen=True)

@@ -459,6 +459,13 @@ def _rank(
     renamed = pair_names(own, list(one.params), request.names, one.ties, wrapped, at)
     states = followed.traced.state
     kept = pair_kept(sorted(states), list(one.states), request.names, wrapped, at)
+    also = pair_kept(sorted(states - kept.keys()), list(one.every), request.names, wrapped, at)
+    for name in sorted(also.values()):
+        raise CaptureError(
+            f"the module changes its buffer {name}, which the model leaves as it is",
+            hint="a later call, or another mode, would read what it left there: change it in the "
+            "model too, or keep it under another name",
+        )
     name_states(followed.traced, kept)
     renamed |= kept
     canonical = renamed | {n: renamed[first] for n, first in ties.items()}
@@ -659,6 +666,7 @@ def _lowered(
         tables=placed,
         ties=canonical if whole is None else {},
         filled={n: as_numbers(buffers[n]) for n in sorted(lowered.filled)},
+        every=tuple(n for n, _ in model.named_buffers()),
     )
 
 
