@@ -64,6 +64,7 @@ DECLARED = _declared(
     ("integers-any", "Integers of no known range do not overflow: {where}.", "State a range with --input."),
     ("integers-of-reals", "Numbers become integers as reals do, without rounding: {where}.", "Rounding is not covered."),
     ("ungraded", "Gradients are those of {loss}; what else is returned ({names}) is taken to get none.", "A loss that is made of these outside of the model has gradients that nobody compared."),
+    ("beside-tensors", "What forward returns beside tensors is not compared: {names}.", "Return tensors."),
     ("kept-parameters", "{module} keeps what it makes of parameters: later calls are taken to have the same.", "Build the model anew after its parameters change."),
     ("infinite", "Infinite constants (masks) are written as plus or minus 2^200.", "A row that is masked whole differs from PyTorch, which gives NaN."),
     ("unused", "No output depends on {names}: no gradient is claimed for it.", "An optimizer must pass these by on each rank."),

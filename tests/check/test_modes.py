@@ -155,6 +155,29 @@ def test_a_buffer_that_ranks_change_in_eval_mode_alone(case):
         found.check()
 
 
+def test_what_is_returned_and_not_compared_is_told(case):
+    text = """
+class Wrong(ParallelMLP):
+    def forward(self, x):
+        y = super().forward(x)
+        return {"loss": y.pow(2).mean(), "aux": y.mean(), "n": 3}
+class Right(Wrong):
+    def __init__(self):
+        nn.Module.__init__(self)
+        self.norm, self.up, self.down = nn.LayerNorm(8), nn.Linear(8, 16), nn.Linear(16, 8)
+    def forward(self, x):
+        y = x + self.down(F.relu(self.up(self.norm(x))))
+        return {"loss": y.pow(2).mean(), "aux": y.mean(), "n": 4}
+"""
+    found = case(against="wrong.py:Right", inputs=["x=f32[4,8]"]).write(text).proved().captured
+    told = [
+        "Gradients are those of loss; what else is returned (aux) is taken to get none.",
+        "What forward returns beside tensors is not compared: output.n (int).",
+    ]
+    for side in (found.one, *found.ranks):
+        assert set(told) <= {*side.notes}
+
+
 def test_a_reduction_in_eval_mode_alone(case):
     line = "y = Reduce.apply(y, self.group) if not self.training else y"
     found = case().forward(BODY.format(line)).each()

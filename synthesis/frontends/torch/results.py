@@ -34,6 +34,20 @@ def flatten_result(result: Any, names: tuple[str, ...] = ()) -> list[tuple[str, 
     return []
 
 
+def beside_tensors(result: Any, name: str = "output") -> list[str]:
+    """What a `forward` returned that is no tensor, and in which none is looked for, with its
+    class."""
+    if result is None or isinstance(result, torch.Tensor):
+        return []
+    if hasattr(result, "__dataclass_fields__"):
+        result = {k: getattr(result, k) for k in result.__dataclass_fields__}
+    if isinstance(result, dict):
+        return [n for k, v in result.items() for n in beside_tensors(v, f"{name}.{k}")]
+    if isinstance(result, (tuple, list)):
+        return [n for k, v in enumerate(result) for n in beside_tensors(v, f"{name}.{k}")]
+    return [f"{name} ({type(result).__name__})"]
+
+
 def named_outputs(
     result: Any, names: tuple[str, ...] = ()
 ) -> tuple[list[tuple[str, torch.Tensor]], str | None]:

@@ -14,7 +14,7 @@ from torch import fx, nn
 from shardproof.synthesis.frontends.torch import torch_api
 from shardproof.synthesis.frontends.torch.chosen import called
 from shardproof.synthesis.frontends.torch.errors import CaptureError
-from shardproof.synthesis.frontends.torch.results import named_outputs
+from shardproof.synthesis.frontends.torch.results import beside_tensors, named_outputs
 
 ROOT = "root."
 
@@ -48,6 +48,13 @@ def ungraded(named: Sequence[tuple[str, torch.Tensor]], loss: str | None) -> lis
     return [
         f"Gradients are those of {loss}; what else is returned ({listed}) is taken to get none."
     ]
+
+
+def uncompared(result: Any) -> list[str]:
+    """What is said of what a forward returns beside tensors."""
+    found = beside_tensors(result)
+    listed = ", ".join(found[:4]) + (f" and {len(found) - 4} more" if len(found) > 4 else "")
+    return [f"What forward returns beside tensors is not compared: {listed}."] if found else []
 
 
 @contextmanager
@@ -100,7 +107,7 @@ class Run(nn.Module):
             result = called(lambda: self.root(**kwargs))
         named, loss = named_outputs(result, self.result_names)
         self.record.names, self.record.loss = [name for name, _ in named], loss
-        self.record.notes = ungraded(named, loss)
+        self.record.notes = [*ungraded(named, loss), *uncompared(result)]
         return tuple(t.detach() if loss is not None and name != loss else t for name, t in named)
 
 

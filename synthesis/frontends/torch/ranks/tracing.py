@@ -40,7 +40,12 @@ from shardproof.synthesis.frontends.torch.ranks.sharded import over_inputs, resh
 from shardproof.synthesis.frontends.torch.ranks.states import KeptError, writes
 from shardproof.synthesis.frontends.torch.ranks.writes import without_writes
 from shardproof.synthesis.frontends.torch.results import named_outputs
-from shardproof.synthesis.frontends.torch.trace import Traced, assignments_written, ungraded
+from shardproof.synthesis.frontends.torch.trace import (
+    Traced,
+    assignments_written,
+    uncompared,
+    ungraded,
+)
 from shardproof.verifier.kernel.program.types import NO_MESH, NOWHERE
 
 COTANGENT = "shardproof_frontend::cotangent"
@@ -198,6 +203,7 @@ def run(
         if not named and not isinstance(model, Pipeline):
             raise CaptureError(f"{type(model).__name__}.forward returns no tensor")
         found.placed = [v for _, v in named]
+        found.notes = uncompared(result)
         named = [(n, _plain(n, v)) for n, v in named]
         for name, held in mine.items():
             if any(held._cdata == w._cdata for w in watch.seen.written):
@@ -214,7 +220,7 @@ def run(
             order.digest.log.talks.append(_in_time(watch))
             order.digest.log.forward_talks = len(order.digest.log.talks)
         if order.gradients:
-            found.notes = ungraded(named, loss)
+            found.notes += ungraded(named, loss)
             out += _gradients(order, params, leaves, named, loss, found, roles)
         averaging.refuse_unfinished(model)
         watch.landed()
