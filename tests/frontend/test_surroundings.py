@@ -25,6 +25,8 @@ READ = {
     "list({'a', 'b'}) == []": "the order of a set, which is another in each process",
     "[k for k in {'a', 'b'} if k == 'c']": "the order of a set",
     "','.join(frozenset('ab')) == ''": "the order of a set",
+    "sorted({'a', 'b'}, key=len) == []": "the order of a set",
+    "self.w.weight.grad is not None": "that a parameter has no gradient",
 }
 
 

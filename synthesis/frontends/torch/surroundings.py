@@ -61,6 +61,11 @@ _OF_PATHS = frozenset(
 )
 
 
+def without_gradient(frame: Any) -> None:
+    """A gradient is read of a parameter that has none."""
+    _noted(frame, "that a parameter has no gradient")
+
+
 def asked_outside(function: Any, frame: Any) -> None:
     """A function is called that may tell what lies outside of the code."""
     owner = getattr(function, "__self__", None)

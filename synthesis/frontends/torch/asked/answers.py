@@ -26,7 +26,12 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 
 from shardproof.synthesis.frontends.torch.asked.watching import caller, now
 from shardproof.synthesis.frontends.torch.errors import CaptureError
-from shardproof.synthesis.frontends.torch.surroundings import asked_outside, gone_through, hashed
+from shardproof.synthesis.frontends.torch.surroundings import (
+    asked_outside,
+    gone_through,
+    hashed,
+    without_gradient,
+)
 
 _STAND_INS: tuple[Any, ...] = (FakeTensor, FunctionalTensor)
 _THEIRS = {n for c in _STAND_INS for n in (*dir(c), *c.__annotations__)} - set(dir(torch.Tensor))
@@ -41,7 +46,7 @@ _PROCESS = frozenset({"modules", "argv", "orig_argv"})
 _SWITCHES = {"enabled": torch.backends.mkldnn}
 """What is set otherwise while code is traced, with what it is an attribute of."""
 ATTRIBUTES = frozenset(
-    {"__class__", "__dict__", "_version", *_THEIRS, *_HOOKS, *_PROCESS, *_SWITCHES}
+    {"__class__", "__dict__", "_version", "grad", *_THEIRS, *_HOOKS, *_PROCESS, *_SWITCHES}
 )
 """Attributes that are asked for here."""
 OF_THE_FRAME = frozenset({"super", "locals", "globals", "dir", "eval", "exec"})
@@ -159,6 +164,8 @@ def read(value: Any, name: str) -> Any:
             raise AttributeError(f"{kind!r} object has no attribute {name!r}")
     watched = now()
     if watched is not None:
+        if name == "grad" and isinstance(value, torch.Tensor) and value.is_leaf and not _has(value):
+            without_gradient(caller())
         if isinstance(value, torch.Tensor) and name in ("_version", "__dict__"):
             raise watched.refusal(
                 caller(), f"forward reads {name} of a tensor: it is another in a run", _HINT
@@ -171,6 +178,10 @@ def read(value: Any, name: str) -> Any:
             why = "the process is another" if process else "the trace adds some of its own"
             raise watched.refusal(caller(), f"forward reads {name} of {of}: {why}", _HINT)
     return getattr(value, name)
+
+
+def _has(leaf: torch.Tensor) -> bool:
+    return leaf.grad is not None
 
 
 # Answers of Python's own functions.

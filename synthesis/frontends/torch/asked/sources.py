@@ -33,10 +33,12 @@ _NAMES = {
 }
 _CALLED, _READ, _PASSING, _ORDERED = _NAMES
 _GOES_THROUGH = frozenset(
-    ("list", "tuple", "enumerate", "zip", "iter", "map", "filter", "dict", "deque")
+    ("list", "tuple", "enumerate", "zip", "iter", "map", "filter", "dict", "deque", "reduce")
 )
-_METHODS = frozenset(("join", "extend", "fromkeys", "pop", "from_iterable"))
+_METHODS = frozenset(("join", "extend", "fromkeys", "pop", "from_iterable", "reduce"))
 """Functions and methods that go through what they are given, or are methods of."""
+_BY_KEY = frozenset(("sorted", "min", "max"))
+"""Functions of which the result does not depend on the order, but among equal keys."""
 
 
 @cache
@@ -106,7 +108,8 @@ class _Seen(ast.NodeTransformer):
             node.args = [_handed_on(a) for a in node.args]
             for keyword in node.keywords:
                 keyword.value = _handed_on(keyword.value)
-        if called in _GOES_THROUGH or method in _METHODS:
+        by_key = called in _BY_KEY and any(k.arg == "key" for k in node.keywords)
+        if by_key or called in _GOES_THROUGH or method in _METHODS:
             node.args = [_gone_through(a) for a in node.args]
         if called not in answers.OF_THE_FRAME:
             node.func = _through(_CALLED, node.func, node.func)
