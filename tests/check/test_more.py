@@ -145,6 +145,25 @@ def test_other_ways_of_PyTorch(case, name):
     case().forward(FORWARDS[name]).proved()
 
 
+BUFFER = """
+import numpy as np
+
+class Wrong(ParallelMLP):
+    def __init__(self, mesh):
+        super().__init__(mesh)
+        self.register_buffer("by", torch.from_numpy(np.array([{by}])))
+        self.same = self.by
+
+    def forward(self, x):
+        return super().forward(x) * self.same
+"""
+
+
+def test_a_buffer_of_float64_beside_parameters_of_float32(case):
+    case().write(BUFFER.format(by=1.0)).proved()
+    case().write(BUFFER.format(by=1.5)).refuted()
+
+
 INSIDE = """
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 

@@ -260,10 +260,18 @@ def _made(make: Callable[[], Any], mode: FakeTensorMode) -> tuple[Any, Moved]:
 
 
 def _in_float32(model: nn.Module) -> nn.Module:
-    floats = [t for t in (*model.parameters(), *model.buffers()) if t.is_floating_point()]
-    if all(t.dtype == torch.float32 for t in floats):
+    """Its floats in float32. Buffers stay the tensors that they are, which others may hold too; so
+    do parameters that need no other type: PyTorch exchanges those that are fake."""
+    for buffer in model.buffers():
+        if _other_float(buffer) and type(buffer) is torch.Tensor:
+            buffer.data = buffer.data.float()
+    if not any(map(_other_float, (*model.parameters(), *model.buffers()))):
         return model
     return model._apply(lambda t: t.float() if t.is_floating_point() else t)
+
+
+def _other_float(t: torch.Tensor) -> bool:
+    return t.is_floating_point() and t.dtype != torch.float32
 
 
 def _factory(value: Any, module: Any) -> bool:
