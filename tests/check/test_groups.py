@@ -31,12 +31,17 @@ def _case(make_case: MakeCase, built: str, called: str = "pass") -> Case:
     return make_case().write(WRONG.format(**dict(zip(("built", "called"), lines, strict=True))))
 
 
+MESH = "from torch.distributed.device_mesh import init_device_mesh"
 RIGHT = {
     "one that all make": ("self.group = dist.new_group([0, 1])", "pass"),
     "one of each rank, in forward": (
         "pass",
         "for q in range(2):\n    own = dist.new_group([q])\n"
         "    dist.barrier(group=own) if q == r else None",
+    ),
+    "a mesh, in forward": (
+        "pass",
+        f"{MESH}\nself.group = init_device_mesh('cpu', (2,)).get_group()",
     ),
     "one of its own rank": ("dist.new_group([r])\nself.group = dist.new_group([0, 1])", "pass"),
     "two, called in one order": (

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor.placement_types import _StridedShard
@@ -120,12 +120,16 @@ def _free_after(atoms: list[Atom], factor: int, what: str) -> int:
 
 @contextmanager
 def real_meshes() -> Iterator[None]:
-    """A DeviceMesh is made of numbers that are there, also where tensors are fake."""
+    """A DeviceMesh is made of numbers that are there, also where tensors are fake: one that
+    `init_device_mesh` makes numbers the ranks from 0 on."""
     device_mesh: Any = DeviceMesh
     before = {name: vars(device_mesh)[name] for name in ("__init__", "mesh")}
 
     def make(self: Any, *args: Any, **kwargs: Any) -> None:
         with unset_fake_temporarily():
+            numbers = kwargs.get("_rank_map")
+            if isinstance(numbers, FakeTensor):
+                kwargs["_rank_map"] = torch.arange(numbers.numel(), dtype=torch.int)
             before["__init__"](self, *args, **kwargs)
 
     def ranks(self: Any) -> torch.Tensor:
