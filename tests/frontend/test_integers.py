@@ -55,6 +55,8 @@ def judged(tmp_path, ranks: str, model: str = "ids", below: int = 300):
         ("(ids.int() << 23).long() >> 23", 300, "i32 holds"),
         ("(ids * 2**55) // 2**55", 300, "i64 holds"),
         ("(ids.to(torch.uint8) - 1).long() + 1", 200, "from -1 to 198"),
+        ("ids.to(torch.int8).long()", 200, "i8 holds -128 to 127"),
+        ("self.table.weight.sum().to(torch.int16).long() + ids", 200, "no known range in i16"),
     ],
 )
 def test_integers_that_a_type_does_not_hold_are_refused(tmp_path, ranks, below, said):
@@ -71,6 +73,8 @@ def test_integers_that_a_type_does_not_hold_are_refused(tmp_path, ranks, below, 
         ("ids.half().float().long()", "ids", 300),
         ("ids.to(torch.uint8).long()", "ids", 200),
         ("(ids.int() * 1000).long()", "ids * 1000", 300),
+        ("(ids.to(torch.int16) + torch.tensor([7], dtype=torch.int16)).long()", "ids + 7", 300),
+        ("(ids - 100) & 63", "(ids - 100) % 64", 300),
         ("ids >> 1", "ids // 2", 300),
         ("(ids << 1).clamp(max=599)", "(ids * 2).clamp(max=599)", 300),
     ],

@@ -14,7 +14,7 @@ range of each integer is followed from those of the inputs:
 # (PyTorch has no types for what is used here.)
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,6 +28,12 @@ DIGITS = {torch.float64: 53, torch.float32: 24, torch.float16: 11, torch.bfloat1
 """A float type holds each integer up to 2 to this power."""
 WORDS = {torch.float64: "f64", torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
 WORDS |= {torch.int64: "i64", torch.int32: "i32", torch.uint8: "u8", torch.bool: "bool"}
+NARROW = {torch.int8: "i8", torch.int16: "i16"}
+"""Types that the language does not have: where each integer that they hold is known to fit, a value
+of theirs is one of i32."""
+WORDS |= NARROW
+SMALL = frozenset([torch.uint8, *NARROW])
+"""Types of which every value is worth following."""
 CAST = "_to_copy.default"
 SHOWN = 4
 
@@ -214,10 +220,12 @@ class Integers:
         inputs: Mapping[fx.Node, str],
         constants: Mapping[fx.Node, Constant],
         place: Callable[[fx.Node], str],
+        any_value: Set[fx.Node] = frozenset(),
     ) -> None:
         """`below`: integers of an input are from 0 to that less one. `place` says where a node
-        stands."""
+        stands. `any_value`: constants that may hold another value than they do."""
         self.below, self.inputs, self.constants, self.place = below, inputs, constants, place
+        self.any_value = any_value
         self.found: dict[fx.Node, Known | None] = {}
         self.unbounded: dict[str, None] = {}
         """Places at which integers of any size are computed with."""
@@ -248,13 +256,15 @@ class Integers:
 
     def _given(self, node: fx.Node) -> Known | None:
         dtype = _dtype(node)
-        if node in self.constants:
+        if node in self.constants and node not in self.any_value:
             return _of_constant(self.constants[node])
         if dtype is None or dtype.is_floating_point or dtype.is_complex:
             return None
         if dtype is torch.bool:
             return BIT
         limit = self.below.get(self.inputs.get(node, ""), 0)
+        if not limit and dtype in SMALL:
+            return Known(torch.iinfo(dtype).min, torch.iinfo(dtype).max)
         return Known(0, limit - 1) if limit else ANY
 
     def follow(self, node: fx.Node) -> None:
@@ -388,6 +398,8 @@ class Integers:
         if known is not None and known.lost:
             raise IntegerError(f"integers are cast back that were rounded: {known.lost}", KEEP)
         if known is None or not known.bounded:
+            if dtype in NARROW:
+                raise IntegerError(f"integers of no known range in {WORDS[dtype]}", WIDER)
             if from_reals:
                 self.real[self.place(node)] = None
             elif name in ARITHMETIC or name in ("sum", "cumsum", "prod", "div") or cast:
@@ -395,11 +407,8 @@ class Integers:
             return ANY
         ends = torch.iinfo(dtype)
         if known.low < ends.min or known.high > ends.max:
-            word = WORDS[dtype]
-            raise IntegerError(
-                f"integers overflow: they are {known}, and {word} holds {ends.min} to {ends.max}",
-                f"compute in a wider type, or state a smaller range: --input 'ids={word}[...]<N'",
-            )
+            holds = f"{WORDS[dtype]} holds {ends.min} to {ends.max}"
+            raise IntegerError(f"integers overflow: they are {known}, and {holds}", WIDER)
         return replace(known, lost="")
 
     def original(self, node: fx.Node) -> fx.Node:
@@ -420,6 +429,7 @@ KEEP = (
     "keep integers in an integer type, or cast them to a float type that holds each of them: f32 "
     "does up to 16777216"
 )
+WIDER = "compute in a wider type, or state a smaller range: --input 'ids=i64[...]<N'"
 _KEEPING = frozenset((*ARITHMETIC, "sum", "cumsum", "clamp", "div"))
 
 

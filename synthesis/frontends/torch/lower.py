@@ -34,7 +34,7 @@ from shardproof.synthesis.frontends.torch.folding import (
     frontier,
 )
 from shardproof.synthesis.frontends.torch.infinities import Infinities
-from shardproof.synthesis.frontends.torch.integers import CAST, IntegerError, Integers
+from shardproof.synthesis.frontends.torch.integers import CAST, NARROW, IntegerError, Integers
 from shardproof.synthesis.frontends.torch.provenance import Provenance, is_backward, layer_of
 from shardproof.synthesis.frontends.torch.target import TORCH_DTYPES
 from shardproof.synthesis.frontends.torch.trace import Traced
@@ -61,6 +61,14 @@ def type_of(value: Any) -> TensorType:
     if _paired(value):
         return TensorType((*shape, 2), COMPLEX_PARTS[value.dtype])
     return TensorType(shape, DTYPES[value.dtype])
+
+
+def within(value: Any) -> TensorType:
+    """Type of a (fake) tensor inside of a program: integers of a type that the language does not
+    have, all of which `Integers` knows to fit, are of i32. No rank sends those to another."""
+    if value.dtype in NARROW:
+        return TensorType(tuple(int(n) for n in value.shape), "i32")
+    return type_of(value)
 
 
 def _paired(value: Any) -> bool:
@@ -170,9 +178,10 @@ class Lowering:
                 self.constants[node] = known[derived[node]]
         evaluate_constants(traced, self.folded, buffers, self._keep, frozenset(self.constants))
         known |= {derived[n]: c for n, c in self.constants.items() if n in derived}
-        numbers = {n: c for n, c in self.constants.items() if n not in self.unread}
         self.infinities = Infinities(self.constants, self._place)
-        self.integers = Integers(below or {}, traced.inputs, numbers, self._place)
+        self.integers = Integers(
+            below or {}, traced.inputs, self.constants, self._place, frozenset(self.unread)
+        )
 
     def _unfolded(self, constants: set[fx.Node]) -> set[fx.Node]:
         """Constants that are not evaluated, but written as ops, on operands of full extents."""
@@ -182,6 +191,8 @@ class Lowering:
     def _keep(self, node: fx.Node, value: torch.Tensor) -> None:
         if _paired(value):
             value = torch.view_as_real(value.resolve_conj())
+        if value.dtype in NARROW:
+            value = cast_lines(value, torch.int32)
         if value.dtype not in DTYPES:
             raise self._error(
                 node, f"a constant of dtype {value.dtype} has no type in the language"
@@ -227,6 +238,8 @@ class Lowering:
             value = self._operand(node, False)
             if not isinstance(value, str):
                 raise self._error(node, f"the {role} {path} holds what no rule gives a value to")
+            if node.meta["val"].dtype in NARROW:
+                raise self._error(node, f"the {role} {path} is of dtype {node.meta['val'].dtype}")
             self.b.output(value, role, path)
         program = self.b.build()
         folded = [n for n in self.constants if n in self.traced.buffers]
@@ -335,7 +348,8 @@ class Lowering:
             )
         self.e.op = name.partition(".")[0]
         try:
-            self.e.result = [type_of(v) for v in results if isinstance(v, torch.Tensor)]
+            typed = within if space == "aten" else type_of
+            self.e.result = [typed(v) for v in results if isinstance(v, torch.Tensor)]
         except KeyError as dtype:
             raise self._error(
                 node, f"aten.{name} makes a tensor of dtype {dtype}", RECIPE
@@ -382,7 +396,7 @@ class Lowering:
 
     def _fit(self, value: str, like: Any, pointwise: bool) -> str:
         """Only what is computed entry by entry, or one number everywhere, is broadcast."""
-        want, shape = type_of(like), self.e.shape(value)
+        want, shape = within(like), self.e.shape(value)
         value = self.e.cast(value, want.dtype)
         if shape == want.shape:
             return value

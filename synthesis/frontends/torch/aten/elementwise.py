@@ -110,7 +110,10 @@ def clamp(
 for _name, _op in (("and", "logical_and"), ("or", "logical_or"), ("xor", "ne")):
 
     def _bitwise(e: Emit, a: str, b: Any, *, op: str = _op) -> str:
-        """Of truths, and of integers that are each 0 or 1."""
+        """Of truths, and of integers that are each 0 or 1; the last bits of an integer are what it
+        leaves over from a power of 2, in two's complement below 0 too."""
+        if op == "logical_and" and type(b) is int and _ones(b) and not _is_bit(e, a):
+            return remainder(e, a, b + 1)
         b = e.operand(b, a)
         if not (_is_bit(e, a) and _is_bit(e, b)):
             raise NotImplementedError("the bits of integers other than 0 and 1")
@@ -122,6 +125,11 @@ for _name, _op in (("and", "logical_and"), ("or", "logical_or"), ("xor", "ne")):
 @aten("logical_xor.default")
 def differ(e: Emit, a: str, b: str) -> str:
     return e.add("ne", _truth(e, a), _truth(e, b))
+
+
+def _ones(mask: int) -> bool:
+    """Whether a mask is of the last bits."""
+    return mask > 0 and mask & (mask + 1) == 0
 
 
 def _is_bit(e: Emit, x: str) -> bool:
@@ -208,7 +216,7 @@ def _real(e: Emit, x: str) -> str:
 
 @aten("remainder.Scalar", "remainder.Tensor", "fmod.Scalar", "fmod.Tensor")
 def remainder(e: Emit, a: str, b: Any) -> str:
-    mode = "floor" if e.op == "remainder" else "trunc"
+    mode = "trunc" if e.op == "fmod" else "floor"
     whole = whole_quotient(e, a, b, mode)
     return sub(e, a, mul(e, whole, b))
 
