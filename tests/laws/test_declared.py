@@ -54,3 +54,31 @@ def test_without_a_range_nothing_is_decided():
     assert [n.op for n in in_declared_range(program, {"ids": 0}).nodes] == [
         n.op for n in program.nodes
     ]
+
+
+def rest(by: int) -> Program:
+    """What integers leave over, and how often a number is in them, as `remainder` is written."""
+    b = Builder("rest")
+    ids = b.input("ids", TensorType((2, 4), "i64"))
+    share = b.add("mul_scalar", b.add("cast", ids, dtype="f64"), value=Fraction(1, by))
+    whole = b.add("cast", b.add("floor", share), dtype="i64")
+    b.output(b.add("sub", ids, b.add("mul_scalar", whole, value=Fraction(by))), "output", "rest")
+    b.output(whole, "output", "whole")
+    b.output(b.add("floor", b.add("mul_scalar", _bit(b, ids), value=Fraction(1, 2))), "output", "b")
+    return b.build()
+
+
+def _bit(b: Builder, ids: str) -> str:
+    return b.add("cast", b.add("cast", ids, dtype="bool"), dtype="f64")
+
+
+@pytest.mark.parametrize("by", [-5, -1, 1, 2, 3, 4, 5, 9])
+def test_quotients_for_all_integers_of_the_range(by):
+    program = rest(by)
+    after = in_declared_range(program, {"ids": BELOW})
+    assert (after.outputs[0].value == "ids") == (by >= BELOW)
+    for shift in range(BELOW):
+        ids = (np.arange(8).reshape(2, 4) + shift) % BELOW
+        first, second = evaluate(program, {"ids": ids}), evaluate(after, {"ids": ids})
+        for a, b in zip(program.outputs, after.outputs, strict=True):
+            assert np.array_equal(first[a.value], second[b.value])

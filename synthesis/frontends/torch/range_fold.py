@@ -1,13 +1,16 @@
-"""Comparisons that the declared range of an integer input decides.
+"""Comparisons and quotients that the declared range of an integer input decides.
 
-For an input with integers from 0 to below - 1, `labels != -100` holds everywhere. What follows from
-masks that hold everywhere, or nowhere, is simplified too:
+For an input with integers from 0 to below - 1, `labels != -100` holds everywhere, and `labels // n`
+is 0 for all n from below on, so that `labels % n` is `labels`. What follows from masks that hold
+everywhere, or nowhere, is simplified too:
 
     where(true, a, b) = a        cast(true) = 1        sum of n ones = n        a / n = a (1 / n)
+    a - n 0 = a
 """
 
 from collections.abc import Mapping
 from fractions import Fraction
+from math import floor
 
 from shardproof.verifier.analysis.rewrite import Pattern, Rewriting, rewrite
 from shardproof.verifier.kernel.program.program import Node, Program
@@ -18,6 +21,8 @@ def in_declared_range(program: Program, below: Mapping[str, int]) -> Program:
     ranged = _Ranged({name: limit for name, limit in below.items() if limit > 0})
     patterns: dict[str, Pattern] = {
         **dict.fromkeys(("eq", "ne", "lt", "le", "gt", "ge"), ranged.compared),
+        "floor": ranged.floored,
+        "sub": _rest,
         "where": _chosen,
         "cast": _cast,
         "sum": _counted,
@@ -53,6 +58,29 @@ class _Ranged:
         }
         decided, holds = truths[node.op]
         return _full(r, node, Fraction(int(holds))) if decided else None
+
+    def floored(self, r: Rewriting, node: Node) -> str | None:
+        """Of a share of an integer: it rises with the integer, or falls, so its ends say all."""
+        made = r.made(node.inputs[0], "mul_scalar")
+        share = made.attrs["value"] if made is not None else None
+        if made is None or not isinstance(share, Fraction):
+            return None
+        base = made.inputs[0]
+        while r.type(base).dtype != "bool" and (
+            moved := r.made(base, "reshape", "expand", "permute", "slice", "cast")
+        ):
+            base = moved.inputs[0]
+        if base not in self.below or r.type(base).is_float:
+            return None
+        last = floor(share * (self.below[base] - 1))
+        return _full(r, node, Fraction(0)) if last == 0 else None
+
+
+def _rest(r: Rewriting, node: Node) -> str | None:
+    """A value less a multiple of 0."""
+    left, right = node.inputs
+    multiple = r.number(r.through(right, "mul_scalar", "cast"))
+    return left if multiple == 0 and r.type(left) == r.type(node.outputs[0]) else None
 
 
 def _chosen(r: Rewriting, node: Node) -> str | None:
