@@ -114,6 +114,8 @@ for _name, _op in (("and", "logical_and"), ("or", "logical_or"), ("xor", "ne")):
         leaves over from a power of 2, in two's complement below 0 too."""
         if op == "logical_and" and type(b) is int and _ones(b) and not _is_bit(e, a):
             return remainder(e, a, b + 1)
+        if op != "logical_and" and type(b) is int and b == 0:
+            return a
         b = e.operand(b, a)
         if not (_is_bit(e, a) and _is_bit(e, b)):
             raise NotImplementedError("the bits of integers other than 0 and 1")
