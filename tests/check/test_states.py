@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -69,6 +70,22 @@ def test_memory_with_two_names_is_refused(made: Callable[..., object]) -> None:
         CaptureError, match=r"the buffer (kept|first) is changed, and shares memory"
     ):
         made("Viewed", "Cached").check()
+
+
+LOADED = """
+class Wrong(ParallelMLP):
+    def forward(self, x):
+        self.load_state_dict({{k: {value} for k, v in self.state_dict().items()}})
+        return super().forward(x)
+"""
+
+
+def test_a_parameter_that_is_given_its_own_value_is_not_changed(
+    case: Callable[..., Any],
+) -> None:
+    case().write(LOADED.format(value="v")).proved()
+    with pytest.raises(CaptureError, match="the module changes the parameter"):
+        case().write(LOADED.format(value="v * 1")).check()
 
 
 def test_room_to_work_in_is_written_before_it_is_read(made: Callable[..., object]) -> None:

@@ -41,6 +41,16 @@ class Span:
         return same_storage(self.storage, other.storage) and not apart
 
 
+def same_entries(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether two tensors are the same memory, entry by entry."""
+    return same_storage(storage(a), storage(b)) and _laid(a) == _laid(b)
+
+
+def _laid(t: torch.Tensor) -> tuple[object, ...]:
+    read = t.dtype, t.is_conj(), t.is_neg()
+    return (*read, t.shape, t.stride(), t.storage_offset())
+
+
 def share(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Whether an entry of the one is one of the other. Tensors of unlike strides whose spans meet
     are taken to."""
