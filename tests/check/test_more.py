@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.check.conftest import Case
+
 pytestmark = pytest.mark.torch
 
 ATTENTION = """
@@ -143,6 +145,25 @@ return x + y + self.down.bias
 @pytest.mark.parametrize("name", FORWARDS)
 def test_other_ways_of_PyTorch(case, name):
     case().forward(FORWARDS[name]).proved()
+
+
+SENT = {
+    "a sum of ones": ("torch.ones(1)", "dist.all_reduce(n, group=self.group)", "n / 2", "n"),
+    "a sum of whole numbers": (
+        *("torch.ones(1, dtype=torch.int32)", "dist.all_reduce(n, group=self.group)"),
+        *("n / 2", "n"),
+    ),
+    "a number of each rank": (
+        *("torch.full((1,), 1.0 + dist.get_rank())", "dist.broadcast(n, 0, group=self.group)"),
+        *("n", "(n + 1)"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("made", "sent", "right", "wrong"), SENT.values(), ids=SENT)
+def test_constants_that_ranks_exchange_have_no_value_of_one_rank(case, made, sent, right, wrong):
+    for by, judged in ((right, Case.proved), (wrong, Case.refuted)):
+        judged(case().forward(f"n = {made}\n{sent}\nreturn super().forward(x) * {by}"))
 
 
 BUFFER = """

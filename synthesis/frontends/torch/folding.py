@@ -23,6 +23,8 @@ from shardproof.synthesis.frontends.torch.trace import Traced
 _RANDOM = {"rand", "randn", "randint", "rand_like", "randn_like", "bernoulli", "exponential"}
 _RANDOM |= {"uniform", "normal", "native_dropout", "multinomial", "randperm", "normal_functional"}
 _RANDOM |= {"draw", "message_sent", "message_received"}
+_BETWEEN_RANKS = {"_c10d_functional", "_c10d_functional_autograd", "c10d", "_dtensor"}
+"""Namespaces of ops that other ranks take part in: here nothing is sent, so none has a value."""
 _COPIES = {"_to_copy", "clone"}
 """Elementwise, which PyTorch has no mark for."""
 _LARGE = 1 << 10
@@ -39,6 +41,8 @@ def constant_nodes(traced: Traced) -> set[fx.Node]:
             continue
         name = getattr(node.target, "__name__", "").split(".")[0]
         if name in _RANDOM or torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
+            continue
+        if getattr(node.target, "namespace", "") in _BETWEEN_RANKS:
             continue
         if (name in shape_only and isinstance(node.meta.get("val"), torch.Tensor)) or all(
             n in found for n in node.all_input_nodes

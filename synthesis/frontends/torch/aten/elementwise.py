@@ -79,7 +79,7 @@ def _promoted(e: Emit, x: Any) -> Any:
 def div(e: Emit, a: Any, b: Any) -> str:
     a, b = _promoted(e, a), _promoted(e, b)
     if not e.is_value(b):
-        return e.scale(a, 1 / fraction(b))
+        return e.scale(_real(e, a), 1 / fraction(b))
     if not e.is_value(a):
         return e.scale(e.add("reciprocal", b), a)
     return e.add("div", a, b)
