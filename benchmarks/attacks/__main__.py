@@ -27,6 +27,10 @@ RESULTS = Path(__file__).parents[1] / "results" / "attacks.jsonl"
 LEAST = 0.95
 VERDICTS = ("proved", "refuted", "refused", "unknown")
 LONGEST = 120
+READING = ("process", "draws", "around")
+"""Kinds of which a step may read the clock, the environment or the process, and nothing else is
+wrong."""
+READ = "a run that reads something else is not covered"
 THIRD = 2
 """The call, from 0, from which on a verdict says that it takes them for the first two."""
 
@@ -47,9 +51,12 @@ class Row:
 
     @property
     def covered(self) -> bool:
-        """Wrong in calls alone that the verdict says it did not look at."""
+        """Wrong in calls alone that the verdict says it did not look at, or by what a line of the
+        program reads, which the verdict names."""
         later = bool(self.where) and all(call >= THIRD for *_, call in self.where)
-        return later and any("first two" in a for a in self.assumptions)
+        if later and any("first two" in a for a in self.assumptions):
+            return True
+        return self.kind in READING and any(READ in a for a in self.assumptions)
 
     @property
     def wrong(self) -> bool:
@@ -203,7 +210,7 @@ def summary(rows: Sequence[Row]) -> tuple[str, bool]:
     lines = [table(rows), "", *(f"proved and wrong: {r.key}" for r in bad)]
     lines += [
         f"proved_wrong {len(bad)}",
-        f"wrong from the third call on, as the verdict says {covered}",
+        f"wrong from the third call on, or by what is read, as the verdict says {covered}",
         f"right ones proved {rate:.1%} of {len(right)}, at least {LEAST:.0%}",
     ]
     return "\n".join(lines), not bad and rate >= LEAST

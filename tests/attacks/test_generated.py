@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,14 @@ def test_a_later_call_is_covered_where_the_verdict_says_so():
     assert not wrong(2, [ASSUMED]).proved_wrong
     assert wrong(1, [ASSUMED]).proved_wrong
     assert wrong(2, []).proved_wrong
+
+
+def test_what_a_program_reads_is_covered_where_the_verdict_names_the_line():
+    said = ["m.py:3 reads the clock: a run that reads something else is not covered."]
+    read = replace(wrong(0, said), kind="process")
+    assert not read.proved_wrong
+    assert replace(read, kind="memory").proved_wrong
+    assert replace(read, assumptions=[]).proved_wrong
 
 
 def test_one_wrong_program_proved_or_few_right_ones_fail():

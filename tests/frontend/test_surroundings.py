@@ -1,4 +1,4 @@
-"""What the owner's code reads of the environment and the clock is an assumption."""
+"""What the owner's code reads of the environment, the clock and the process is an assumption."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ READ = {
     "','.join(frozenset('ab')) == ''": "the order of a set",
     "sorted({'a', 'b'}, key=len) == []": "the order of a set",
     "self.w.weight.grad is not None": "that a parameter has no gradient",
+    "id(self) < 0": "the address of an object, which is another in each process",
+    "__import__('resource').getrusage(0) is None": "what a process has used",
 }
 
 

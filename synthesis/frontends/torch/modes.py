@@ -82,7 +82,7 @@ class Modes:
     whole: bool = False
     """Whether chosen rows were read as all rows to run them."""
     read: tuple[str, ...] = ()
-    """What the owner's code reads of the environment and the clock, in sentences."""
+    """What the owner's code reads of its surroundings, in sentences."""
     drawn: tuple[str, ...] = ()
     """What it draws that decides nothing, in a sentence."""
     kept: tuple[str, ...] = ()

@@ -147,7 +147,7 @@ class Session:
     opened: Opened | None = None
     """What is read of the owner's files until now."""
     read: Surroundings = field(default_factory=lambda: Surroundings(Places("")))
-    """What was read before of the environment and the clock, and what is read now."""
+    """What was read before of the surroundings, and what is read now."""
 
     def run(self) -> Captured:
         """Raises what `capture_here` raises, and NotRolledError: more layers are to be traced."""

@@ -113,7 +113,7 @@ STAND_INS = (
         "tests/frontend/test_single_draws.py",
     ),
     StandIn(
-        "the environment and the clock",
+        "the environment, the clock and the process",
         "frontends/torch/surroundings.py:Surroundings.watched",
         "a model is imported, built and called",
         "Calls the real ones, and notes the line that reads; the verdict names it.",

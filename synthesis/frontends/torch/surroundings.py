@@ -9,6 +9,7 @@ read on their own account is not looked at.
 # (PyTorch has no types for what is used here.)
 
 import datetime
+import gc
 import linecache
 import os
 import platform
@@ -47,6 +48,7 @@ def hashed(value: Any, frame: Any) -> None:
 
 _FILES = "a file"
 _MACHINE = "which process or machine this is"
+_USED = "what a process has used, which is another in each process"
 _OUTSIDE: dict[Any, str] = {
     **dict.fromkeys((open, os.open, os.stat, os.listdir, os.scandir, os.walk, os.access), _FILES),
     **dict.fromkeys((os.path.exists, os.path.isfile, os.path.isdir, os.path.getsize), _FILES),
@@ -54,6 +56,8 @@ _OUTSIDE: dict[Any, str] = {
     **dict.fromkeys((os.getpid, os.getppid, os.uname, os.cpu_count, os.getcwd), _MACHINE),
     **dict.fromkeys((socket.gethostname, platform.node, platform.machine), _MACHINE),
     **dict.fromkeys((threading.get_ident, threading.get_native_id), _MACHINE),
+    id: "the address of an object, which is another in each process",
+    **dict.fromkeys((gc.get_count, gc.get_stats), _USED),
 }
 """Functions that tell what lies outside of the code, with what."""
 _OF_PATHS = frozenset(
@@ -73,7 +77,8 @@ def asked_outside(function: Any, frame: Any) -> None:
         if getattr(function, "__name__", "") in _OF_PATHS:
             _noted(frame, _FILES)
     elif owner is None or isinstance(owner, ModuleType):
-        what = _OUTSIDE.get(function)
+        of_usage = getattr(function, "__module__", "") == "resource"
+        what = _USED if of_usage else _OUTSIDE.get(function)
         if what:
             _noted(frame, what)
 
