@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from synthesis.frontends.torch.errors import CaptureError
 from tests.check.conftest import Case
 
 pytestmark = pytest.mark.torch
@@ -164,6 +165,23 @@ SENT = {
 def test_constants_that_ranks_exchange_have_no_value_of_one_rank(case, made, sent, right, wrong):
     for by, judged in ((right, Case.proved), (wrong, Case.refuted)):
         judged(case().forward(f"n = {made}\n{sent}\nreturn super().forward(x) * {by}"))
+
+
+ASKED = """
+import torch.distributed._functional_collectives as funcol
+n = torch.tensor([1])
+{sent}
+return super().forward(x) * (3 if n.item() > 1 else 1)
+"""
+
+
+@pytest.mark.parametrize(
+    "sent",
+    ["dist.all_reduce(n, group=self.group)", "n = funcol.all_reduce(n, 'sum', self.group)"],
+)
+def test_a_number_that_ranks_exchange_decides_nothing_while_it_is_traced(case, sent):
+    with pytest.raises(CaptureError, match="reads the value of a tensor"):
+        case().forward(ASKED.format(sent=sent)).check()
 
 
 BUFFER = """

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import torch
 import torch.distributed._functional_collectives  # registers the functional ops
+from torch._subclasses import FakeTensor
 
 import shardproof.synthesis.frontends.torch.ranks.messages  # noqa: F401  (registers ops)
 
@@ -18,6 +19,14 @@ COVERED = (
     "covered are all_reduce, all_gather, reduce_scatter, all_to_all, broadcast and barrier, also "
     "into tensors and as functional collectives; send and recv with a peer"
 )
+
+
+def without_value(result: torch.Tensor) -> torch.Tensor:
+    """What came of other ranks: a fake tensor keeps the value that an op has of known values, and
+    here nothing is sent."""
+    if isinstance(result, FakeTensor):
+        result.constant = None
+    return result
 
 
 class Watcher(Protocol):
@@ -51,7 +60,7 @@ class Call:
 
     def run(self, name: str, *args: Any) -> torch.Tensor:
         ops: Any = torch.ops._c10d_functional
-        result = getattr(ops, name).default(*args, self.group.group_name)
+        result = without_value(getattr(ops, name).default(*args, self.group.group_name))
         return ops.wait_tensor.default(result)
 
     def write(self, target: torch.Tensor, value: torch.Tensor, what: str) -> None:
@@ -162,7 +171,8 @@ def _exchange(c: Call, outs: Sequence[torch.Tensor], pieces: Sequence[torch.Tens
             elif out.numel():
                 c.watch.note_piece("recv", c.group, index, out)
                 peer = c.watch.peer(c.group, index)
-                c.watch.write(out, ops.message_received(out, *peer), "all_to_all")
+                arrived = without_value(ops.message_received(out, *peer))
+                c.watch.write(out, arrived, "all_to_all")
 
 
 def _send(c: Call) -> Done:
@@ -180,7 +190,7 @@ def _recv(c: Call) -> Done:
 
     def arrives() -> None:
         with torch.no_grad():
-            c.watch.write(x, ops.message_received(x, *peer), "recv")
+            c.watch.write(x, without_value(ops.message_received(x, *peer)), "recv")
 
     c.arrives.append(arrives)
     return [x], [], None

@@ -29,7 +29,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from shardproof.synthesis.frontends.torch.aten.table import TABLE
 from shardproof.synthesis.frontends.torch.errors import CaptureError
-from shardproof.synthesis.frontends.torch.ranks.changing import CHANGING, COVERED, Call
+from shardproof.synthesis.frontends.torch.ranks.changing import (
+    CHANGING,
+    COVERED,
+    Call,
+    without_value,
+)
 from shardproof.synthesis.frontends.torch.ranks.draws import Draws
 from shardproof.synthesis.frontends.torch.ranks.groups import dims_of, slices
 from shardproof.synthesis.frontends.torch.ranks.meanings import Meaning
@@ -295,7 +300,7 @@ class Watch(TorchDispatchMode):
         ops: Any = torch.ops.shardproof_frontend
         self.seen.written.append(storage(target))
         with torch.no_grad():
-            target.copy_(ops.draw(target, number, keep))
+            target.copy_(without_value(ops.draw(target, number, keep)))
         return target
 
     # Functional collectives.
@@ -324,7 +329,7 @@ class Watch(TorchDispatchMode):
                     group = _c10d._resolve_process_group(given["group_name"])
                     dist.all_to_all_single(out, args[0], got, sent, group=group)
                 return out
-        result = func(*args, **kwargs)
+        result = without_value(func(*args, **kwargs))
         self._fly(name, self._event(name, given["group_name"]), [result], [args[0]])
         return result
 
