@@ -128,3 +128,17 @@ class Room(Normed):
 
 class ReadBefore(Room):
     used = 3
+
+
+class TwoNames(SplitNormed):
+    """What is written by one name is read by another, and the model has neither."""
+
+    def __init__(self, tp_size):
+        super().__init__(tp_size)
+        self.register_buffer("by", torch.ones(1))
+        self.same = self.by
+
+    def forward(self, x):
+        y = super().forward(x) * self.by
+        self.same.add_(0.5)
+        return y

@@ -70,6 +70,8 @@ def test_memory_with_two_names_is_refused(made: Callable[..., object]) -> None:
         CaptureError, match=r"the buffer (kept|first) is changed, and shares memory"
     ):
         made("Viewed", "Cached").check()
+    with pytest.raises(CaptureError, match="the buffer same is changed, and shares memory with by"):
+        made("TwoNames").check()
 
 
 LOADED = """

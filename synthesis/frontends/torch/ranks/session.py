@@ -542,11 +542,15 @@ def _followed(
     buffers = take_buffers(side.built.model)
     while True:
         try:
-            return _twice(side, mode, others), buffers
+            twice = _twice(side, mode, others)
         except KeptError as found:
             buffers[found.name] = as_buffer(side.built.model, found.name).detach()
             for p in side.built.model.parameters():
                 p.grad = None
+            continue
+        changed = twice.followed.traced.state  # room to work in too, which is left out later
+        refuse_shared(buffers, twice.order.watch.attributes, changed)
+        return twice, buffers
 
 
 def _twice(side: _Module, mode: str, others: Sequence[str]) -> modes.Twice:
@@ -594,7 +598,6 @@ def _lowered(
     followed, watch, model = twice.followed, twice.order.watch, side.built.model
     kept = followed.traced.state
     states = {canonical.get(n, n): t for t, n in followed.traced.buffers.items() if n in kept}
-    refuse_shared(buffers, watch.attributes, kept)
     cotangents(followed.outputs)
     drawn_inputs(draws)
     provenance = Provenance(watch.places.root)
