@@ -20,6 +20,7 @@ OPS = (
     "transpose",
     "as_strided",
     "logaddexp",
+    "round",
 )
 
 

@@ -188,6 +188,18 @@ def rounded(e: Emit, x: str) -> str:
     return _cut(e, x) if e.op == "trunc" else e.add("neg", _down(e, e.add("neg", x)))
 
 
+@aten("round.default")
+def nearest(e: Emit, x: str) -> str:
+    """The nearest integer: what is half way goes to the even one."""
+    if not e.type(x).is_float:
+        return x
+    half = e.shift(x, Fraction(1, 2))
+    above = _down(e, half)
+    odd = e.add("sub", above, e.scale(_down(e, e.scale(above, Fraction(1, 2))), 2))
+    tie = e.cast(e.add("eq", above, half), e.type(x).dtype)
+    return e.add("sub", above, e.add("mul", tie, odd))
+
+
 @aten("div.Tensor_mode", "div.Scalar_mode", "floor_divide.default")
 def whole_quotient(e: Emit, a: str, b: Any, rounding_mode: str | None = "floor") -> str:
     """Integers are divided as reals."""
