@@ -17,7 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -222,12 +222,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--count", type=int, default=1000, help="programs at most")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--kind", default="", help="programs of this kind alone")
+    parser.add_argument("--no-run", action="store_true", help="what `check` says without its run")
     parser.add_argument("--ends", type=float, default=0, help="seconds after which none is begun")
     parser.add_argument("--keep", type=Path, help="a folder for those that are proved and wrong")
     parser.add_argument("--page", action="store_true", help="print the table; run nothing")
     given = parser.parse_args(argv)
     rows = read(given.results)
     made = [p for p in programs(given.seed) if given.kind in ("", p.kind)][: given.count]
+    if given.no_run:
+        made = [replace(p, options={**p.options, "run": False}) for p in made]
     ends = time.monotonic() + given.ends if given.ends else None
     gloo = Gloo()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
