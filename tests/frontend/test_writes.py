@@ -8,9 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
+from shardproof.synthesis.frontends.torch.aten.table import Emit
+from shardproof.synthesis.frontends.torch.aten.views import slice_scatter
 from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.verifier.domains.floats import Floats
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.types import TensorType
+from shardproof.verifier.refute.evaluate import evaluate
 
 torch = pytest.importorskip("torch")
 
@@ -209,3 +216,18 @@ def test_what_a_buffer_holds_in_the_end_is_needed(written: int) -> None:
 
     for run in (moved, lambda x: moved(x) + x):
         assert bool(refused(run, (4, 4), kept=True)) == (written < 4)
+
+
+@pytest.mark.parametrize(("read", "written", "same"), [(0, 0, True), (1, 1, True), (0, 1, False)])
+def test_lines_that_are_put_back_where_they_were_change_nothing(read, written, same):
+    b = Builder("lines")
+    e = Emit(b)
+    x = b.input("x", TensorType((4, 3), "f32"))
+    part = e.slice(x, 0, read, read + 2)
+    made = slice_scatter(e, x, part, 0, written, written + 2)
+    b.output(made)
+    values = np.arange(12.0).reshape(4, 3)
+    want = values.copy()
+    want[written : written + 2] = values[read : read + 2]
+    assert (made == x) == same
+    assert np.array_equal(evaluate(b.build(), {"x": values}, Floats())[made], want)

@@ -127,8 +127,19 @@ def slice_scatter(
     first, last, step = slice(start, stop, step).indices(extent)
     if step != 1:
         raise NotImplementedError("an assignment to every n-th line")
+    if _is_slice_of(e, part, x, dim, first, last):
+        return x
     ends = [e.slice(x, dim, 0, first), part, e.slice(x, dim, max(first, last), extent)]
     return e.concat([p for p in ends if e.shape(p)[dim]], dim)
+
+
+def _is_slice_of(e: Emit, part: str, x: str, dim: int, first: int, last: int) -> bool:
+    """Whether a value is these lines of another, as it was read there."""
+    made = e.made(part)
+    if made is None or made.op != "slice" or made.inputs != (x,):
+        return False
+    where = {"dim": dim, "start": first, "stop": last, "step": 1}
+    return {k: made.attrs.get(k) for k in where} == where
 
 
 @aten("select_scatter.default")
