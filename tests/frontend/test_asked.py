@@ -41,19 +41,24 @@ def test_the_way_of_a_run_is_captured(user_model, asks):
         "x.data_ptr() == 0",
         "'Fake' in repr(x)",
         "torch._C._len_torch_dispatch_stack() > 0",
-        "caught(x)",
+        "torch.backends.mkldnn.enabled",
+        "'synthesis' in str(__import__('sys').path_importer_cache)",
+        "caught(lambda: x.detach().numpy())",
+        "caught(lambda: x[x == x].shape[0] > 0)",
+        "caught(lambda: {x[x == x].shape[0]: 1})",
+        "caught(lambda: f'{x[x == x].shape[0]}')",
+        "isinstance(x[x == x].shape[0], int)",
     ],
 )
 def test_what_only_a_trace_answers_is_refused(user_model, asks):
     top = (
-        "def caught(x):\n    try:\n        x.detach().numpy()\n        return False\n"
+        "def caught(f):\n    try:\n        f()\n        return False\n"
         "    except Exception:\n        return True"
     )
     target = user_model(f"h = self.w(x)\nif {asks}:\n    h = h * 2\nreturn h", top)
     with pytest.raises(CaptureError) as problem:
         capture_here(CaptureRequest(target), lambda _: None)
-    asked = "x.detach().numpy()" if asks == "caught(x)" else asks
-    assert asked in problem.value.text
+    assert asks in problem.value.text or "f()" in problem.value.text
 
 
 SOURCE = """

@@ -27,6 +27,7 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
+from shardproof.synthesis.frontends.torch.asked.classless import CLASSLESS
 from shardproof.synthesis.frontends.torch.closed_loops import closed_loop, skips_rest
 from shardproof.synthesis.frontends.torch.errors import OR_TRANSLATE, CaptureError
 
@@ -133,6 +134,32 @@ class Loop:
     """Whether the body ends in an error: where anything is computed, the entry is not chosen."""
 
 
+_ASKING = """
+lt le gt ge bool int float complex index round trunc floor ceil neg pos abs invert len iter
+contains getitem call hash str repr format add sub mul truediv floordiv mod divmod pow matmul
+lshift rshift and or xor radd rsub rmul rtruediv rfloordiv rmod rdivmod rpow rmatmul rlshift
+rrshift rand ror rxor
+"""
+
+
+def _tells(what: str) -> Callable[[type], type]:
+    """Of a class that stands in for numbers: whatever else it is asked than what it defines is
+    refused. An error of Python's own, of a thing that has no such method, the code could catch."""
+
+    def refuse(*_: Any) -> Any:
+        _refuse(what)
+
+    def complete(kind: type) -> type:
+        for name in (f"__{n}__" for n in _ASKING.split()):
+            if vars(kind).get(name) is None:
+                setattr(kind, name, refuse)
+        CLASSLESS[kind] = refuse
+        return kind
+
+    return complete
+
+
+@_tells("what an entry of a loop is")
 class Entry:
     """An entry of a loop over what is chosen: its number is known."""
 
@@ -173,6 +200,7 @@ class Entry:
         _refuse(f"an entry of a loop: {name}")
 
 
+@_tells("how many rows are chosen")
 class Count:
     """How many rows are chosen: at least one, or the rest of a loop's body is skipped."""
 
@@ -197,12 +225,8 @@ class Count:
 
     __hash__ = None  # pyright: ignore[reportAssignmentType]
 
-    def _used(self, *_: Any) -> Any:
+    def __getattr__(self, name: str) -> Any:
         _refuse("how many rows are chosen")
-
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = _used
-    __rtruediv__ = __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __getattr__ = _used
-    __bool__ = __index__ = __int__ = __float__ = _used
 
 
 class _Entries:

@@ -24,6 +24,7 @@ from torch import nn
 from torch._subclasses import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 
+from shardproof.synthesis.frontends.torch.asked.classless import CLASSLESS
 from shardproof.synthesis.frontends.torch.asked.watching import caller, now
 from shardproof.synthesis.frontends.torch.errors import CaptureError
 from shardproof.synthesis.frontends.torch.surroundings import (
@@ -42,7 +43,8 @@ MEMORY = frozenset(_OF_MEMORY.split())
 _OF_MODULES = """_forward_hooks _forward_pre_hooks _forward_hooks_with_kwargs
 _forward_pre_hooks_with_kwargs _forward_hooks_always_called _backward_hooks _backward_pre_hooks"""
 _HOOKS = frozenset(_OF_MODULES.split())
-_PROCESS = frozenset({"modules", "argv", "orig_argv"})
+_OF_PROCESSES = "modules argv orig_argv path path_importer_cache path_hooks meta_path executable"
+_PROCESS = frozenset(_OF_PROCESSES.split())
 _SWITCHES = {"enabled": torch.backends.mkldnn}
 """What is set otherwise while code is traced, with what it is an attribute of."""
 ATTRIBUTES = frozenset(
@@ -89,6 +91,7 @@ def stands_in(value: Any) -> bool:
 def real_class(value: Any) -> type:
     """The class that a value has in a run."""
     if not stands_in(value):
+        CLASSLESS.get(type(value), _nothing)()
         return type(value)
     return nn.Parameter if getattr(value, "_is_param", False) else torch.Tensor
 
@@ -154,6 +157,10 @@ def _no() -> bool:
     return False
 
 
+def _nothing() -> None:
+    pass
+
+
 def read(value: Any, name: str) -> Any:
     """An attribute, as a line of the user's reads it."""
     if stands_in(value):
@@ -171,7 +178,7 @@ def read(value: Any, name: str) -> Any:
                 caller(), f"forward reads {name} of a tensor: it is another in a run", _HINT
             )
         if value is _SWITCHES.get(name):
-            raise watched.refusal(caller(), f"forward reads {name}, and {_SET}", _HINT)
+            raise watched.refusal(caller(), f"forward reads {name} of mkldnn, and {_SET}", _HINT)
         process = value is sys and name in _PROCESS
         if process or (name in _HOOKS and isinstance(value, nn.Module)):
             of = "sys" if process else "a module"
@@ -198,6 +205,7 @@ def _type(*args: Any, **kwargs: Any) -> Any:
 
 def _isinstance(value: Any, kinds: Any) -> bool:
     if not stands_in(value):
+        CLASSLESS.get(type(value), _nothing)()
         return isinstance(value, kinds)
     return any(isinstance(value, kind) for kind in _each(kinds) if kind not in _STAND_INS)
 
