@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.errors import CaptureError
 from tests.check.conftest import Case
 
 pytestmark = pytest.mark.torch
