@@ -89,7 +89,7 @@ REFUSED = {
     ),
     "a switch": (
         "traced = not torch.backends.mkldnn.enabled  # here",
-        "forward reads enabled, and it is set otherwise",
+        "forward reads enabled of mkldnn, and it is set otherwise",
     ),
     "memory that is shared": (
         "traced = True\ntorch.utils.dlpack.to_dlpack(h)  # here",

@@ -177,7 +177,7 @@ def read(value: Any, name: str) -> Any:
             raise watched.refusal(
                 caller(), f"forward reads {name} of a tensor: it is another in a run", _HINT
             )
-        if value is _SWITCHES.get(name):
+        if name in _SWITCHES and value is _SWITCHES[name]:
             raise watched.refusal(caller(), f"forward reads {name} of mkldnn, and {_SET}", _HINT)
         process = value is sys and name in _PROCESS
         if process or (name in _HOOKS and isinstance(value, nn.Module)):
