@@ -147,19 +147,20 @@ class Model:
         Raises:
             CaptureError, InputError: a word that cannot be read.
         """
-        from shardproof.agent import pipeline
+        from shardproof.agent import options
 
         words = (self.target, self.config, self.inputs, self.batch, self.seq)
-        return pipeline.request(*words, full_depth, gradients)
+        return options.request(*words, full_depth, gradients)
 
     def warmed(self, full_depth: bool = False, gradients: bool = True) -> "CaptureRequest":
         """The same for a command that is sure to capture: what does it starts before the rest."""
         from shardproof.synthesis.frontends.torch.process import warm_up
         from shardproof.synthesis.frontends.torch.request import split_target
 
+        asked = self.request(full_depth, gradients)
         split_target(self.target)  # a wrong word is answered before anything slow is begun
         warm_up(self.target)
-        return self.request(full_depth, gradients)
+        return asked
 
 
 @dataclass(frozen=True)

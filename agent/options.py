@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
 from shardproof.agent.errors import InputError
+from shardproof.synthesis.frontends.torch.request import CaptureRequest, InputSpec, read_config
 from shardproof.synthesis.strategy.space import FIXED
 from shardproof.verifier.kernel.program.types import Mesh
 
@@ -99,3 +101,34 @@ def mesh_for(text: str | None, gpus: int | None) -> Mesh:
             hint="give one of the two",
         )
     return mesh
+
+
+def request(
+    target: str,
+    config: Sequence[str],
+    inputs: Sequence[str],
+    batch: int | None,
+    seq: int | None,
+    full_depth: bool,
+    gradients: bool = True,
+) -> CaptureRequest:
+    """What to capture, from the words of the command line.
+
+    Raises:
+        CaptureError: a word that cannot be read.
+    """
+    file, fields = read_config(config)
+    specs = tuple(InputSpec.parse(text) for text in inputs)
+    for name, count in Counter(spec.name for spec in specs).items():
+        if count > 1:
+            raise InputError(f"input {name!r} is given {count} times", where="--input")
+    return CaptureRequest(
+        target=target,
+        config=fields,
+        config_file=file,
+        inputs=specs,
+        batch=batch,
+        seq=seq,
+        gradients=gradients,
+        full_depth=full_depth,
+    )

@@ -1,13 +1,12 @@
 """The road of one model: capture, plan, prove, emit, run, report. One phase, one event."""
 
 import shlex
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from shardproof.agent import events, outdir, strategy as strategies, summary, verdicts
-from shardproof.agent.errors import Exit, InputError
+from shardproof.agent.errors import Exit
 from shardproof.agent.finishing import finish
 from shardproof.agent.options import Wanted
 from shardproof.agent.planning import Planning, Tried
@@ -21,7 +20,7 @@ from shardproof.synthesis.emit import ModelFacts, loss_obstacle
 from shardproof.synthesis.execute.job import collect_facts
 from shardproof.synthesis.frontends.torch.capture import capture
 from shardproof.synthesis.frontends.torch.captured import Captured, ModelFacts as CapturedFacts
-from shardproof.synthesis.frontends.torch.request import CaptureRequest, InputSpec, read_config
+from shardproof.synthesis.frontends.torch.request import CaptureRequest
 from shardproof.synthesis.hardware import Cluster
 from shardproof.synthesis.plan import Plan
 from shardproof.synthesis.planner import Asked, Synthesis, synthesize
@@ -69,37 +68,6 @@ class Job:
     @property
     def command(self) -> str:
         return shlex.join(("shardproof", *self.arguments))
-
-
-def request(
-    target: str,
-    config: Sequence[str],
-    inputs: Sequence[str],
-    batch: int | None,
-    seq: int | None,
-    full_depth: bool,
-    gradients: bool = True,
-) -> CaptureRequest:
-    """What to capture, from the words of the command line.
-
-    Raises:
-        CaptureError: a word that cannot be read.
-    """
-    file, fields = read_config(config)
-    specs = tuple(InputSpec.parse(text) for text in inputs)
-    for name, count in Counter(spec.name for spec in specs).items():
-        if count > 1:
-            raise InputError(f"input {name!r} is given {count} times", where="--input")
-    return CaptureRequest(
-        target=target,
-        config=fields,
-        config_file=file,
-        inputs=specs,
-        batch=batch,
-        seq=seq,
-        gradients=gradients,
-        full_depth=full_depth,
-    )
 
 
 def show_program(run: Run, asked: CaptureRequest) -> Outcome:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from shardproof.agent import considering, pipeline
+from shardproof.agent import considering, options, pipeline
 from shardproof.agent.options import Wanted, read_mesh
 from shardproof.synthesis import hardware as clusters
 from shardproof.synthesis.frontends.torch.request import split_target
@@ -74,7 +74,7 @@ def asked(job: Job, out: Path, inputs: str = "") -> pipeline.Job:
     mesh = read_mesh(job.mesh)
     axes(mesh)
     return pipeline.Job(
-        request=pipeline.request(
+        request=options.request(
             job.target, job.config, job.inputs, job.batch, job.seq, job.full_depth
         ),
         mesh=mesh,

@@ -36,7 +36,7 @@ class Wanted(Part):
     full_depth: bool = False
 
     def words(self) -> tuple[str, list[str], list[str], int | None, int | None, bool]:
-        """As `pipeline.request` takes them."""
+        """As `options.request` takes them."""
         return self.target, self.config, self.inputs, self.batch, self.seq, self.full_depth
 
 

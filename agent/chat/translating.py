@@ -51,7 +51,7 @@ def translate(session: Session, refused: Refused, reply: str, whole: bool) -> Ou
     Raises:
         InputError, CaptureError: a target or a file that cannot be used.
     """
-    from shardproof.agent import pipeline
+    from shardproof.agent import options
     from shardproof.agent.chat.commands.subject import read
     from shardproof.agent.chat.workspace import key
     from shardproof.agent.translation.command import ended, sat, trial_of, tried
@@ -61,7 +61,7 @@ def translate(session: Session, refused: Refused, reply: str, whole: bool) -> Ou
 
     files = [read(session, path) for path in refused.reads()]
     given = [session.artifacts.text(read(session, reply).sha256)] if reply else []
-    request = pipeline.request(*refused.words())
+    request = options.request(*refused.words())
     of = key(refused.model_dump(), [file.sha256 for file in files])
     observed = tried(session.run, request, lambda r, n: session.desk.observed(of, r, n))
     if observed.problem is None:

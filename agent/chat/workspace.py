@@ -97,9 +97,9 @@ class Desk:
         return model
 
     def request(self) -> CaptureRequest:
-        from shardproof.agent import pipeline
+        from shardproof.agent import options
 
-        return pipeline.request(*self.model().words())
+        return options.request(*self.model().words())
 
     def captured(self) -> Captured:
         name = self.model().captured

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
-from shardproof.agent import events, pipeline
+from shardproof.agent import events, options, pipeline
 from shardproof.agent.errors import LimitError
 from shardproof.agent.options import read_mesh
 from shardproof.agent.run import Run, interruptible
@@ -65,7 +65,7 @@ class Tool:
 
     @property
     def request(self) -> CaptureRequest:
-        return pipeline.request(f"{self.file}:M", (), (), None, None, full_depth=False)
+        return options.request(f"{self.file}:M", (), (), None, None, full_depth=False)
 
     def say(self, mesh: str, out: Path, timeout: float = TIMEOUT) -> Said:
         """The verdict on `mesh`; `out` is the directory to write."""

@@ -121,7 +121,9 @@ def test_running_out_of_time_exits_4(tmp_path: Path) -> None:
         "import time\nfrom shardproof.agent import pipeline\n"
         "pipeline.show_program = lambda *_: time.sleep(30)"
     )
-    done = _main(slow, "capture", "net.py:Net", "--timeout", "0.3", "--json", folder=tmp_path)
+    file = tmp_path / "net.py"
+    file.touch()
+    done = _main(slow, "capture", f"{file}:Net", "--timeout", "0.3", "--json", folder=tmp_path)
     assert done.returncode == 4
     assert events.parse(done.stdout.splitlines()[-1]).event == "run.completed"
 

@@ -47,7 +47,7 @@ def load(session: Session, words: Words) -> Outcome:
 
 
 def _model(session: Session, words: Words) -> Outcome:
-    from shardproof.agent import pipeline
+    from shardproof.agent import options, pipeline
     from shardproof.agent.chat import translating
     from shardproof.agent.chat.workspace import packed
     from shardproof.synthesis.emit.facts import ModelFacts
@@ -60,7 +60,7 @@ def _model(session: Session, words: Words) -> Outcome:
     target = wanted.target
     kind, _ = split_target(target)
     seen = [kind] if kind != "hf" else []
-    asked = pipeline.request(*wanted.words())
+    asked = options.request(*wanted.words())
     if asked.config_file:
         seen.append(asked.config_file)
     files = [read(session, path) for path in seen]

@@ -113,6 +113,13 @@ STAND_INS = (
         "tests/frontend/test_single_draws.py",
     ),
     StandIn(
+        "numbers of chosen rows, and entries of loops over them",
+        "frontends/torch/chosen.py:_tells.complete",
+        "rows that values choose are read as all rows",
+        "Stand in for what is not known; asked for anything that depends on it, they refuse.",
+        "tests/frontend/test_chosen.py",
+    ),
+    StandIn(
         "the environment, the clock and the process",
         "frontends/torch/surroundings.py:Surroundings.watched",
         "a model is imported, built and called",
