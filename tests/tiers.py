@@ -68,6 +68,11 @@ CAMPAIGNS = (
     "test_bench.py::test_a_model_where_nothing_was_done_solves_nothing[four]",
     "test_bench.py::test_a_model_where_nothing_was_done_solves_nothing[smallest]",
     "test_ray.py::test_a_killed_batch_goes_on_where_it_was",
+    "test_ray.py::test_a_killed_worker_and_a_killed_node_cost_what_ran_on_them",
+    "test_library.py::test_keys_that_are_written_in_pieces_are_related",
+    "test_library.py::test_a_plan_is_repaired_in_its_file",
+    "test_pipelines.py::test_replicas_of_a_pipeline",
+    "test_dialects.py::test_the_dtypes_of_mixed_precision_are_told",
     "test_ray.py::test_a_cluster_that_is_lost_ends_the_batch_and_keeps_what_is_done",
     "test_readme.py::test_the_three_steps_of_the_tutorial",
     "test_hostile_endpoint.py::test_budget_is_kept_within_a_tenth[tokens-12000-drops]",
@@ -80,6 +85,9 @@ CAMPAIGNS = (
     "test_planted.py::test_bug_in_one_step_and_one_rank_is_found_there[7]",
 )
 """Ends of names of tests that take long, and of which others of the same kind are in every run."""
+FROZEN_EVERY = 400
+"""Tests, after which what is there is left out of later collections."""
+_RAN = [0]
 SLOW = frozenset(
     {
         *("attacks", "batch", "campaign", "chat", "check", "cli", "execute", "frontend", "guard"),
@@ -146,6 +154,15 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.set_threshold(*COLLECTED)
     if tier(session.config) == "fast" and "torch" in sys.modules:
         raise pytest.UsageError("a file of the fast tier imports torch: mark it, or import later")
+
+
+def pytest_runtest_logfinish(nodeid: str, location: object) -> None:
+    """What tests leave behind stays: it is not gone through again and again."""
+    del nodeid, location
+    _RAN[0] += 1
+    if _RAN[0] % FROZEN_EVERY == 0:
+        gc.collect()
+        gc.freeze()
 
 
 def tier(config: pytest.Config) -> str:
