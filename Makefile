@@ -155,6 +155,10 @@ zoo: $(OK)  ## classes of transformers, small: docs/models.md; goes on where it 
 kinds: $(OK)  ## 48 models as people write them, on tp and dp: docs/kinds.md; goes on where it was stopped
 	$(BIN)/python -m benchmarks.kinds
 
+.PHONY: readers
+readers: $(OK)  ## the patches that parallelize proved, given to check: both must agree; goes on where it was stopped
+	$(BIN)/python -m benchmarks.readers
+
 .PHONY: bench
 bench: $(OK)  ## Llama 3 8B, 70B, 405B at true size: seconds by phase, peak memory
 	$(BIN)/python -m benchmarks.parallelize full
