@@ -232,11 +232,15 @@ class Process:
         np.random.seed(seed + apart * (varied == "numpy.random"))
         torch.manual_seed(seed + apart * (varied == "torch"))
 
-    def drawn(self, seed: int, kind: str, name: str, shape: Any) -> torch.Tensor:
+    def drawn(
+        self, seed: int, kind: str, name: str, shape: Any, exact: bool = False
+    ) -> torch.Tensor:
+        """Normal numbers, rounded otherwise where that is asked for and they need not be `exact`:
+        what is chosen by them stays the same."""
         digest = hashlib.blake2b(f"{seed}|{kind}|{name}".encode(), digest_size=6).digest()
         generator = torch.Generator().manual_seed(int.from_bytes(digest, "little"))
         value = torch.randn(tuple(shape), generator=generator, dtype=torch.float64)
-        if self.order["nudge"] and not kind.startswith("cotangent"):
+        if self.order["nudge"] and not exact and not kind.startswith("cotangent"):
             sign = torch.randint(0, 2, tuple(shape), generator=generator) * 2 - 1
             value = value * (1 + self.order["nudge"] * sign)
         return value
@@ -281,10 +285,10 @@ class Process:
             if not call and seed == self.order["seeds"][0] and example.exists():
                 value = torch.load(example)
             elif kind == "bool":
-                value = self.drawn(seed, f"input {call}", name, shape) > 0
+                value = self.drawn(seed, f"input {call}", name, shape, exact=True) > 0
             elif kind.startswith(("i", "u")):
-                value = self.drawn(seed, f"input {call}", name, shape).mul(1e6).long().abs()
-                value = value % (spec["below"] or 2)
+                value = self.drawn(seed, f"input {call}", name, shape, exact=True)
+                value = value.mul(1e6).long().abs() % (spec["below"] or 2)
             else:
                 value = self.drawn(seed, f"input {call}", name, shape)
             value = value.to(as_dtype(kind, self.order["dtype"]))

@@ -21,6 +21,8 @@ ALIKE = 1e-9
 """The largest relative difference of two runs in float64 that are alike."""
 NUDGE = 2.0**-23
 """By how much values are changed to see what rounding in float32 does to them."""
+LEAST = 16 * NUDGE
+"""What a sum in float32 differs by in another order, though no nudge of its terms shows it."""
 ROUNDED = 30.0
 """How many times that a difference may be."""
 LARGE = 2_000_000
@@ -416,20 +418,26 @@ def _all(made: _Run) -> Ran:
         rows = found.rows = [*found.rows, *again.rows]
     dropped = [m for m in modes if m.train and "torch" in found.drew.get(str(m), {})]
     dropped = [m for m in dropped if found.differ(m)]
+    rounded: tuple[tuple[tuple[str, str], float], ...] = ()
     if dropped:
         plain = made.turn(Turn(tuple(dropped), without_dropout=True))
-        dropped = dropped if isinstance(plain, _Turned) and not plain.differ() else []
-        if dropped and isinstance(plain, _Turned):
+        alike = False
+        if isinstance(plain, _Turned):
+            if plain.differ():
+                rounded = _rounding(made, modes, found)
+            alike = Ran(tuple(plain.rows), rounded=rounded).worst is None
             left = {str(m) for m in dropped}
-            rows = [*(r for r in rows if r.mode not in left), *plain.rows]
+            rows = [*(r for r in rows if r.mode not in left), *plain.rows] if alike else rows
+        dropped = dropped if alike else []
     ran = Ran(
         tuple(rows),
         drew=tuple(sorted({name for drew in found.drew.values() for name in drew})),
         dropout=bool(dropped),
         modes=tuple(str(m) + ", dropout left out" * (m in dropped) for m in modes),
         dtype=made.dtype,
+        rounded=rounded,
     )
-    if ran.worst is not None:
+    if ran.worst is not None and not rounded:
         ran = replace(ran, rounded=_rounding(made, modes, found))
     if ran.worst is not None:
         return ran
@@ -454,7 +462,7 @@ def _rounding(
     most: dict[tuple[str, str], float] = {}
     for r in nudged.rows:
         key = r.kind, r.name
-        most[key] = max(most.get(key, 0.0), ROUNDED * r.relative)
+        most[key] = max(most.get(key, LEAST), ROUNDED * r.relative)
     return tuple(most.items())
 
 
