@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from shardproof.agent.check.asked import Asked
 from shardproof.agent.check.command import decided
 from shardproof.agent.run import Run
-from shardproof.synthesis.execute.run import launcher
+from shardproof.synthesis.execute.run import launcher, running
 from shardproof.synthesis.frontends.torch.errors import CaptureError
 from shardproof.verifier.verdict import Counterexample, Proof, Trace, Unknown, Verdict, Witness
 
@@ -102,7 +103,7 @@ UNSEEN = {
             y = Sum.apply(y, self.group)""",
     "what a module of ours is called": """
         import sys
-        if "synthesis" in sys.modules:
+        if "shardproof.synthesis" in sys.modules:
             y = Sum.apply(y, self.group)""",
     "hooks that a trace registers": """
         if len(self._forward_hooks):
@@ -173,3 +174,58 @@ def test_another_run_goes_on_where_the_parent_of_processes_was_ended(tmp_path: P
     launcher.launcher().process.kill()
     launcher.launcher().process.wait()
     assert isinstance(checked(tmp_path, RIGHT), Proof)
+
+
+IN_FLOAT32 = """
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn import functional as F
+
+
+class M(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(16, 8)
+        self.up = nn.Linear(8, 8)
+
+    def forward(self, ids, y):
+        h = F.softmax(self.scaled(self.up(self.table(ids)).float()), -1)
+        return F.cross_entropy(h.flatten(0, 1), y.flatten())
+
+    def scaled(self, h):
+        return h
+
+
+class P(M):
+    def __init__(self, tp_group):
+        super().__init__()
+        self.group = tp_group
+
+    def scaled(self, h):
+        return h * 3 / 3
+
+
+def example_inputs():
+    return {"ids": torch.randint(0, 16, (4, 8)), "y": torch.randint(0, 8, (4, 8))}
+"""
+
+
+def test_code_in_float32_may_differ_by_rounding_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "table.py"
+    file.write_text(IN_FLOAT32)
+    ran: list[Any] = []
+
+    def measured(*given: Any) -> Any:
+        found = rounding(*given)
+        ran.extend(found)
+        return found
+
+    rounding = running._rounding
+    monkeypatch.setattr(running, "_rounding", measured)
+    asked = Asked(f"{file}:P", "tp=2", f"{file}:M", repair_seconds=0)
+    assert isinstance(decided(Run([]), asked)[0], Proof)
+    assert {name for (_, name), _ in ran} >= {"table.weight", "up.weight"}
+    assert max(allowed for _, allowed in ran) < 1e-3
