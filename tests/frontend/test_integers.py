@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shardproof import ShardproofError, check
-from shardproof.verifier.verdict import Proof
+from shardproof.verifier.verdict import Counterexample, Proof
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
@@ -35,11 +35,11 @@ def example_inputs():
 """
 
 
-def judged(tmp_path, ranks: str, model: str = "ids", below: int = 300):
+def judged(tmp_path, ranks: str, model: str = "ids", below: int = 300, run: bool = False):
     path = tmp_path / "m.py"
     path.write_text(TEXT.format(model=model, ranks=ranks))
     given = [f"ids=i64[4,3]<{below}"]
-    return check(f"{path}:P", against=f"{path}:M", mesh="tp=2", inputs=given, mode="eval")
+    return check(f"{path}:P", against=f"{path}:M", mesh="tp=2", inputs=given, mode="eval", run=run)
 
 
 @pytest.mark.parametrize(
@@ -64,6 +64,11 @@ def test_integers_that_a_type_does_not_hold_are_refused(tmp_path, ranks, below, 
         judged(tmp_path, ranks, below=below)
     assert said in str(refused.value)
     assert refused.value.where.startswith("m.py:19")
+
+
+def test_a_run_refutes_integers_that_a_type_does_not_hold(tmp_path):
+    found = judged(tmp_path, "ids.to(torch.uint8).long()", run=True)
+    assert isinstance(found, Counterexample)
 
 
 @pytest.mark.parametrize(
