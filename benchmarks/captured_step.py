@@ -20,7 +20,7 @@ from pathlib import Path
 from shardproof.synthesis.frontends.torch.capture import capture
 from shardproof.synthesis.frontends.torch.request import CaptureRequest, read_config
 from shardproof.synthesis.hardware import load
-from shardproof.synthesis.planner import Asked, synthesize
+from shardproof.synthesis.planner.planner import Asked, synthesize
 from shardproof.synthesis.repair.diagnosis import verify
 from shardproof.synthesis.training.captured import captured_step
 from shardproof.synthesis.training.staged import staged

@@ -6,7 +6,7 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shardproof.agent.errors import InputError
+from shardproof.agent.run.errors import InputError
 
 
 def draw(curves: Mapping[str, Sequence[tuple[int, float]]]) -> tuple[bytes, str]:

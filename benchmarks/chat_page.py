@@ -11,11 +11,11 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from shardproof.agent import events
 from shardproof.agent.chat import registry
 from shardproof.agent.chat.engine import Session
 from shardproof.agent.chat.models import Asker, Source
 from shardproof.agent.chat.terminal.screen import Screen
+from shardproof.agent.run import events
 
 PAGE = Path("docs/chat.md")
 TEMPLATE = Path(__file__).parent / "templates" / "chat.md"

@@ -31,8 +31,8 @@ from benchmarks.gloo_truth import truth
 from shardproof.agent.check import in_source, judging, loads
 from shardproof.agent.check.contract import Placed, Statements
 from shardproof.agent.check.judging import Checked, Compared
-from shardproof.agent.run import within
-from shardproof.agent.translate import as_ours
+from shardproof.agent.run.run import within
+from shardproof.agent.run.translate import as_ours
 from shardproof.synthesis.frontends.torch.ranks.request import MADE_UP, TRAIN, RanksRequest
 from shardproof.synthesis.frontends.torch.ranks.result import RanksCaptured, load, read_loads
 from shardproof.synthesis.frontends.torch.ranks.stated import read_lines

@@ -16,10 +16,10 @@ from typing import Any
 
 from shardproof.synthesis.hardware import Cluster, load
 from shardproof.synthesis.lower import LoweringError
-from shardproof.synthesis.planner import Asked, synthesize
+from shardproof.synthesis.planner.planner import Asked, synthesize
+from shardproof.synthesis.planner.scoring import Search, prepare
+from shardproof.synthesis.planner.tactics import TACTICS
 from shardproof.synthesis.repair.diagnosis import verify
-from shardproof.synthesis.scoring import Search, prepare
-from shardproof.synthesis.tactics import TACTICS
 from shardproof.verifier.kernel.program.program import Program
 from shardproof.verifier.kernel.program.types import Mesh
 from shardproof.verifier.problem import Problem
@@ -123,7 +123,7 @@ def compare(program: Program, mesh: Mesh, cluster: Cluster, kinds: Mapping[str, 
 
 def captured(model: Model, batch: int) -> tuple[Program, Mapping[str, str]]:
     """The joint program of a model in bfloat16, and class names by module path."""
-    from shardproof.agent.pipeline import kinds
+    from shardproof.agent.pipeline.pipeline import kinds
     from shardproof.synthesis.frontends.torch.capture import capture
     from shardproof.synthesis.frontends.torch.request import CaptureRequest
 

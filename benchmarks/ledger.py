@@ -173,7 +173,7 @@ def frontier(clock: Clock) -> None:
 
 def imports(clock: Clock) -> None:
     """What a fresh interpreter takes for a module, its own start included."""
-    for module in ("shardproof.verifier", "shardproof.agent.cli"):
+    for module in ("shardproof.verifier", "shardproof.agent.cli.main"):
         command = [sys.executable, "-c", f"import {module}"]
         subprocess.run(command, check=True, cwd=ROOT)  # writes bytecode
         clock.row(module, lambda c=command: subprocess.run(c, check=True, cwd=ROOT), MANY)
@@ -181,8 +181,9 @@ def imports(clock: Clock) -> None:
 
 def demo(clock: Clock) -> None:
     """The phases of `parallelize` on a user file, with what other processes do in them."""
-    from shardproof.agent import cli, events
-    from shardproof.agent.run import Run
+    from shardproof.agent.cli import main as cli
+    from shardproof.agent.run import events
+    from shardproof.agent.run.run import Run
 
     begun: dict[str, float] = {}
     plain = Run.emit

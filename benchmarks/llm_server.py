@@ -25,7 +25,6 @@ import time
 from pathlib import Path
 
 from benchmarks.llm_transcript import Recorded
-from shardproof.agent.errors import Exit
 from shardproof.agent.llm.answers import Completion, Failed, Trouble
 from shardproof.agent.llm.budget import Ledger, Limits
 from shardproof.agent.llm.client import Client, Model
@@ -38,7 +37,8 @@ from shardproof.agent.llm.proposing import propose
 from shardproof.agent.llm.repairing import repair
 from shardproof.agent.llm.secret import Secret, clean_environ
 from shardproof.agent.llm.translating import translate
-from shardproof.agent.loop import Mended, Settings, mend
+from shardproof.agent.repair import Mended, Settings, mend
+from shardproof.agent.run.errors import Exit
 from tests.llm import tasks
 
 KEY = "sk-local-0123456789"

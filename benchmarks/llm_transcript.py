@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from shardproof.agent.chat.models import digest
-from shardproof.agent.errors import InputError
 from shardproof.agent.llm.answers import Answer, Completion, Failed, NoModel, Trouble, Usage
 from shardproof.agent.llm.client import Form, Message, Model
 from shardproof.agent.llm.secret import Secret, redacted
+from shardproof.agent.run.errors import InputError
 
 FORMAT = 1
 

@@ -8,7 +8,7 @@ import re
 from datetime import UTC, datetime
 from pathlib import Path
 
-from shardproof.agent import machine
+from shardproof.agent.run import machine
 
 
 def described() -> dict[str, str]:

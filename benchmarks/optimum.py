@@ -20,7 +20,7 @@ from benchmarks.zoo import fields
 from shardproof.synthesis.hardware import load
 from shardproof.synthesis.lower import LoweringError
 from shardproof.synthesis.optimum.best import Bound, lower_bound
-from shardproof.synthesis.planner import Asked, Synthesis, synthesize
+from shardproof.synthesis.planner.planner import Asked, Synthesis, synthesize
 from shardproof.synthesis.repair.diagnosis import verify
 from shardproof.verifier.kernel.program.types import Mesh
 from shardproof.verifier.problem import Problem
@@ -62,7 +62,7 @@ class Row:
 
 def program_of(name: str) -> tuple[Any, Any]:
     """The joint program of a model, and class names by module path."""
-    from shardproof.agent.pipeline import kinds
+    from shardproof.agent.pipeline.pipeline import kinds
     from shardproof.synthesis.frontends.torch.capture import capture
     from shardproof.synthesis.frontends.torch.request import CaptureRequest
 

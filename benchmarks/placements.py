@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from shardproof.synthesis.assign import Point, choices, split_states
-from shardproof.synthesis.cost import Estimate, estimate
 from shardproof.synthesis.lower import Lowered, Placed
 from shardproof.synthesis.optimum.best import SECONDS, Bound
 from shardproof.synthesis.optimum.linear import solve, useful
 from shardproof.synthesis.optimum.space import PICO
-from shardproof.synthesis.scoring import Search
+from shardproof.synthesis.planner.assign import Point, choices, split_states
+from shardproof.synthesis.planner.cost import Estimate, estimate
+from shardproof.synthesis.planner.scoring import Search
 from shardproof.verifier.kernel.layout import Layout, whole
 
 

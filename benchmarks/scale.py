@@ -23,9 +23,9 @@ from benchmarks.charts import draw
 from benchmarks.machine import described
 from benchmarks.steps import scale
 from benchmarks.steps.scale import CURVES, PLANS, Point, Row
-from shardproof.agent import events
-from shardproof.agent.errors import Exit, InputError
-from shardproof.agent.run import Outcome, Run, conduct
+from shardproof.agent.run import events
+from shardproof.agent.run.errors import Exit, InputError
+from shardproof.agent.run.run import Outcome, Run, conduct
 
 HEADS = (
     "plan", "what", "ranks", "nodes", "verdict", "write", "structure", "time", "relations",

@@ -16,7 +16,7 @@ from itertools import pairwise
 
 from benchmarks.expert import MODELS, captured
 from shardproof.synthesis.hardware import load
-from shardproof.synthesis.planner import Asked, synthesize
+from shardproof.synthesis.planner.planner import Asked, synthesize
 from shardproof.synthesis.repair.diagnosis import verify
 from shardproof.verifier.checker import Accepted, check
 from shardproof.verifier.kernel.program.types import Mesh

@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from shardproof.agent import events
 from shardproof.agent.patching.record import Noted
+from shardproof.agent.run import events
 
 FOLDER = Path("docs/schema")
 

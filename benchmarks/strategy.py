@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shardproof.agent.options import Wanted
-from shardproof.agent.strategy import space_of
+from shardproof.agent.cli.options import Wanted
+from shardproof.agent.training.strategy import space_of
 from shardproof.synthesis.frontends.torch.request import read_config_file
 from shardproof.synthesis.price.plan import read_plan
 from shardproof.synthesis.price.step import price

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from benchmarks import zoo
-from shardproof.agent.events import Event, Problem, Repaired, VerdictReached
-from shardproof.agent.run import Run, failed, interruptible
+from shardproof.agent.run.events import Event, Problem, Repaired, VerdictReached
+from shardproof.agent.run.run import Run, failed, interruptible
 
 SECONDS = 900
 """For one check, of the clock."""

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from shardproof.agent.errors import ShardproofError
+    from shardproof.agent.run.errors import ShardproofError
     from shardproof.api import (
         Repair,
         assert_parallel_equal,
@@ -35,7 +35,7 @@ HOME = {
     "Problem": "shardproof.verifier.problem",
     "Proof": "shardproof.verifier.verdict",
     "Repair": "shardproof.api",
-    "ShardproofError": "shardproof.agent.errors",
+    "ShardproofError": "shardproof.agent.run.errors",
     "Unknown": "shardproof.verifier.verdict",
     "Verdict": "shardproof.verifier.verdict",
     "assert_parallel_equal": "shardproof.api",

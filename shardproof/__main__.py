@@ -1,5 +1,5 @@
 """`python -m shardproof` is `shardproof`."""
 
-from shardproof.agent.cli import main
+from shardproof.agent.cli.main import main
 
 main()

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from shardproof.agent import events, verdicts
-from shardproof.agent.errors import InputError
-from shardproof.agent.run import Outcome, Run
-from shardproof.agent.translate import as_ours
+from shardproof.agent.run import events
+from shardproof.agent.run.errors import InputError
+from shardproof.agent.run.run import Outcome, Run
+from shardproof.agent.run.translate import as_ours
+from shardproof.agent.verdict import verdicts
 from shardproof.planned import Plan
 from shardproof.verifier.kernel.program.types import Mesh
 from shardproof.verifier.problem import Problem
@@ -76,9 +77,10 @@ def parallelize(
     Raises:
         ShardproofError: something given cannot be used, or no plan can be written.
     """
-    from shardproof.agent import choosing, pipeline
-    from shardproof.agent.considering import wished
-    from shardproof.agent.options import Wanted, mesh_for
+    from shardproof.agent.cli.options import Wanted, mesh_for
+    from shardproof.agent.pipeline import pipeline
+    from shardproof.agent.pipeline.considering import wished
+    from shardproof.agent.training import choosing
     from shardproof.synthesis import hardware as clusters
     from shardproof.synthesis.frontends.torch.request import CaptureRequest, InputSpec
 
@@ -207,8 +209,8 @@ def repair(problem: Problem, *, seconds: float = 30.0, max_edits: int = 3) -> Re
         seconds: of the whole search.
         max_edits: of one repair.
     """
-    from shardproof.agent.loop import Mended, Question, Settings, mend
-    from shardproof.agent.repairing import diff
+    from shardproof.agent.repair import Mended, Question, Settings, mend
+    from shardproof.agent.repair.repairing import diff
 
     with _said():
         stated = json.dumps(problem.contract.to_json())
@@ -230,7 +232,7 @@ def repair(problem: Problem, *, seconds: float = 30.0, max_edits: int = 3) -> Re
 
 
 def _run(progress: bool) -> Run:
-    from shardproof.agent.console import Console
+    from shardproof.agent.run.console import Console
 
     return Run([Console(sys.stderr)] if progress else [])
 
@@ -252,7 +254,7 @@ def _said() -> Generator[None]:
 
 def _mesh(mesh: MeshLike) -> Mesh:
     """Raises InputError for what is no mesh with names."""
-    from shardproof.agent.options import read_mesh
+    from shardproof.agent.cli.options import read_mesh
 
     if isinstance(mesh, Mesh):
         return mesh

@@ -11,8 +11,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from shardproof.agent.errors import InputError
 from shardproof.agent.patching import record, tree
+from shardproof.agent.run.errors import InputError
 from shardproof.synthesis.emit.patch import COMMENT
 
 

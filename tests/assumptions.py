@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from shardproof.agent import events
-from shardproof.agent.run import Run
+from shardproof.agent.run import events
+from shardproof.agent.run.run import Run
 from shardproof.verifier.assumptions import undeclared
 
 

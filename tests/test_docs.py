@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.assumptions_page import written
-from shardproof.agent.cli import FIRST, app
+from shardproof.agent.cli.main import FIRST, app
 from shardproof.verifier.assumptions import DECLARED, said, undeclared
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from shardproof.agent.errors import Exit
+from shardproof.agent.run.errors import Exit
 from tests.commands import Command, Done
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -10,7 +10,7 @@ import pytest
 import typer
 
 from shardproof.agent.chat.registry import registered
-from shardproof.agent.cli import app
+from shardproof.agent.cli.main import app
 
 RETIRED = {
     r"roads?": "pipeline",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from shardproof.agent.arguments import Ban, Constrain, Memory, Pin
+from shardproof.agent.cli.arguments import Ban, Constrain, Memory, Pin
 
 if TYPE_CHECKING:
     from shardproof.agent.batch.manifest import Options

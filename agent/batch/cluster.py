@@ -15,11 +15,11 @@ from typing import IO
 
 from pydantic import ValidationError
 
-from shardproof.agent import events
 from shardproof.agent.batch.pool import Ended, Happening, Task
 from shardproof.agent.batch.processes import environment
 from shardproof.agent.batch.wire import WORD, At, Commission, Hello, Lost, Over, Word
-from shardproof.agent.errors import InputError
+from shardproof.agent.run import events
+from shardproof.agent.run.errors import InputError
 
 PATIENCE_S = 90.0
 """Seconds until a cluster must have answered."""

@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing
 
-from shardproof.agent import events, outdir
 from shardproof.agent.batch import cluster, expand, keys, processes, rows, summary
 from shardproof.agent.batch.asked import Asked
 from shardproof.agent.batch.folder import Folder, check, held
@@ -15,9 +14,10 @@ from shardproof.agent.batch.pool import Ended, Pool, Task
 from shardproof.agent.batch.progress import Planned, Progress
 from shardproof.agent.batch.rows import Row
 from shardproof.agent.batch.worker import Order
-from shardproof.agent.errors import Exit, InputError
-from shardproof.agent.run import Outcome, Run
-from shardproof.synthesis.constraints import read_bytes
+from shardproof.agent.run import events, outdir
+from shardproof.agent.run.errors import Exit, InputError
+from shardproof.agent.run.run import Outcome, Run
+from shardproof.synthesis.planner.constraints import read_bytes
 
 AT_ONCE = 4
 """Jobs at once where it is not said: captures of large models take gigabytes."""

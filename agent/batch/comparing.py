@@ -7,8 +7,8 @@ from pydantic import BaseModel
 
 from shardproof.agent.batch.rows import ORDER, Row
 from shardproof.agent.batch.summary import detail, rows_in
-from shardproof.agent.errors import Exit, InputError
-from shardproof.agent.run import Outcome
+from shardproof.agent.run.errors import Exit, InputError
+from shardproof.agent.run.run import Outcome
 
 SLOWER = 1.5
 """Times the seconds of the older run from which a job counts as slower, if it took a second."""

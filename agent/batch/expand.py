@@ -14,8 +14,8 @@ from typing import Any
 from shardproof.agent.batch.jobs import NAME, NAME_FORM, Job, asked
 from shardproof.agent.batch.manifest import Entry, Manifest, Options, Origin, Place, read, values
 from shardproof.agent.batch.names import is_field, label, labels, slug, worded
-from shardproof.agent.errors import InputError, ShardproofError
-from shardproof.agent.translate import as_ours
+from shardproof.agent.run.errors import InputError, ShardproofError
+from shardproof.agent.run.translate import as_ours
 from shardproof.synthesis import hardware as clusters
 from shardproof.synthesis.frontends.torch.errors import CaptureError
 from shardproof.synthesis.frontends.torch.request import library_classes, read_config_file

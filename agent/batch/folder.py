@@ -20,9 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shardproof.agent import __version__, outdir
-from shardproof.agent.errors import InputError
-from shardproof.agent.files import sha256, write_whole
+from shardproof.agent import __version__
+from shardproof.agent.run import outdir
+from shardproof.agent.run.errors import InputError
+from shardproof.agent.run.files import sha256, write_whole
 
 KIND = "batch"
 PATIENCE_S = 12.0

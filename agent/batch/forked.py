@@ -18,7 +18,7 @@ from shardproof.synthesis.frontends.torch.sessions import end_session
 ENTRY = "shardproof.agent.batch.worker:forked"
 IMPORTED = (
     "shardproof.agent.batch.worker",
-    "shardproof.agent.pipeline",
+    "shardproof.agent.pipeline.pipeline",
     "shardproof.agent.translation.command",
     "shardproof.agent.report:compile_templates",
     "shardproof.synthesis.frontends.torch.captured",

@@ -5,11 +5,12 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from shardproof.agent import considering, options, pipeline
-from shardproof.agent.options import Wanted, read_mesh
+from shardproof.agent.cli import options
+from shardproof.agent.cli.options import Wanted, read_mesh
+from shardproof.agent.pipeline import considering, pipeline
 from shardproof.synthesis import hardware as clusters
 from shardproof.synthesis.frontends.torch.request import split_target
-from shardproof.synthesis.search import axes
+from shardproof.synthesis.planner.search import axes
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=+-]{0,119}")
 """Names are names of folders, too."""

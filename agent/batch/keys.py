@@ -17,9 +17,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from shardproof.agent import pipeline
 from shardproof.agent.batch.jobs import Job
-from shardproof.agent.machine import versions
+from shardproof.agent.pipeline import pipeline
+from shardproof.agent.run.machine import versions
 from shardproof.installed import PACKAGE, ROOMS
 from shardproof.synthesis.frontends.torch.request import (
     CaptureRequest,

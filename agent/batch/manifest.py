@@ -11,7 +11,7 @@ from typing import Annotated, Any, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from shardproof.agent.errors import InputError
+from shardproof.agent.run.errors import InputError
 
 Values = str | list[str]
 Extent = Annotated[int, Field(ge=1)]

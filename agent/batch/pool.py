@@ -10,8 +10,8 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from shardproof.agent import events
-from shardproof.agent.errors import Exit
+from shardproof.agent.run import events
+from shardproof.agent.run.errors import Exit
 
 
 @dataclass(frozen=True)

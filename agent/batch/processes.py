@@ -15,9 +15,9 @@ from typing import IO
 
 from pydantic import ValidationError
 
-from shardproof.agent import events
 from shardproof.agent.batch.forked import Forked, Warm
 from shardproof.agent.batch.pool import Ended, Happening, Task, phase_of
+from shardproof.agent.run import events
 from shardproof.installed import IMPORTED_FROM
 
 GRACE_S = 5.0

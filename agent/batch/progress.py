@@ -6,15 +6,16 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from shardproof.agent import __version__, events
+from shardproof.agent import __version__
 from shardproof.agent.batch import summary
 from shardproof.agent.batch.asked import Asked
 from shardproof.agent.batch.folder import Folder
 from shardproof.agent.batch.jobs import Job
 from shardproof.agent.batch.rows import Row
-from shardproof.agent.files import write_whole
-from shardproof.agent.machine import versions
-from shardproof.agent.run import Run
+from shardproof.agent.run import events
+from shardproof.agent.run.files import write_whole
+from shardproof.agent.run.machine import versions
+from shardproof.agent.run.run import Run
 
 SHOWN = 4
 """Running jobs that are named on the screen."""

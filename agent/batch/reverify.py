@@ -5,10 +5,11 @@ import json
 from pathlib import Path
 from typing import Any, cast
 
-from shardproof.agent import outdir, reverify as recheck
 from shardproof.agent.batch.folder import KIND
-from shardproof.agent.errors import Exit, InputError
-from shardproof.agent.run import Outcome, Run
+from shardproof.agent.run import outdir
+from shardproof.agent.run.errors import Exit, InputError
+from shardproof.agent.run.run import Outcome, Run
+from shardproof.agent.verdict import reverify as recheck
 
 
 def folder_again(run: Run, root: Path, recapture: bool = False, sources: Path = Path()) -> Outcome:

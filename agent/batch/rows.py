@@ -10,13 +10,13 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from shardproof.agent import events, outdir
 from shardproof.agent.batch.folder import Folder
 from shardproof.agent.batch.jobs import Job
 from shardproof.agent.batch.pool import Ended
-from shardproof.agent.errors import Exit
-from shardproof.agent.options import read_mesh
-from shardproof.synthesis import plan as plans
+from shardproof.agent.cli.options import read_mesh
+from shardproof.agent.run import events, outdir
+from shardproof.agent.run.errors import Exit
+from shardproof.synthesis.planner import plan as plans
 
 Status = Literal["failed", "timeout", "refused", "refuted", "unknown", "not run", "proved"]
 ORDER: tuple[Status, ...] = (

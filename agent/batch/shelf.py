@@ -3,9 +3,9 @@
 import contextlib
 from pathlib import Path
 
-from shardproof.agent import pipeline
-from shardproof.agent.files import write_whole
-from shardproof.agent.run import Run
+from shardproof.agent.pipeline import pipeline
+from shardproof.agent.run.files import write_whole
+from shardproof.agent.run.run import Run
 from shardproof.synthesis.frontends.torch.captured import dump, load
 from shardproof.synthesis.frontends.torch.request import CaptureRequest
 

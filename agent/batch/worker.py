@@ -17,7 +17,7 @@ from pydantic import BaseModel
 
 from shardproof.agent.batch.jobs import Job, asked
 from shardproof.agent.batch.shelf import shelved
-from shardproof.agent.run import Outcome, Run, conduct
+from shardproof.agent.run.run import Outcome, Run, conduct
 
 PLACE = "SHARDPROOF_BATCH_PLACE"
 """Set on a node of a cluster: the folder that a job writes to and finds captured models in."""
@@ -46,7 +46,7 @@ def perform(order: Order) -> int:
     place = shelf / order.model
 
     def work(run: Run) -> Outcome:
-        from shardproof.agent import pipeline
+        from shardproof.agent.pipeline import pipeline
         from shardproof.agent.translation import command
 
         known = place.with_name(f"{place.name}.ops").absolute()

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from shardproof.agent import events
 from shardproof.agent.chat import tools
-from shardproof.agent.errors import InputError
 from shardproof.agent.llm.hygiene import clean
 from shardproof.agent.llm.secret import redacted
+from shardproof.agent.run import events
+from shardproof.agent.run.errors import InputError
 
 if TYPE_CHECKING:
     from shardproof.agent.chat.engine import Session

@@ -6,16 +6,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from shardproof.agent import events, patching
+from shardproof.agent import patching
 from shardproof.agent.chat.workspace import key
-from shardproof.agent.errors import Exit, InputError
 from shardproof.agent.patching import tree
-from shardproof.agent.run import Outcome
-from shardproof.agent.verdicts import word
+from shardproof.agent.run import events
+from shardproof.agent.run.errors import Exit, InputError
+from shardproof.agent.run.run import Outcome
+from shardproof.agent.verdict.verdicts import word
 
 if TYPE_CHECKING:
     from shardproof.agent.chat.engine import Session
-    from shardproof.agent.pipeline import Job
+    from shardproof.agent.pipeline.pipeline import Job
 
 
 def apply(session: Session, *, yes: bool, unsafe: bool) -> Outcome:
@@ -93,7 +94,8 @@ def _root(session: Session) -> Path:
 def _plan_directory(session: Session) -> tuple[Path, Path, str]:
     """An out-directory of the plan, proved, checked and tried on local processes, the root of its
     paths, and what it rests on."""
-    from shardproof.agent import outdir, reverify as recheck
+    from shardproof.agent.run import outdir
+    from shardproof.agent.verdict import reverify as recheck
 
     session.desk.patch()
     planned, settings = session.state.planned, session.state.settings
@@ -119,8 +121,8 @@ def _reached(session: Session) -> str:
 
 def _program_directory(session: Session) -> tuple[Path, Path]:
     """The repaired program as a patch of its file: proved once more as it is written."""
-    from shardproof.agent import outdir
     from shardproof.agent.patching.record import describe
+    from shardproof.agent.run import outdir
     from shardproof.synthesis.emit.patch import patch
     from shardproof.synthesis.repair.diagnosis import verify
     from shardproof.verifier.checker import Accepted, check
@@ -204,8 +206,8 @@ def report(session: Session, out: Path | None) -> Outcome:
 
 
 def _written(session: Session, place: Path, *, force: bool) -> Outcome:
-    from shardproof.agent import outdir
-    from shardproof.agent.finishing import finish
+    from shardproof.agent.pipeline.finishing import finish
+    from shardproof.agent.run import outdir
 
     outdir.check_free(place, force=force)
     job = _job(session, place, force)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shardproof.agent.arguments import EXITS, AnswerCache, Json
-from shardproof.agent.commands import command
+from shardproof.agent.cli.arguments import EXITS, AnswerCache, Json
+from shardproof.agent.cli.command import command
 
 if TYPE_CHECKING:
-    from shardproof.agent.run import Outcome, Run
+    from shardproof.agent.run.run import Outcome, Run
 
 app = typer.Typer()
 Prompts = Annotated[
@@ -28,7 +28,7 @@ Prompts = Annotated[
 
 def bare(prompts: list[str], json: bool, usage: str) -> int:
     """`shardproof` without a command."""
-    from shardproof.agent.errors import Exit
+    from shardproof.agent.run.errors import Exit
 
     if prompts:
         from shardproof.agent.chat import headless
@@ -60,8 +60,8 @@ def _chat(folder: Path | None) -> int:
 
 def _guarded(work: Callable[[], int], json: bool) -> int:
     """Errors before a session is open end like those of any command."""
-    from shardproof.agent.errors import Exit, ShardproofError
-    from shardproof.agent.run import refused
+    from shardproof.agent.run.errors import Exit, ShardproofError
+    from shardproof.agent.run.run import refused
 
     try:
         return work()
@@ -113,12 +113,12 @@ def resume(
 def _resume(session: str, prompts: list[str], listing: bool, json: bool) -> int:
     from shardproof.agent.chat import headless, journal
     from shardproof.agent.chat.engine import Session
-    from shardproof.agent.errors import InputError
+    from shardproof.agent.run.errors import InputError
 
     folder = journal.folder_of_all()
     if listing:
         from shardproof.agent.chat.commands.session import sessions
-        from shardproof.agent.console import Pipe
+        from shardproof.agent.run.console import Pipe
 
         Pipe(sys.stdout).line(sessions(journal.listed(folder)))
         return 0

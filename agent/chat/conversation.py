@@ -5,21 +5,22 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from shardproof.agent import events, verdicts
 from shardproof.agent.chat import acting, tools
 from shardproof.agent.chat.state import Idea, Turn
-from shardproof.agent.errors import Exit
 from shardproof.agent.llm.answers import Unanswered, advice, exit_of
 from shardproof.agent.llm.dialogue import Malformed, Read
 from shardproof.agent.llm.hygiene import one_line
-from shardproof.agent.run import Outcome
+from shardproof.agent.run import events
+from shardproof.agent.run.errors import Exit
+from shardproof.agent.run.run import Outcome
+from shardproof.agent.verdict import verdicts
 
 if TYPE_CHECKING:
     from shardproof.agent.chat.engine import Session
     from shardproof.agent.llm.client import Message
     from shardproof.agent.llm.conversing import Answered
     from shardproof.agent.llm.proposing import Proposed, Task
-    from shardproof.synthesis.scoring import Search
+    from shardproof.synthesis.planner.scoring import Search
     from shardproof.verifier.verdict import Verdict
 
 ROUNDS = 6
@@ -129,7 +130,7 @@ def _backed(session: Session) -> Outcome:
 def facts(session: Session) -> list[tuple[str, str]]:
     """What the session knows, for the model: names and findings, no source."""
     from shardproof.agent.chat.planning import estimated
-    from shardproof.synthesis.plan import table
+    from shardproof.synthesis.planner.plan import table
 
     state = session.state
     found: list[tuple[str, str]] = []
@@ -223,8 +224,8 @@ def _judged(session: Session, proposed: tuple[Proposed, ...]) -> tuple[Outcome |
 
 def _one(session: Session, searched: Search, proposed: Proposed) -> tuple[events.VerdictWord, str]:
     """What became of one proposal: (verdict, one line)."""
+    from shardproof.synthesis.planner.scoring import Candidate
     from shardproof.synthesis.repair.diagnosis import verify
-    from shardproof.synthesis.scoring import Candidate
     from shardproof.verifier.kernel.inline import inline
     from shardproof.verifier.kernel.live import live
     from shardproof.verifier.problem import Problem

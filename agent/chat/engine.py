@@ -12,14 +12,15 @@ from pathlib import Path
 from types import FrameType
 from typing import Literal
 
-from shardproof.agent import __version__, events
+from shardproof.agent import __version__
 from shardproof.agent.chat import journal, registry
 from shardproof.agent.chat.journal import Artifacts, Journal
 from shardproof.agent.chat.models import Asker, Source
 from shardproof.agent.chat.state import Judged, Model, State
 from shardproof.agent.chat.wording import in_session
-from shardproof.agent.errors import Exit, InputError
-from shardproof.agent.run import Outcome, Run, Terminated, completed, failed, interruptible
+from shardproof.agent.run import events
+from shardproof.agent.run.errors import Exit, InputError
+from shardproof.agent.run.run import Outcome, Run, Terminated, completed, failed, interruptible
 
 LONGEST_INPUT = 200_000
 """Characters of one input."""

@@ -4,10 +4,10 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import TextIO
 
-from shardproof.agent import events
 from shardproof.agent.chat.engine import Open
-from shardproof.agent.console import Console, JsonLines, Pipe, printable
-from shardproof.agent.errors import Exit
+from shardproof.agent.run import events
+from shardproof.agent.run.console import Console, JsonLines, Pipe, printable
+from shardproof.agent.run.errors import Exit
 
 GOES_ON = (Exit.PROVED, Exit.NOT_PROVED)
 """After any other exit the inputs that are left are not run."""

@@ -20,10 +20,10 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from shardproof.agent import events
 from shardproof.agent.chat.state import Spent, State
-from shardproof.agent.errors import InputError
-from shardproof.agent.files import sync, user_folder
+from shardproof.agent.run import events
+from shardproof.agent.run.errors import InputError
+from shardproof.agent.run.files import sync, user_folder
 
 JOURNAL = "journal.jsonl"
 _ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,63}")

@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from shardproof.agent import events
 from shardproof.agent.chat.state import Budget, Spent
 from shardproof.agent.llm.answer_cache import AnswerCache
 from shardproof.agent.llm.answers import (
@@ -27,6 +26,7 @@ from shardproof.agent.llm.answers import (
     Usage,
 )
 from shardproof.agent.llm.budget import Limits
+from shardproof.agent.run import events
 
 if TYPE_CHECKING:
     from shardproof.agent.llm.client import Client, Form, Message, Model

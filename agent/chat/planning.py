@@ -5,21 +5,22 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from shardproof.agent import events, project
 from shardproof.agent.chat.registry import Words
 from shardproof.agent.chat.state import Settings, Wish
-from shardproof.agent.errors import InputError
+from shardproof.agent.cli import project
 from shardproof.agent.llm.endpoint import PROJECT_FILE
+from shardproof.agent.run import events
+from shardproof.agent.run.errors import InputError
 from shardproof.verifier.kernel.program.types import Mesh
 
 if TYPE_CHECKING:
     from shardproof.agent.chat.engine import Session
-    from shardproof.synthesis.assign import Point
-    from shardproof.synthesis.constraints import Wishes
-    from shardproof.synthesis.judging import Considered, Judge
-    from shardproof.synthesis.plan import Plan
-    from shardproof.synthesis.planner import Asked, Synthesis
-    from shardproof.synthesis.scoring import Search
+    from shardproof.synthesis.planner.assign import Point
+    from shardproof.synthesis.planner.constraints import Wishes
+    from shardproof.synthesis.planner.judging import Considered, Judge
+    from shardproof.synthesis.planner.plan import Plan
+    from shardproof.synthesis.planner.planner import Asked, Synthesis
+    from shardproof.synthesis.planner.scoring import Search
 
 
 def mesh(session: Session) -> Mesh:
@@ -40,7 +41,7 @@ def wishes(session: Session) -> Wishes:
     Raises:
         WishError: a wish that cannot be read.
     """
-    from shardproof.synthesis.constraints import NO_WISHES
+    from shardproof.synthesis.planner.constraints import NO_WISHES
 
     found = NO_WISHES
     for wish in session.state.wishes:
@@ -79,8 +80,8 @@ def _hardware(session: Session, name: str) -> str:
 
 
 def _mesh(session: Session, table: dict[str, Any]) -> Mesh:
-    from shardproof.agent.options import read_mesh
-    from shardproof.synthesis.search import axes
+    from shardproof.agent.cli.options import read_mesh
+    from shardproof.synthesis.planner.search import axes
 
     gpus = table.get("gpus")
     found = chosen(session, Words(""), gpus) if gpus else read_mesh(table["mesh"])
@@ -91,9 +92,9 @@ def _mesh(session: Session, table: dict[str, Any]) -> Mesh:
 
 def asked(session: Session, where: Mesh | None = None) -> Asked:
     """What a plan is asked for, on the mesh of the session or another. Raises InputError."""
-    from shardproof.agent import pipeline
+    from shardproof.agent.pipeline import pipeline
     from shardproof.synthesis import hardware
-    from shardproof.synthesis.planner import Asked
+    from shardproof.synthesis.planner.planner import Asked
 
     captured = session.desk.captured()
     cluster = hardware.load(session.state.settings.hardware)
@@ -103,14 +104,14 @@ def asked(session: Session, where: Mesh | None = None) -> Asked:
 
 def space(session: Session) -> Search:
     """The points that there are for the model on its mesh."""
-    from shardproof.synthesis.scoring import prepare
+    from shardproof.synthesis.planner.scoring import prepare
 
     return session.desk.space(lambda: prepare(asked(session)))
 
 
 def seeds(session: Session, names: list[str]) -> list[tuple[str, Point]]:
     """Ideas as starting points of the search."""
-    from shardproof.synthesis.assign import Point
+    from shardproof.synthesis.planner.assign import Point
 
     modules = [m.path for m in space(session).modules]
     found: list[tuple[str, Point]] = []
@@ -127,7 +128,7 @@ def search(session: Session, ideas: list[str]) -> Synthesis:
     Raises:
         PlanError: a mesh that the model cannot use, or wishes that leave nothing.
     """
-    from shardproof.synthesis.planner import synthesize
+    from shardproof.synthesis.planner.planner import synthesize
 
     found = seeds(session, ideas) if ideas else ()
     return synthesize(asked(session), progress=session.run.note, seeds=found)
@@ -160,8 +161,8 @@ def chosen(session: Session, words: Words, gpus: int) -> Mesh:
     Raises:
         InputError: none does.
     """
-    from shardproof.agent import choosing, strategy
-    from shardproof.agent.options import Wanted, read_fixed
+    from shardproof.agent.cli.options import Wanted, read_fixed
+    from shardproof.agent.training import choosing, strategy
     from shardproof.synthesis.strategy import choice
 
     captured = session.desk.captured()
@@ -203,7 +204,7 @@ def priced(session: Session, where: Mesh) -> events.PlanJudged:
     Raises:
         PlanError: a mesh that the model cannot use, or wishes that leave nothing on it.
     """
-    from shardproof.synthesis.planner import synthesize
+    from shardproof.synthesis.planner.planner import synthesize
 
     best = synthesize(asked(session, where), progress=session.run.note).found.best
     return events.PlanJudged(
@@ -217,7 +218,7 @@ def priced(session: Session, where: Mesh) -> events.PlanJudged:
 
 def judge(session: Session, made: Synthesis) -> Judge:
     """What verifies, writes and weighs the candidates of the search."""
-    from shardproof.synthesis.judging import Judge
+    from shardproof.synthesis.planner.judging import Judge
 
     return Judge(made, session.desk.captured().consts, session.desk.facts())
 

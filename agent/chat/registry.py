@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from shardproof.agent.errors import InputError
-from shardproof.agent.run import Outcome
+from shardproof.agent.run.errors import InputError
+from shardproof.agent.run.run import Outcome
 
 if TYPE_CHECKING:
     from shardproof.agent.chat.engine import Session

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shardproof.agent import events, loop, repairing
+from shardproof.agent import repair as loop
 from shardproof.agent.chat.state import Judged
 from shardproof.agent.chat.workspace import Pair
-from shardproof.agent.errors import Exit, InputError
-from shardproof.agent.run import Outcome
+from shardproof.agent.repair import repairing
+from shardproof.agent.run import events
+from shardproof.agent.run.errors import Exit, InputError
+from shardproof.agent.run.run import Outcome
 from shardproof.synthesis.repair.frame import own_part
 from shardproof.synthesis.repair.textual import rewritten
 from shardproof.verifier.text.parser import to_text

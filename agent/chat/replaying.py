@@ -19,13 +19,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from shardproof.agent import events
 from shardproof.agent.chat import journal, registry
 from shardproof.agent.chat.engine import Session
 from shardproof.agent.chat.models import BOUNDARY, Asker, Recorded
 from shardproof.agent.chat.workspace import Desk
-from shardproof.agent.errors import Exit, InputError
-from shardproof.agent.run import Outcome, Run
+from shardproof.agent.run import events
+from shardproof.agent.run.errors import Exit, InputError
+from shardproof.agent.run.run import Outcome, Run
 
 UNMEASURED = frozenset({"candidates", "tried", "claims"})
 """Facts of phases that are counts."""

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from shardproof.agent import events
+from shardproof.agent.run import events
 
 
 class Part(BaseModel):

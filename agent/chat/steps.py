@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from shardproof.agent import verdicts
 from shardproof.agent.chat.workspace import Pair
+from shardproof.agent.verdict import verdicts
 from shardproof.verifier.domains.floats import Floats
 from shardproof.verifier.kernel.contract import output_key
 from shardproof.verifier.kernel.inline import inline

@@ -7,8 +7,8 @@ from typing import Any
 
 from shardproof.agent.chat import registry
 from shardproof.agent.chat.registry import Command, Words
-from shardproof.agent.errors import InputError
 from shardproof.agent.llm.hygiene import one_line
+from shardproof.agent.run.errors import InputError
 
 LONGEST = 400
 """Characters of one command."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shardproof.agent.chat.state import Model, Refused, Source, Translated
-from shardproof.agent.errors import InputError
 from shardproof.agent.llm.answers import NoModel
-from shardproof.agent.run import Outcome
+from shardproof.agent.run.errors import InputError
+from shardproof.agent.run.run import Outcome
 
 if TYPE_CHECKING:
     from shardproof.agent.chat.engine import Session
@@ -27,7 +27,7 @@ FROM_FILE = "/translate --reply FILE takes a reply from a file"
 def offer(session: Session, refused: Refused, error: CaptureError) -> Outcome:
     """Say why capture refuses a target, and how it can be translated. Nothing is sent."""
     from shardproof.agent.chat.wording import in_session
-    from shardproof.agent.run import failed
+    from shardproof.agent.run.run import failed
 
     outcome = failed(session.run, in_session(error), [])
     session.change(refused=refused)
@@ -51,9 +51,9 @@ def translate(session: Session, refused: Refused, reply: str, whole: bool) -> Ou
     Raises:
         InputError, CaptureError: a target or a file that cannot be used.
     """
-    from shardproof.agent import options
     from shardproof.agent.chat.commands.subject import read
     from shardproof.agent.chat.workspace import key
+    from shardproof.agent.cli import options
     from shardproof.agent.translation.command import ended, sat, trial_of, tried
     from shardproof.agent.translation.rounds import GivenUp, Replies
     from shardproof.agent.translation.trust import Bound, DisplayOnly

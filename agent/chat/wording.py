@@ -2,8 +2,8 @@
 
 import re
 
-from shardproof.agent.errors import InputError
-from shardproof.agent.translate import as_ours
+from shardproof.agent.run.errors import InputError
+from shardproof.agent.run.translate import as_ours
 
 _WORDS = (
     (re.compile(r"--mesh\b"), "/mesh"),

@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from shardproof.agent import verdicts
 from shardproof.agent.chat.state import KINDS, Model, Source
-from shardproof.agent.errors import InputError
+from shardproof.agent.run.errors import InputError
+from shardproof.agent.verdict import verdicts
 from shardproof.verifier.problem import Problem
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from shardproof.synthesis.frontends.torch.captured import Captured
     from shardproof.synthesis.frontends.torch.observed import Observed
     from shardproof.synthesis.frontends.torch.request import CaptureRequest
-    from shardproof.synthesis.planner import Synthesis
-    from shardproof.synthesis.scoring import Search
+    from shardproof.synthesis.planner.planner import Synthesis
+    from shardproof.synthesis.planner.scoring import Search
     from shardproof.verifier.kernel.program.program import Program
     from shardproof.verifier.text.contract import Stated
     from shardproof.verifier.verdict import Verdict
@@ -97,7 +97,7 @@ class Desk:
         return model
 
     def request(self) -> CaptureRequest:
-        from shardproof.agent import options
+        from shardproof.agent.cli import options
 
         return options.request(*self.model().words())
 
@@ -163,7 +163,7 @@ class Desk:
             InputError: no plan, a plan for something else, or a search that comes out otherwise.
         """
         from shardproof.agent.chat import planning
-        from shardproof.synthesis.plan import to_json
+        from shardproof.synthesis.planner.plan import to_json
 
         planned = self.session.state.planned
         if planned is None:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from shardproof.agent.arguments import Batch, Config, Inputs, MeshDims, Seq
+from shardproof.agent.cli.arguments import Batch, Config, Inputs, MeshDims, Seq
 
 ALONE = "same@1"
 """In place of a model: the target itself, on one rank."""

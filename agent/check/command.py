@@ -10,14 +10,15 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from shardproof.agent import events, verdicts
 from shardproof.agent.check import confirming, in_source, judging, layouts, loads
 from shardproof.agent.check.asked import ALONE, Asked
 from shardproof.agent.check.contract import Statements
 from shardproof.agent.check.judging import Checked
-from shardproof.agent.errors import Exit, InputError
-from shardproof.agent.options import read_mesh
-from shardproof.agent.run import Outcome, Run, within
+from shardproof.agent.cli.options import read_mesh
+from shardproof.agent.run import events
+from shardproof.agent.run.errors import Exit, InputError
+from shardproof.agent.run.run import Outcome, Run, within
+from shardproof.agent.verdict import verdicts
 from shardproof.synthesis.frontends.torch.errors import CaptureError
 from shardproof.synthesis.frontends.torch.ranks.request import (
     EVAL,

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from shardproof.agent import real_run
 from shardproof.agent.check.asked import Asked
 from shardproof.agent.check.contract import Statements
 from shardproof.agent.check.pieces import Pieces
-from shardproof.agent.execution import PARAMETERS, PROCESSES
-from shardproof.agent.run import Run
+from shardproof.agent.pipeline.execution import PARAMETERS, PROCESSES
+from shardproof.agent.run.run import Run
+from shardproof.agent.verdict import real_run
 from shardproof.synthesis.execute.run.running import LaunchError, Order, Side, run as run_all
 from shardproof.synthesis.frontends.torch.ranks.request import RanksRequest
 from shardproof.synthesis.frontends.torch.ranks.result import RanksCaptured

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from shardproof.agent.errors import InputError
+from shardproof.agent.run.errors import InputError
 from shardproof.synthesis.frontends.torch.ranks.result import RanksCaptured
 
 

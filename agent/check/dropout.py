@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 
 from shardproof.agent.check.contract import Statements, splits
-from shardproof.agent.errors import InputError
+from shardproof.agent.run.errors import InputError
 from shardproof.synthesis.frontends.torch.ranks.result import RanksCaptured
 from shardproof.synthesis.frontends.torch.ranks.stated import layout_for
 from shardproof.verifier.kernel.layout import Layout

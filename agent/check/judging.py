@@ -8,9 +8,9 @@ from shardproof.agent.check import dropout
 from shardproof.agent.check.consts import same_tables
 from shardproof.agent.check.contract import Placed, Statements, agree, no_rank, untrained
 from shardproof.agent.check.parts import in_parts
-from shardproof.agent.errors import InputError
-from shardproof.agent.loop.sources import node_of
-from shardproof.agent.repairing import told
+from shardproof.agent.repair.repairing import told
+from shardproof.agent.repair.sources import node_of
+from shardproof.agent.run.errors import InputError
 from shardproof.synthesis.frontends.rank_programs import Ingested, judged, read_ranks
 from shardproof.synthesis.frontends.torch.ranks import in_time
 from shardproof.synthesis.frontends.torch.ranks.bounds import outside

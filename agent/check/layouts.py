@@ -7,7 +7,7 @@ from dataclasses import replace
 from shardproof.agent.check import judging
 from shardproof.agent.check.contract import Placed, Statements
 from shardproof.agent.check.judging import Checked, Compared
-from shardproof.agent.translate import as_ours
+from shardproof.agent.run.translate import as_ours
 from shardproof.synthesis.frontends.torch.ranks.stated import LayoutLine
 from shardproof.verifier.verdict import Counterexample, Proof
 

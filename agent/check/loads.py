@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from shardproof.agent.check.contract import Placed, placement
 from shardproof.agent.check.judging import Checked
 from shardproof.agent.check.parts import part
-from shardproof.agent.errors import InputError
+from shardproof.agent.run.errors import InputError
 from shardproof.synthesis.frontends.torch.ranks.request import MADE_UP, RanksRequest
 from shardproof.synthesis.frontends.torch.ranks.result import (
     Loaded,

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from shardproof.agent.check.contract import Statements
-from shardproof.agent.errors import InputError
+from shardproof.agent.run.errors import InputError
 from shardproof.synthesis.frontends.torch.ranks.result import RanksCaptured
 from shardproof.synthesis.frontends.torch.ranks.stated import LayoutLine
 from shardproof.verifier.kernel.program.program import Input, Node, Output, Program

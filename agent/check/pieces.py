@@ -7,7 +7,7 @@ from typing import Any
 
 from shardproof.agent.check.contract import Statements, decide
 from shardproof.agent.check.parts import read_parts
-from shardproof.agent.errors import InputError
+from shardproof.agent.run.errors import InputError
 from shardproof.synthesis.execute.run.running import UnlikeError
 from shardproof.synthesis.frontends.torch.errors import CaptureError
 from shardproof.synthesis.frontends.torch.ranks.pairing import (

@@ -14,9 +14,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from shardproof.agent import events
-from shardproof.agent.files import user_folder, write_whole
 from shardproof.agent.llm.endpoint import Endpoint
+from shardproof.agent.run import events
+from shardproof.agent.run.files import user_folder, write_whole
 
 MOST = 2000
 """Answers that are kept; beyond that the oldest go."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from shardproof.agent.errors import Exit
+from shardproof.agent.run.errors import Exit
 
 
 class Trouble(StrEnum):

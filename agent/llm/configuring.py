@@ -2,14 +2,14 @@
 
 from dataclasses import dataclass, fields
 
-from shardproof.agent.errors import InputError
+from shardproof.agent.cli.options import read_fixed
 from shardproof.agent.llm.client import Form, Model
 from shardproof.agent.llm.dialogue import Result, put
 from shardproof.agent.llm.hygiene import one_line
 from shardproof.agent.llm.proposing import described
 from shardproof.agent.llm.replies import Configurations, ReplyError, read, schema
 from shardproof.agent.llm.source import boundary
-from shardproof.agent.options import read_fixed
+from shardproof.agent.run.errors import InputError
 from shardproof.prompts import render
 from shardproof.synthesis.strategy import words
 from shardproof.synthesis.strategy.choice import Choice

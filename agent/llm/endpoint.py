@@ -15,12 +15,12 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from shardproof.agent.errors import InputError
-from shardproof.agent.files import user_folder
 from shardproof.agent.llm.answers import NoModel
 from shardproof.agent.llm.budget import DEFAULT, UNLIMITED, Limits, Price
 from shardproof.agent.llm.format_tiers import RUNGS
 from shardproof.agent.llm.secret import Secret
+from shardproof.agent.run.errors import InputError
+from shardproof.agent.run.files import user_folder
 
 OPENAI = "https://api.openai.com/v1"
 BY_DEFAULT = "gpt-5-mini"

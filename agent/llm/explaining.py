@@ -6,7 +6,7 @@ from shardproof.agent.llm.dialogue import Result, put
 from shardproof.agent.llm.hygiene import clean
 from shardproof.agent.llm.replies import Explanation, read, schema
 from shardproof.agent.llm.source import bare, boundary, excerpt
-from shardproof.agent.verdicts import message, word
+from shardproof.agent.verdict.verdicts import message, word
 from shardproof.prompts import render
 from shardproof.verifier.kernel.program.program import Program
 from shardproof.verifier.text.parser import to_text

@@ -11,10 +11,10 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
-from shardproof.agent.files import user_folder, write_whole
 from shardproof.agent.llm.answers import Failed
 from shardproof.agent.llm.endpoint import Endpoint
 from shardproof.agent.llm.format_tiers import RUNGS
+from shardproof.agent.run.files import user_folder, write_whole
 
 _OPTIONAL = ("temperature", "stream_options", "reasoning_effort")
 _LIMITS = ("max_completion_tokens", "max_tokens")

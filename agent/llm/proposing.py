@@ -11,12 +11,12 @@ from shardproof.agent.llm.hygiene import one_line
 from shardproof.agent.llm.replies import Proposal, Proposals, ReplyError, read, schema
 from shardproof.agent.llm.source import boundary
 from shardproof.prompts import render
-from shardproof.synthesis.assign import Point, options
 from shardproof.synthesis.hardware import Cluster
-from shardproof.synthesis.roles import Module
-from shardproof.synthesis.scoring import Candidate
-from shardproof.synthesis.search import Found
-from shardproof.synthesis.tactics import TACTICS
+from shardproof.synthesis.planner.assign import Point, options
+from shardproof.synthesis.planner.roles import Module
+from shardproof.synthesis.planner.scoring import Candidate
+from shardproof.synthesis.planner.search import Found
+from shardproof.synthesis.planner.tactics import TACTICS
 from shardproof.verifier.kernel.program.types import Mesh
 
 TOLD = 8

@@ -12,9 +12,9 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from shardproof.agent.errors import InputError
 from shardproof.agent.llm.hygiene import clean, one_line
 from shardproof.agent.llm.secret import holds_a_key, redacted
+from shardproof.agent.run.errors import InputError
 from shardproof.verifier.kernel.program.program import Node, Program
 from shardproof.verifier.kernel.program.types import Source
 

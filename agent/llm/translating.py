@@ -8,7 +8,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from shardproof.agent.errors import InputError
 from shardproof.agent.llm import vocabulary
 from shardproof.agent.llm.answers import Usage
 from shardproof.agent.llm.client import Form, Model
@@ -16,6 +15,7 @@ from shardproof.agent.llm.dialogue import Malformed, Result, put
 from shardproof.agent.llm.hygiene import clean, one_line
 from shardproof.agent.llm.replies import ReplyError, Translation, Unsupported, read, schema
 from shardproof.agent.llm.source import boundary, prepared
+from shardproof.agent.run.errors import InputError
 from shardproof.prompts import Rendered, render
 from shardproof.verifier.kernel.ops import lookup
 from shardproof.verifier.kernel.program.errors import IRError

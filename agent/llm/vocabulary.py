@@ -76,7 +76,7 @@ def edits() -> list[Entry]:
 
 
 def tactics() -> list[Entry]:
-    from shardproof.synthesis.tactics import TACTICS
+    from shardproof.synthesis.planner.tactics import TACTICS
 
     return [
         {"name": name, "meaning": " ".join((rule.__doc__ or "").split())}

@@ -6,11 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from shardproof.agent import events, reverify as recheck
-from shardproof.agent.errors import Exit, InputError
 from shardproof.agent.patching import tree
 from shardproof.agent.patching.facts import Applied, Preview
-from shardproof.agent.run import Outcome, Run
+from shardproof.agent.run import events
+from shardproof.agent.run.errors import Exit, InputError
+from shardproof.agent.run.run import Outcome, Run
+from shardproof.agent.verdict import reverify as recheck
 
 
 def show(run: Run, patch: Path, root: Path) -> Outcome:
@@ -96,7 +97,7 @@ def _agreed(seen: Preview, rests: Sequence[str], *, read: bool) -> bool:
             where="apply",
             hint="shardproof diff shows the patch; --yes applies it without asking",
         )
-    from shardproof.agent.console import printable
+    from shardproof.agent.run.console import printable
 
     sys.stderr.write(printable(seen.diff))
     for line in rests:

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from shardproof.agent.errors import InputError
+from shardproof.agent.run.errors import InputError
 
 GIT = ("git", "-c", "core.autocrlf=false", "-c", "core.safecrlf=false", "apply")
 

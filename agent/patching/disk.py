@@ -5,7 +5,7 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from shardproof.agent.errors import InputError
+from shardproof.agent.run.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)

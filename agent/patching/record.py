@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
-from shardproof.agent import outdir
-from shardproof.agent.errors import InputError
+from shardproof.agent.run import outdir
+from shardproof.agent.run.errors import InputError
 
 NAME = "patch.diff"
 Applicability = Literal["safe", "unsafe", "display-only"]

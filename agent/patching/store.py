@@ -18,10 +18,10 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from shardproof.agent.errors import InputError
-from shardproof.agent.files import sync, user_folder, write_whole
 from shardproof.agent.patching.disk import Content, look, place, stage
 from shardproof.agent.patching.facts import Recovered
+from shardproof.agent.run.errors import InputError
+from shardproof.agent.run.files import sync, user_folder, write_whole
 
 Doing = Literal["apply", "undo", "redo"]
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from shardproof.agent.errors import InputError
 from shardproof.agent.patching import diffs
 from shardproof.agent.patching.disk import (
     Content,
@@ -19,6 +18,7 @@ from shardproof.agent.patching.disk import (
 from shardproof.agent.patching.facts import Applied, FileChange, Preview, Recovered
 from shardproof.agent.patching.record import Digest, Recorded, read, sha256
 from shardproof.agent.patching.store import Doing, Image, Record, Store, default_state, key, locked
+from shardproof.agent.run.errors import InputError
 
 
 def preview(patch: Path, root: Path) -> Preview:

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from shardproof.agent.files import write_whole
 from shardproof.agent.report import html, markdown
 from shardproof.agent.report.html import render_html
 from shardproof.agent.report.markdown import LEVELS, render_markdown
 from shardproof.agent.report.model import Report
+from shardproof.agent.run.files import write_whole
 
 
 def compile_templates() -> None:

@@ -11,7 +11,7 @@ from shardproof.agent.report import diff
 from shardproof.agent.report.model import Report
 from shardproof.agent.report.text import count, duration, shape, short, size, small, times
 from shardproof.synthesis.execute.run.running import Difference
-from shardproof.synthesis.plan import CollectiveUse
+from shardproof.synthesis.planner.plan import CollectiveUse
 from shardproof.synthesis.strategy.words import TERMS
 
 

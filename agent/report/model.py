@@ -7,9 +7,9 @@ what is there. Strings may hold anything found in a user's source: the renderers
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from shardproof.agent.events import DecidedWord
+from shardproof.agent.run.events import DecidedWord
 from shardproof.synthesis.execute.run.running import Difference
-from shardproof.synthesis.plan import CollectiveUse, PassedOver
+from shardproof.synthesis.planner.plan import CollectiveUse, PassedOver
 from shardproof.verifier.kernel.program.types import NOWHERE, Source
 
 

@@ -23,7 +23,7 @@ from shardproof.agent.translation.trust import (
     NotRunnable,
     Seal,
 )
-from shardproof.synthesis.autodiff import grad
+from shardproof.synthesis.autodiff.autodiff import grad
 from shardproof.synthesis.frontends.torch.observed import Sample, Subject, Trouble
 from shardproof.verifier.kernel.inline import inline
 from shardproof.verifier.kernel.program.errors import IRError

@@ -4,13 +4,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from shardproof.agent import events, pipeline, verdicts
-from shardproof.agent.errors import Exit, InputError
-from shardproof.agent.files import read_text
 from shardproof.agent.llm.client import Model
 from shardproof.agent.llm.translating import prompted
-from shardproof.agent.repairing import asking
-from shardproof.agent.run import Outcome, Run
+from shardproof.agent.pipeline import pipeline
+from shardproof.agent.repair.repairing import asking
+from shardproof.agent.run import events
+from shardproof.agent.run.errors import Exit, InputError
+from shardproof.agent.run.files import read_text
+from shardproof.agent.run.run import Outcome, Run
 from shardproof.agent.translation.rounds import GivenUp, Replies, Report
 from shardproof.agent.translation.trial import Trial
 from shardproof.agent.translation.trust import (
@@ -20,7 +21,8 @@ from shardproof.agent.translation.trust import (
     DisplayOnly,
     NotRunnable,
 )
-from shardproof.synthesis.autodiff import grad
+from shardproof.agent.verdict import verdicts
+from shardproof.synthesis.autodiff.autodiff import grad
 from shardproof.synthesis.frontends.torch.capture import attempt
 from shardproof.synthesis.frontends.torch.captured import Captured, ModelFacts
 from shardproof.synthesis.frontends.torch.errors import CaptureError

@@ -9,12 +9,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from shardproof.agent.errors import Exit
 from shardproof.agent.llm.answers import Answer, Completion, NoModel, Unanswered, Usage, exit_of
 from shardproof.agent.llm.client import Form, Message, Model
 from shardproof.agent.llm.dialogue import Malformed, Read
 from shardproof.agent.llm.replies import Unsupported
 from shardproof.agent.llm.translating import Task, Turn, prompted, translate
+from shardproof.agent.run.errors import Exit
 from shardproof.agent.translation.trust import (
     BackwardDiffers,
     Bound,

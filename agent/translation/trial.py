@@ -7,9 +7,9 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from shardproof.agent.errors import InputError
 from shardproof.agent.llm.client import Model
 from shardproof.agent.llm.translating import Task, beyond_one_device
+from shardproof.agent.run.errors import InputError
 from shardproof.agent.translation.binding import bind, bind_whole
 from shardproof.agent.translation.rounds import GivenUp, Report, run_rounds
 from shardproof.agent.translation.splicing import splice

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shardproof.agent import events
 from shardproof.agent.chat import journal
 from shardproof.agent.chat.engine import Session
 from shardproof.agent.chat.models import Asker, Source
-from shardproof.agent.errors import Exit
+from shardproof.agent.run import events
+from shardproof.agent.run.errors import Exit
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = ("nanogpt.py", "llama3-8b.json", "verify/one.txt", "verify/wrong.txt")

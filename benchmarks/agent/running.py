@@ -14,12 +14,12 @@ from pathlib import Path
 
 from benchmarks.agent.bases import Bases
 from benchmarks.agent.tasks import TASKS, Seen, Task, unsolved
-from shardproof.agent import events
 from shardproof.agent.chat.models import Asker, Source
 from shardproof.agent.chat.state import Spent
-from shardproof.agent.errors import InputError
 from shardproof.agent.llm.answers import Answer
 from shardproof.agent.llm.client import Form, Message
+from shardproof.agent.run import events
+from shardproof.agent.run.errors import InputError
 
 WITHOUT: dict[str, tuple[str, ...]] = {
     "": (),

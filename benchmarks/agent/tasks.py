@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 
-from shardproof.agent import events
 from shardproof.agent.chat import planning
 from shardproof.agent.chat.engine import Session
-from shardproof.synthesis.why import why_not
+from shardproof.agent.run import events
+from shardproof.synthesis.planner.why import why_not
 from shardproof.verifier.kernel.program.types import Mesh
 from shardproof.verifier.verdict import Counterexample, Proof, Witness
 

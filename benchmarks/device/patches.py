@@ -45,8 +45,8 @@ RUN = "import sys, pathlib, benchmarks.patches.compare as c; c.run(pathlib.Path(
 
 def make(folder: Path) -> None:
     """Plan each target, and keep what its run needs: the same job that the command runs."""
-    import shardproof.agent.finishing as finishing
-    from shardproof.agent.cli import app
+    import shardproof.agent.pipeline.finishing as finishing
+    from shardproof.agent.cli.main import app
 
     for name, words in TARGETS.items():
         kept: list[tuple[Job, Path]] = []

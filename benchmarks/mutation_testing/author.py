@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
-from shardproof.synthesis.autodiff import grad
+from shardproof.synthesis.autodiff.autodiff import grad
 from shardproof.verifier.kernel.contract import Contract, output_key
 from shardproof.verifier.kernel.layout import Atom, Layout, normal, whole
 from shardproof.verifier.kernel.placements import from_placements

@@ -18,7 +18,7 @@ from shardproof.synthesis.execute.load import make_inputs, open_target, patched_
 from shardproof.synthesis.frontends.torch.captured import load
 from shardproof.synthesis.frontends.torch.inputs import find_inputs
 from shardproof.synthesis.frontends.torch.modes import mode_of
-from shardproof.synthesis.plan import Plan
+from shardproof.synthesis.planner.plan import Plan
 
 NOISE = 2e-5
 """The least that a gradient is measured by, as a share of the largest one. Where terms as large as

@@ -38,7 +38,7 @@ from shardproof.synthesis.execute.job import Job
 from shardproof.synthesis.execute.load import make_inputs, open_target
 from shardproof.synthesis.frontends.torch.inputs import find_inputs
 from shardproof.synthesis.frontends.torch.request import CaptureRequest
-from shardproof.synthesis.plan import Plan
+from shardproof.synthesis.planner.plan import Plan
 
 for _name in ("torch._dynamo", "torch.distributed.fsdp", "torch.distributed.tensor.parallel"):
     importlib.import_module(_name)  # here, and not in every process that is forked

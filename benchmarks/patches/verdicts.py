@@ -10,16 +10,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
-from shardproof.agent import events, options, pipeline
-from shardproof.agent.errors import LimitError
-from shardproof.agent.options import read_mesh
-from shardproof.agent.run import Run, interruptible
-from shardproof.agent.translate import as_ours
-from shardproof.synthesis import hardware, plan as plans
+from shardproof.agent.cli import options
+from shardproof.agent.cli.options import read_mesh
+from shardproof.agent.pipeline import pipeline
+from shardproof.agent.run import events
+from shardproof.agent.run.errors import LimitError
+from shardproof.agent.run.run import Run, interruptible
+from shardproof.agent.run.translate import as_ours
+from shardproof.synthesis import hardware
 from shardproof.synthesis.emit import EmitError, Patch, emit
 from shardproof.synthesis.emit.patch import apply_diff, write_old
 from shardproof.synthesis.frontends.torch.request import CaptureRequest
-from shardproof.synthesis.plan import Plan
+from shardproof.synthesis.planner import plan as plans
+from shardproof.synthesis.planner.plan import Plan
 
 TIMEOUT = 180.0
 

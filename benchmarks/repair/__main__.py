@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchmarks.repair.command import Choice, command
 from benchmarks.repair.programs import PARTS
-from shardproof.agent.run import Outcome, Run, conduct
+from shardproof.agent.run.run import Outcome, Run, conduct
 
 
 def main() -> int:

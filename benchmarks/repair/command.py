@@ -13,11 +13,11 @@ from benchmarks.machine import described
 from benchmarks.repair.outcome import Outcome, keep, kept, repaired, summary, tactics
 from benchmarks.repair.programs import PARTS, size, wrong
 from benchmarks.repair.tables import page
-from shardproof.agent import events
-from shardproof.agent.errors import Exit, InputError
-from shardproof.agent.loop import Level, Settings
-from shardproof.agent.repairing import asking
-from shardproof.agent.run import Outcome as Ended, Run
+from shardproof.agent.repair import Level, Settings
+from shardproof.agent.repair.repairing import asking
+from shardproof.agent.run import events
+from shardproof.agent.run.errors import Exit, InputError
+from shardproof.agent.run.run import Outcome as Ended, Run
 
 FOLDER = Path("build/repair")
 """Where outcomes are kept between runs, where no directory is given."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from benchmarks.repair.programs import Wrong
 from shardproof.agent.llm.answers import Answer
 from shardproof.agent.llm.client import Form, Message, Model
-from shardproof.agent.loop import Mended, Question, Settings, mend
+from shardproof.agent.repair import Mended, Question, Settings, mend
 from shardproof.verifier.kernel.program.program import Node, Program
 
 ROUNDS = (1, 2, 3)

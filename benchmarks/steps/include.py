@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from shardproof.synthesis.autodiff import expand
+from shardproof.synthesis.autodiff.autodiff import expand
 from shardproof.synthesis.training.microbatch import added, include, repeated, row
 from shardproof.verifier.kernel.contract import output_key
 from shardproof.verifier.kernel.program.builder import Builder

@@ -14,7 +14,7 @@ from benchmarks.steps import blocks, context, latent, routing
 from benchmarks.steps.include import Joint, forward_nodes
 from benchmarks.steps.model import Degrees, Model, local_batch, table_type
 from benchmarks.steps.weights import Weight, layout, run_weights, stage_runs, weights
-from shardproof.synthesis.autodiff import grad
+from shardproof.synthesis.autodiff.autodiff import grad
 from shardproof.verifier.kernel.program.builder import Builder
 from shardproof.verifier.kernel.program.types import Affine, Attr, TensorType
 

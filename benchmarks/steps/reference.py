@@ -13,7 +13,7 @@ from benchmarks.steps import blocks, latent, routing
 from benchmarks.steps.include import Joint, accumulated, forward_nodes, shared
 from benchmarks.steps.model import Degrees, Model, table_type
 from benchmarks.steps.weights import Weight, run_weights, stage_runs, weights
-from shardproof.synthesis.autodiff import grad
+from shardproof.synthesis.autodiff.autodiff import grad
 from shardproof.synthesis.training import optimizer
 from shardproof.synthesis.training.optimizer import Optimizer, State, adamw, clip_factor, squares
 from shardproof.verifier.kernel.program.builder import Builder

@@ -17,7 +17,7 @@ from shardproof.compat.sharding import spec_of
 from shardproof.compat.single import Given, Single
 from shardproof.compat.tensor import TensorState
 from shardproof.compat.verdicts import VerifyResult, answer, ask, inputs_of, mesh_of
-from shardproof.synthesis.autodiff import grad
+from shardproof.synthesis.autodiff.autodiff import grad
 from shardproof.verifier.kernel.inline import inline
 from shardproof.verifier.kernel.layout import Layout
 from shardproof.verifier.kernel.ops import lookup

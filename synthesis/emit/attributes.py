@@ -8,7 +8,7 @@ from functools import lru_cache
 from shardproof.synthesis.emit.extents import Site, differing, function_at, of_kind, site_of, sites
 from shardproof.synthesis.emit.facts import ModelFacts, ModuleFact
 from shardproof.synthesis.emit.values import assigned, called, calls_with, fields
-from shardproof.synthesis.plan import LocalExtent, ModulePlan
+from shardproof.synthesis.planner.plan import LocalExtent, ModulePlan
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from shardproof.synthesis.emit.lists import spelled
 from shardproof.synthesis.emit.patch import EmitError, Patch, check_applies
 from shardproof.synthesis.emit.styles import split_of
 from shardproof.synthesis.emit.user_file import user_patch
-from shardproof.synthesis.plan import ModulePlan, Plan
+from shardproof.synthesis.planner.plan import ModulePlan, Plan
 
 
 def _check_divisible(facts: ModelFacts, plan: Plan) -> None:

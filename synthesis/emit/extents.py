@@ -8,7 +8,7 @@ from typing import TypeVar, cast
 
 from shardproof.synthesis.emit.patch import EmitError
 from shardproof.synthesis.emit.source import Edit, SourceText
-from shardproof.synthesis.plan import LocalExtent
+from shardproof.synthesis.planner.plan import LocalExtent
 
 SHAPED = frozenset({"view", "reshape", "expand", "repeat", "unflatten"})
 SPLITS = frozenset({"split", "split_with_sizes"})

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from shardproof.synthesis.emit.facts import ModelFacts, ModuleFact
 from shardproof.synthesis.emit.styles import is_column, placement
-from shardproof.synthesis.plan import ModulePlan
+from shardproof.synthesis.planner.plan import ModulePlan
 
 METADATA = frozenset({"shape", "size", "dtype", "device", "dim", "ndim"})
 

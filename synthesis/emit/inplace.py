@@ -7,7 +7,7 @@ import ast
 from collections.abc import Iterator, Sequence
 
 from shardproof.synthesis.emit.facts import ModelFacts
-from shardproof.synthesis.plan import ModulePlan
+from shardproof.synthesis.planner.plan import ModulePlan
 
 INNER = frozenset({"column", "fused_column", "kv_column"})
 """Styles of modules whose result the block itself works on, not its caller."""

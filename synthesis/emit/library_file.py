@@ -17,7 +17,7 @@ from shardproof.synthesis.emit.obligations import obligations
 from shardproof.synthesis.emit.parallelize import Code, parallelize_code
 from shardproof.synthesis.emit.patch import Patch, patch
 from shardproof.synthesis.emit.source import SourceText
-from shardproof.synthesis.plan import Plan
+from shardproof.synthesis.planner.plan import Plan
 
 HEADS = ("forcausallm", "lmheadmodel", "formaskedlm", "model")
 

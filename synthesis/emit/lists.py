@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from shardproof.synthesis.emit.facts import ModelFacts
 from shardproof.synthesis.frontends.torch.rolling.paths import members
-from shardproof.synthesis.plan import LocalExtent, ModulePlan, Plan
+from shardproof.synthesis.planner.plan import LocalExtent, ModulePlan, Plan
 
 _Item = TypeVar("_Item", ModulePlan, LocalExtent)
 

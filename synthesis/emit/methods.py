@@ -19,7 +19,7 @@ from shardproof.synthesis.emit.facts import ModelFacts, ModuleFact
 from shardproof.synthesis.emit.patch import EmitError
 from shardproof.synthesis.emit.source import SourceText
 from shardproof.synthesis.emit.values import assigned, calls_with, fields, unpacked
-from shardproof.synthesis.plan import LocalExtent
+from shardproof.synthesis.planner.plan import LocalExtent
 
 
 @dataclass(frozen=True, slots=True)

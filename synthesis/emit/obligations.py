@@ -1,7 +1,7 @@
 """What the caller of emitted code must do, in sentences."""
 
 from shardproof.synthesis.emit.facts import ModelFacts
-from shardproof.synthesis.plan import Plan
+from shardproof.synthesis.planner.plan import Plan
 
 
 def obligations(plan: Plan, facts: ModelFacts) -> tuple[str, ...]:

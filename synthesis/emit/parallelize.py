@@ -18,7 +18,7 @@ from shardproof.synthesis.emit.patch import COMMENT, EmitError
 from shardproof.synthesis.emit.sequence import region
 from shardproof.synthesis.emit.snippets import PARALLEL, RUNTIME, SNIPPETS, TENSOR, Snippet
 from shardproof.synthesis.emit.styles import Import, split_of, style_of
-from shardproof.synthesis.plan import ModulePlan, Plan
+from shardproof.synthesis.planner.plan import ModulePlan, Plan
 
 _MAKES = re.compile(r"\btorch\.(arange|zeros|ones|full|tensor|empty|linspace)\b")
 """A tensor that a forward makes: it does not mix with those of a module that works on DTensors."""

@@ -11,7 +11,7 @@ from dataclasses import replace
 from shardproof.synthesis.emit.facts import ModelFacts
 from shardproof.synthesis.emit.groups import Prepared, layouts
 from shardproof.synthesis.emit.patch import EmitError
-from shardproof.synthesis.plan import ModulePlan, Plan
+from shardproof.synthesis.planner.plan import ModulePlan, Plan
 
 SEQUENCE = "S(1)"
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from shardproof.synthesis.emit.patch import EmitError
 from shardproof.synthesis.emit.snippets import PARALLEL, SNIPPETS, TENSOR, Snippet
-from shardproof.synthesis.plan import ModulePlan
+from shardproof.synthesis.planner.plan import ModulePlan
 
 Import = tuple[str, str]
 

@@ -18,7 +18,7 @@ from shardproof.synthesis.emit.patch import EmitError, Patch, patch
 from shardproof.synthesis.emit.reads import edit_reads
 from shardproof.synthesis.emit.snippets import RUNTIME, SNIPPETS
 from shardproof.synthesis.emit.source import Edit, SourceText
-from shardproof.synthesis.plan import LocalExtent, Plan
+from shardproof.synthesis.planner.plan import LocalExtent, Plan
 
 
 def _function_name(names: Collection[str], class_name: str) -> str:

@@ -13,7 +13,7 @@ from shardproof.synthesis.emit.patch import Patch, git_apply, write_old
 from shardproof.synthesis.frontends.torch import process
 from shardproof.synthesis.frontends.torch.captured import dump, load
 from shardproof.synthesis.frontends.torch.request import CaptureRequest
-from shardproof.synthesis.plan import Plan
+from shardproof.synthesis.planner.plan import Plan
 from shardproof.verifier.kernel.program.types import Mesh
 
 Mode = Literal["facts", "read"]

@@ -17,7 +17,7 @@ from shardproof.synthesis.frontends.torch.captured import ModelFacts
 from shardproof.synthesis.frontends.torch.errors import CaptureError
 from shardproof.synthesis.frontends.torch.request import CaptureRequest, InputSpec
 from shardproof.synthesis.frontends.torch.rolling.paths import Group, members
-from shardproof.synthesis.plan import Plan
+from shardproof.synthesis.planner.plan import Plan
 from shardproof.verifier.kernel.contract import Contract, layout_from_json, output_key
 from shardproof.verifier.kernel.layout import Layout, whole
 from shardproof.verifier.kernel.live import live

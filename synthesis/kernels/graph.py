@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from shardproof.synthesis.forward import forward_values
+from shardproof.synthesis.autodiff.forward import forward_values
 from shardproof.verifier.kernel.ops import lookup
 from shardproof.verifier.kernel.ops.control import scan_parts
 from shardproof.verifier.kernel.program.program import Node, Program

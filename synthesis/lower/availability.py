@@ -4,10 +4,16 @@ A change of layout travels up through views, so that a gather happens on the ten
 wrote, and values made from nothing wait until a layout is wanted.
 """
 
-from shardproof.synthesis.localize import LAZY, VIEWS, Reading, localize, source_layout
 from shardproof.synthesis.lower.emission import emit, reading
+from shardproof.synthesis.lower.local_attributes import (
+    LAZY,
+    VIEWS,
+    Reading,
+    localize,
+    source_layout,
+)
+from shardproof.synthesis.lower.redistribute import path, volumes
 from shardproof.synthesis.lower.state import ONE, LoweringError, State, Value
-from shardproof.synthesis.redistribute import path, volumes
 from shardproof.verifier.kernel.layout import Layout, whole
 from shardproof.verifier.kernel.program.program import Node
 from shardproof.verifier.kernel.program.types import ITEMSIZE

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
-from shardproof.synthesis.localize import VIEWS, Reading, localize
+from shardproof.synthesis.lower.local_attributes import VIEWS, Reading, localize
 from shardproof.synthesis.lower.state import ONE, State, Value
 from shardproof.verifier.kernel.layout import Layout, whole
 from shardproof.verifier.kernel.ops import Refused, lookup

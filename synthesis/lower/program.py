@@ -10,8 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from shardproof.synthesis.cost import Prices
-from shardproof.synthesis.forward import forward_values
+from shardproof.synthesis.autodiff.forward import forward_values
 from shardproof.synthesis.lower.availability import get, primary
 from shardproof.synthesis.lower.blocks import compute, run
 from shardproof.synthesis.lower.emission import rescale
@@ -27,6 +26,7 @@ from shardproof.synthesis.lower.state import (
     scope_state,
     sources,
 )
+from shardproof.synthesis.planner.cost import Prices
 from shardproof.verifier.kernel.contract import Balanced, Contract, output_key
 from shardproof.verifier.kernel.layout import Layout
 from shardproof.verifier.kernel.ops.control import scan_parts

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
-from shardproof.synthesis.cost import Prices
-from shardproof.synthesis.localize import VIEWS
+from shardproof.synthesis.lower.local_attributes import VIEWS
+from shardproof.synthesis.planner.cost import Prices
 from shardproof.verifier.kernel.contract import Contract
 from shardproof.verifier.kernel.layout import Layout
 from shardproof.verifier.kernel.program.builder import Builder

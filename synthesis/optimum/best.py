@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 from fractions import Fraction
 
-from shardproof.synthesis.assign import Point, options, split
 from shardproof.synthesis.lower import Placed
 from shardproof.synthesis.optimum.linear import bound, solve, within
 from shardproof.synthesis.optimum.space import PICO, Restriction, Space, SpaceError
-from shardproof.synthesis.roles import Module
-from shardproof.synthesis.scoring import Search
+from shardproof.synthesis.planner.assign import Point, options, split
+from shardproof.synthesis.planner.roles import Module
+from shardproof.synthesis.planner.scoring import Search
 from shardproof.verifier.kernel.layout import Layout, bound as bound_dims
 
 LARGE = 6000

@@ -12,18 +12,24 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
-from shardproof.synthesis.assign import batch_extent, batch_split, options, split, split_states
-from shardproof.synthesis.cost import adam_bytes
-from shardproof.synthesis.forward import forward_values
-from shardproof.synthesis.localize import LAZY, VIEWS, regroup_whole, source_layout
+from shardproof.synthesis.autodiff.forward import forward_values
 from shardproof.synthesis.lower import Choices, Placed
 from shardproof.synthesis.lower.availability import RESHAPING
 from shardproof.synthesis.lower.emission import place, readings
 from shardproof.synthesis.lower.layouts import beside, split as split_over, without
+from shardproof.synthesis.lower.local_attributes import LAZY, VIEWS, regroup_whole, source_layout
+from shardproof.synthesis.lower.redistribute import path, volumes
 from shardproof.synthesis.lower.state import Setting, State, scope_state
 from shardproof.synthesis.optimum.linear import Linear
-from shardproof.synthesis.redistribute import path, volumes
-from shardproof.synthesis.scoring import Search
+from shardproof.synthesis.planner.assign import (
+    batch_extent,
+    batch_split,
+    options,
+    split,
+    split_states,
+)
+from shardproof.synthesis.planner.cost import adam_bytes
+from shardproof.synthesis.planner.scoring import Search
 from shardproof.verifier.kernel.layout import Layout, bound, whole
 from shardproof.verifier.kernel.ops import lookup
 from shardproof.verifier.kernel.ops.control import scan_parts

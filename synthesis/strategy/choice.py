@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from shardproof.synthesis.plan import PassedOver
+from shardproof.synthesis.planner.plan import PassedOver
 from shardproof.synthesis.price.memory import Memory
 from shardproof.synthesis.price.plan import Plan
 from shardproof.synthesis.price.reading import PriceError

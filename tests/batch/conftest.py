@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from shardproof.agent import events
 from shardproof.agent.batch import command, keys
-from shardproof.agent.run import Outcome, Run, failed
+from shardproof.agent.run import events
+from shardproof.agent.run.run import Outcome, Run, failed
 from tests.batch.driver import start
 
 ROOT = Path(__file__).resolve().parents[2]

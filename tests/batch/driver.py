@@ -9,7 +9,7 @@ from typing import Any
 
 from shardproof.agent.batch import command, keys
 from shardproof.agent.batch.pool import Task
-from shardproof.agent.run import Outcome, Run, conduct
+from shardproof.agent.run.run import Outcome, Run, conduct
 
 FAKE = Path(__file__).with_name("fake_job.py")
 

@@ -9,8 +9,8 @@ import sys
 import time
 from pathlib import Path
 
-from shardproof.agent import events, outdir
-from shardproof.synthesis.plan import Plan, to_json
+from shardproof.agent.run import events, outdir
+from shardproof.synthesis.planner.plan import Plan, to_json
 from shardproof.verifier.kernel.program.types import Mesh
 
 

@@ -8,10 +8,10 @@ import sys
 import time
 from collections import Counter
 
-from shardproof.agent import events
 from shardproof.agent.batch.folder import held
 from shardproof.agent.batch.summary import SORT
 from shardproof.agent.report.html import digest
+from shardproof.agent.run import events
 from tests.batch.conftest import Lab
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from shardproof.agent.batch.comparing import changes, compare
 from shardproof.agent.batch.rows import Cause, Row
-from shardproof.agent.errors import InputError
+from shardproof.agent.run.errors import InputError
 
 
 def row(name: str, **more: Any) -> Row:

@@ -10,7 +10,7 @@ import pytest
 from shardproof.agent.batch import expand
 from shardproof.agent.batch.jobs import Job
 from shardproof.agent.batch.manifest import Options
-from shardproof.agent.errors import InputError
+from shardproof.agent.run.errors import InputError
 from tests.batch.conftest import Lab
 
 NAMED = '[[job]]\nname = "j"\ntarget = "m.py:M"\nmesh = "tp=2"\n'

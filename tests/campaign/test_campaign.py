@@ -11,7 +11,7 @@ from benchmarks.mutation_testing.author import Base
 from benchmarks.mutation_testing.mutants import RULES, mutations
 from benchmarks.mutation_testing.truth import draw, equal
 from benchmarks.mutation_testing.zoo import bases
-from shardproof.synthesis.autodiff import grad
+from shardproof.synthesis.autodiff.autodiff import grad
 from shardproof.verifier.kernel.program.builder import Builder
 from shardproof.verifier.kernel.program.errors import IRError
 from shardproof.verifier.kernel.program.types import TensorType

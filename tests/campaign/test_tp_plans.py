@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.tp_plans import RAISES, Row, differing, ended, found
 from benchmarks.tp_plans_page import page
-from shardproof.agent.events import Problem, VerdictReached
+from shardproof.agent.run.events import Problem, VerdictReached
 
 PROVED = Row("AForCausalLM", "tp=2", "proved", "right", "", "", "train", 1.0, 60.0, {}, version="5")
 WRONG = replace(PROVED, name="BForCausalLM", load="wrong", what="load: 2 pieces hold others")

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from shardproof.agent import events
 from shardproof.agent.chat.engine import Done, Session
 from shardproof.agent.chat.models import Asker, Source
 from shardproof.agent.llm.client import Model
+from shardproof.agent.run import events
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = "sequential one.txt distributed wrong.txt contract contract.txt"

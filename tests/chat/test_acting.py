@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from shardproof.agent import events
 from shardproof.agent.chat import acting, registry, tools
 from shardproof.agent.chat.engine import Session
 from shardproof.agent.chat.models import Asker, Source
-from shardproof.agent.errors import Exit, InputError
+from shardproof.agent.run import events
+from shardproof.agent.run.errors import Exit, InputError
 from tests.chat.conftest import LOAD, Begin, Heard, Talk
 from tests.llm.scripted import Scripted
 from tests.llm.server import USAGE, Server, chunk, says, status, stream

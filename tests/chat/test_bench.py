@@ -11,8 +11,8 @@ import pytest
 from benchmarks.agent import running
 from benchmarks.agent.bases import Bases
 from benchmarks.agent.tasks import TASKS, Seen, Task, unsolved
-from shardproof.agent import events
-from shardproof.agent.errors import InputError
+from shardproof.agent.run import events
+from shardproof.agent.run.errors import InputError
 from tests.chat import strong
 from tests.llm.server import Server
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from shardproof.agent import events
 from shardproof.agent.chat import journal, registry
-from shardproof.agent.errors import Exit, InputError
+from shardproof.agent.run import events
+from shardproof.agent.run.errors import Exit, InputError
 from tests.chat.conftest import LOAD, PROGRAMS, Begin
 
 

@@ -14,13 +14,13 @@ from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 from rich.console import Console
 
-from shardproof.agent import events
 from shardproof.agent.chat.commands.session import overview
 from shardproof.agent.chat.registry import registered
 from shardproof.agent.chat.state import Model
 from shardproof.agent.chat.terminal.completion import Completions
 from shardproof.agent.chat.terminal.screen import Screen
 from shardproof.agent.chat.words import Spoken
+from shardproof.agent.run import events
 from tests.chat.conftest import ROOT, Begin
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from shardproof.agent import events
 from shardproof.agent.chat.engine import Session
 from shardproof.agent.chat.models import Asker, Source
-from shardproof.agent.errors import Exit
 from shardproof.agent.llm import client as clients
+from shardproof.agent.run import events
+from shardproof.agent.run.errors import Exit
 from tests.chat.conftest import LOAD, Heard, Talk
 from tests.chat.test_acting import CHOSEN, called, files, ran
 from tests.llm.conftest import HASTY, KEY

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from shardproof.agent import events
 from shardproof.agent.chat import journal
 from shardproof.agent.chat.engine import Session
 from shardproof.agent.chat.state import State
 from shardproof.agent.chat.workspace import unpacked
-from shardproof.agent.errors import Exit, InputError
+from shardproof.agent.run import events
+from shardproof.agent.run.errors import Exit, InputError
 from tests.chat.conftest import LOAD, Begin, Talk, environment
 
 LINES = ("/mesh tp=2", LOAD, "/verify", "/cex", "/pin up column", "/frob", "/repair", "/cex")

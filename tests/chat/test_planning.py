@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from shardproof.agent import events
 from shardproof.agent.chat import journal, replaying
 from shardproof.agent.chat.engine import Session
 from shardproof.agent.chat.models import Asker, Source
 from shardproof.agent.chat.state import Settings, Wish
-from shardproof.agent.errors import Exit, InputError
 from shardproof.agent.llm.client import Model
-from shardproof.agent.run import Run
-from shardproof.synthesis.assign import PlanError
+from shardproof.agent.run import events
+from shardproof.agent.run.errors import Exit, InputError
+from shardproof.agent.run.run import Run
 from shardproof.synthesis.hardware import HardwareError
+from shardproof.synthesis.planner.assign import PlanError
 from tests.chat.conftest import ROOT, Heard, Talk
 from tests.llm.scripted import Scripted
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from shardproof.agent import events
 from shardproof.agent.chat import replaying
-from shardproof.agent.errors import Exit, InputError
 from shardproof.agent.llm.answers import Failed, Trouble
-from shardproof.agent.run import Run
+from shardproof.agent.run import events
+from shardproof.agent.run.errors import Exit, InputError
+from shardproof.agent.run.run import Run
 from tests.chat.conftest import LOAD, Begin, Heard
 from tests.llm.scripted import Scripted
 

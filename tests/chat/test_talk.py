@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from shardproof.agent import events
 from shardproof.agent.chat.engine import Session
 from shardproof.agent.chat.models import Asker, Source
-from shardproof.agent.errors import Exit
 from shardproof.agent.llm.answers import Failed, Trouble
+from shardproof.agent.run import events
+from shardproof.agent.run.errors import Exit
 from tests.chat.conftest import LOAD, Begin, Heard, Talk
 from tests.llm.scripted import Scripted
 from tests.llm.server import Server, says, status

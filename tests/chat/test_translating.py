@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from shardproof.agent import events
 from shardproof.agent.chat.state import Refused
-from shardproof.agent.errors import Exit
+from shardproof.agent.run import events
+from shardproof.agent.run.errors import Exit
 from shardproof.synthesis.frontends.torch.observed import Observed
 from shardproof.synthesis.frontends.torch.request import CaptureRequest
 from tests.chat.conftest import ROOT, Begin

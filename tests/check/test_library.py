@@ -14,9 +14,9 @@ from shardproof.agent.check import in_source, judging
 from shardproof.agent.check.contract import Statements, placement
 from shardproof.agent.check.in_source import Asking, InSource
 from shardproof.agent.check.judging import Checked, Compared
-from shardproof.agent.cli import app
-from shardproof.agent.errors import InputError
+from shardproof.agent.cli.main import app
 from shardproof.agent.patching.tree import apply_texts, undo
+from shardproof.agent.run.errors import InputError
 from shardproof.synthesis.frontends.torch.errors import CaptureError
 from shardproof.synthesis.frontends.torch.ranks.request import RanksRequest
 from shardproof.synthesis.frontends.torch.ranks.result import RanksCaptured, load

@@ -11,7 +11,7 @@ import pytest
 
 from shardproof.agent.check.contract import Placed
 from shardproof.agent.check.loads import Looked, decided, look
-from shardproof.agent.errors import InputError
+from shardproof.agent.run.errors import InputError
 from shardproof.synthesis.frontends.torch.ranks.result import Loaded, Loads, RanksCaptured
 from shardproof.verifier.kernel.layout import Layout
 from shardproof.verifier.kernel.placements import from_placements

@@ -6,10 +6,10 @@ from functools import partial
 
 import pytest
 
-from shardproof.agent import events
 from shardproof.agent.check.command import Asked, modes_told, run_check
-from shardproof.agent.errors import InputError
-from shardproof.agent.run import Run
+from shardproof.agent.run import events
+from shardproof.agent.run.errors import InputError
+from shardproof.agent.run.run import Run
 from shardproof.synthesis.frontends.torch.errors import CaptureError
 from shardproof.synthesis.frontends.torch.ranks.request import EVAL, INFERENCE, MODES, TRAIN
 from shardproof.verifier.verdict import Counterexample, Proof

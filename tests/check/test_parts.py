@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from shardproof.agent.errors import InputError
+from shardproof.agent.run.errors import InputError
 
 pytestmark = pytest.mark.torch
 MODULES = """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shardproof.agent.errors import InputError
+from shardproof.agent.run.errors import InputError
 from shardproof.synthesis.frontends.torch.errors import CaptureError
 from shardproof.verifier.kernel.program.types import Mesh
 from shardproof.verifier.verdict import Counterexample, Trace

@@ -13,8 +13,8 @@ from shardproof.agent.check import in_source, judging, layouts
 from shardproof.agent.check.contract import Statements
 from shardproof.agent.check.in_source import Asking, InSource
 from shardproof.agent.check.judging import Compared
-from shardproof.agent.errors import InputError
 from shardproof.agent.patching.tree import apply_texts, undo
+from shardproof.agent.run.errors import InputError
 from shardproof.synthesis.frontends.torch.ranks.request import RanksRequest
 from shardproof.synthesis.frontends.torch.ranks.result import RanksCaptured, load
 from shardproof.verifier.verdict import Proof

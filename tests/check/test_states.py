@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from shardproof.agent.errors import InputError
+from shardproof.agent.run.errors import InputError
 from shardproof.synthesis.frontends.torch.errors import CaptureError
 
 pytestmark = pytest.mark.torch

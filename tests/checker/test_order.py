@@ -44,7 +44,7 @@ from shardproof.verifier.text.wellformed import shared, well_formed
 from shardproof.verifier.verdict import Proof
 from shardproof.verifier.verification import verify
 from tests.checker.forging import Section, edited, forged
-from tests.time.strategies import programs
+from tests.order.strategies import programs
 
 EVENTS = Path(__file__).parents[1] / "time" / "corpus"
 EDITS = 12

@@ -8,14 +8,15 @@ from typing import cast
 
 import pytest
 
-from shardproof.agent import events, outdir, stepping
-from shardproof.agent.errors import Exit
-from shardproof.agent.reverify import examined
-from shardproof.agent.run import Run
+from shardproof.agent.run import events, outdir
+from shardproof.agent.run.errors import Exit
+from shardproof.agent.run.run import Run
+from shardproof.agent.training import stepping
+from shardproof.agent.verdict.reverify import examined
 from shardproof.synthesis.frontends.torch.captured import Captured, ModelFacts
 from shardproof.synthesis.frontends.torch.request import CaptureRequest
 from shardproof.synthesis.hardware import load
-from shardproof.synthesis.plan import Plan, to_json
+from shardproof.synthesis.planner.plan import Plan, to_json
 from shardproof.synthesis.repair.diagnosis import verify
 from shardproof.verifier.kernel.contract import Balanced, Contract
 from shardproof.verifier.kernel.layout import Layout

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from shardproof.agent import events
-from shardproof.agent.busy import KEPT, LastTime, bar
-from shardproof.agent.console import Console
+from shardproof.agent.run import events
+from shardproof.agent.run.busy import KEPT, LastTime, bar
+from shardproof.agent.run.console import Console
 
 
 class Terminal(io.StringIO):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shardproof.agent import events
+from shardproof.agent.run import events
 from tests.commands import COMMAND, Command, environment
 
 FIRST = ("parallelize", "check", "verify", "apply", "batch", "chat")
@@ -36,7 +36,8 @@ def test_help_of_a_command_shows_an_example(command: Command, name: str) -> None
 
 def test_help_loads_nothing_heavy() -> None:
     code = (
-        "import sys\nsys.argv = ['shardproof', '--help']\nfrom shardproof.agent.cli import main\n"
+        "import sys\nsys.argv = ['shardproof', '--help']\n"
+        "from shardproof.agent.cli.main import main\n"
         f"try:\n    main()\nfinally:\n    print(sorted(set({HEAVY!r}) & set(sys.modules)))\n"
     )
     done = subprocess.run(
@@ -65,7 +66,7 @@ def test_progress_goes_to_stderr_and_the_answer_to_stdout(command: Command) -> N
 def _main(code: str, *arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """The command with a piece of it replaced first."""
     text = f"import sys\nsys.argv = {['shardproof', *arguments]!r}\n{code}\n"
-    text += "from shardproof.agent.cli import main\nmain()\n"
+    text += "from shardproof.agent.cli.main import main\nmain()\n"
     return subprocess.run(
         [sys.executable, "-c", text],
         env=environment(TMPDIR=str(folder)),
@@ -75,7 +76,7 @@ def _main(code: str, *arguments: str, folder: Path) -> subprocess.CompletedProce
 
 
 def test_a_fault_of_ours_saves_its_traceback_and_exits_70(tmp_path: Path) -> None:
-    broken = "import shardproof.agent.doctor\nshardproof.agent.doctor.parts = lambda: 1 / 0"
+    broken = "import shardproof.agent.cli.doctor\nshardproof.agent.doctor.parts = lambda: 1 / 0"
     done = _main(broken, "doctor", "--json", folder=tmp_path)
     assert done.returncode == 70
     problem, last = (events.parse(line) for line in done.stdout.splitlines()[-2:])
@@ -90,9 +91,9 @@ def test_a_fault_of_ours_saves_its_traceback_and_exits_70(tmp_path: Path) -> Non
 @pytest.mark.parametrize("signal", ["SIGINT", "SIGTERM"])
 def test_an_interrupt_exits_130(tmp_path: Path, signal: str) -> None:
     code = (
-        "import os, signal, time, shardproof.agent.doctor\n"
+        "import os, signal, time, shardproof.agent.cli.doctor\n"
         f"def stop():\n    os.kill(os.getpid(), signal.{signal})\n    time.sleep(30)\n"
-        "shardproof.agent.doctor.parts = stop"
+        "shardproof.agent.cli.doctor.parts = stop"
     )
     done = _main(code, "doctor", "--json", folder=tmp_path)
     assert done.returncode == 130
@@ -103,14 +104,14 @@ def test_an_interrupt_exits_130(tmp_path: Path, signal: str) -> None:
 
 def test_an_interrupt_inside_a_z3_query_exits_130(tmp_path: Path) -> None:
     code = (
-        "import os, signal, threading, shardproof.agent.doctor\n"
+        "import os, signal, threading, shardproof.agent.cli.doctor\n"
         "from shardproof.verifier.smt.solver import integers, prove\n"
         "def hard():\n"
         "    a, b, c = integers('a b c')\n"
         "    threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
         "    prove(a * a * a + b * b * b + c * c * c != 33, rlimit=2**31)\n"
         "    raise SystemError('the query ended by itself')\n"
-        "shardproof.agent.doctor.parts = hard"
+        "shardproof.agent.cli.doctor.parts = hard"
     )
     done = _main(code, "doctor", "--json", folder=tmp_path)
     assert done.returncode == 130, done.stdout

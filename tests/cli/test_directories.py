@@ -13,18 +13,18 @@ from typing import Any
 import pytest
 
 from benchmarks.mutation_testing.cases import read_case
-from shardproof.agent import events, outdir
-from shardproof.agent.agreement import disagreement, unlike_patch
 from shardproof.agent.batch.folder import Folder
 from shardproof.agent.batch.reverify import folder_again
-from shardproof.agent.derivation import explain
-from shardproof.agent.errors import Exit, InputError
 from shardproof.agent.patching import describe, preview
-from shardproof.agent.reverify import NOT_READ, examined
-from shardproof.agent.run import Run
+from shardproof.agent.pipeline.agreement import disagreement, unlike_patch
+from shardproof.agent.run import events, outdir
+from shardproof.agent.run.errors import Exit, InputError
+from shardproof.agent.run.run import Run
+from shardproof.agent.verdict.derivation import explain
+from shardproof.agent.verdict.reverify import NOT_READ, examined
 from shardproof.synthesis.emit.patch import patch
-from shardproof.synthesis.plan import ModulePlan, Plan, to_json
-from shardproof.synthesis.planner import Asked, Synthesis, synthesize
+from shardproof.synthesis.planner.plan import ModulePlan, Plan, to_json
+from shardproof.synthesis.planner.planner import Asked, Synthesis, synthesize
 from shardproof.synthesis.repair.diagnosis import verify
 from shardproof.verifier.certify import certificate
 from shardproof.verifier.checker import prepare

@@ -18,8 +18,8 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field
 
 from benchmarks import schemas
-from shardproof.agent import events
-from shardproof.agent.formats import FORMATS, Finding, findings
+from shardproof.agent.run import events
+from shardproof.agent.verdict.formats import FORMATS, Finding, findings
 
 WRONG = Finding("m.py:M", "refuted", "got 2%\nexpected 1", "a b/m.py", 14)
 OPEN = Finding("m.py:M", "unknown", "not decided")

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from shardproof.agent.execution import BYTES, ENOUGH, small
-from shardproof.synthesis.cost import Estimate
+from shardproof.agent.pipeline.execution import BYTES, ENOUGH, small
 from shardproof.synthesis.frontends.torch.request import CaptureRequest
-from shardproof.synthesis.plan import Plan
+from shardproof.synthesis.planner.cost import Estimate
+from shardproof.synthesis.planner.plan import Plan
 from shardproof.synthesis.strategy.check import refusal
 from shardproof.verifier.kernel.program.types import Mesh
 from tests.commands import ROOT, Command

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from shardproof.agent.chat.mcp_server import described
 from shardproof.agent.chat.registry import registered
-from shardproof.agent.mcp_server import described
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from shardproof.agent import outdir
 from shardproof.agent.patching import describe
+from shardproof.agent.run import outdir
 from shardproof.synthesis.emit.patch import patch
-from shardproof.synthesis.plan import to_json
-from shardproof.synthesis.planner import Asked, synthesize
+from shardproof.synthesis.planner.plan import to_json
+from shardproof.synthesis.planner.planner import Asked, synthesize
 from shardproof.synthesis.repair.diagnosis import verify
 from shardproof.verifier.kernel.program.types import Mesh
 from shardproof.verifier.problem import Problem

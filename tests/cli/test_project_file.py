@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from shardproof.agent.errors import InputError
-from shardproof.agent.project import PLANNING, defaults
+from shardproof.agent.cli.project import PLANNING, defaults
+from shardproof.agent.run.errors import InputError
 from tests.commands import Command
 
 TABLE = """

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from shardproof.agent import events, outdir
 from shardproof.agent.patching import describe
+from shardproof.agent.run import events, outdir
 from shardproof.synthesis.emit.patch import patch
 from tests.commands import COMMAND, ROOT, Command, Done, environment
 
@@ -92,7 +92,7 @@ def test_verify_accepts_it_without_torch_or_z3(road: tuple[Path, Done]) -> None:
     folder, _ = road
     code = (
         "import sys\nsys.argv = ['shardproof', 'verify', 'out', '--json']\n"
-        "from shardproof.agent.cli import main\ntry:\n    main()\nfinally:\n"
+        "from shardproof.agent.cli.main import main\ntry:\n    main()\nfinally:\n"
         "    print(sorted({'torch', 'transformers', 'z3', 'libcst'} & set(sys.modules)))\n"
     )
     done = subprocess.run(

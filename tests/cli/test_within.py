@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from shardproof.agent.errors import LimitError
-from shardproof.agent.run import interruptible, within
+from shardproof.agent.run.errors import LimitError
+from shardproof.agent.run.run import interruptible, within
 
 
 def test_a_part_is_ended_in_time_although_exceptions_are_caught() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from shardproof.synthesis.emit.facts import Argument, ForwardFact, ModelFacts, ModuleFact
-from shardproof.synthesis.plan import LocalExtent, ModulePlan, Plan
+from shardproof.synthesis.planner.plan import LocalExtent, ModulePlan, Plan
 from shardproof.verifier.kernel.program.types import Mesh
 
 SOURCE = '''"""A block."""

@@ -9,7 +9,7 @@ from shardproof.synthesis.emit.facts import ForwardFact, ModelFacts, ModuleFact
 from shardproof.synthesis.emit.inplace import written_into
 from shardproof.synthesis.emit.methods import MethodChange, method_changes
 from shardproof.synthesis.emit.parallelize import _changed
-from shardproof.synthesis.plan import LocalExtent, ModulePlan
+from shardproof.synthesis.planner.plan import LocalExtent, ModulePlan
 
 LIBRARY = """import torch
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from shardproof.synthesis.emit.facts import Argument, ModelFacts, ModuleFact
 from shardproof.synthesis.emit.parallelize import placed_modules
-from shardproof.synthesis.plan import ModulePlan, Plan
+from shardproof.synthesis.planner.plan import ModulePlan, Plan
 from shardproof.verifier.kernel.program.types import Mesh
 
 

@@ -17,7 +17,7 @@ from shardproof.synthesis.emit.library_file import file_stem, literal
 from shardproof.synthesis.emit.patch import EmitError, check_applies, patch, unified
 from shardproof.synthesis.emit.styles import style_of
 from shardproof.synthesis.frontends.torch.captured import dump, load
-from shardproof.synthesis.plan import ModulePlan
+from shardproof.synthesis.planner.plan import ModulePlan
 
 FEEDS = """
 def forward(self, x, mask=None):

@@ -10,7 +10,7 @@ import pytest
 
 from shardproof.synthesis.emit import Patch, emit
 from shardproof.synthesis.emit.facts import Argument, ModelFacts, ModuleFact
-from shardproof.synthesis.plan import ModulePlan, Plan
+from shardproof.synthesis.planner.plan import ModulePlan, Plan
 from shardproof.verifier.kernel.program.types import Mesh
 
 SOURCE = """from torch import nn

@@ -13,7 +13,7 @@ import pytest
 from shardproof.synthesis.emit import EmitError, emit
 from shardproof.synthesis.emit.facts import ModuleFact
 from shardproof.synthesis.emit.parallelize import indexed
-from shardproof.synthesis.plan import LocalExtent
+from shardproof.synthesis.planner.plan import LocalExtent
 from shardproof.verifier.kernel.program.types import Mesh
 
 _spec = importlib.util.spec_from_file_location("emit_models", Path(__file__).with_name("models.py"))

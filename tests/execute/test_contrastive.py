@@ -14,7 +14,7 @@ from shardproof.synthesis.frontends.torch.capture import capture
 from shardproof.synthesis.frontends.torch.captured import Captured
 from shardproof.synthesis.frontends.torch.errors import CaptureError
 from shardproof.synthesis.frontends.torch.request import CaptureRequest
-from shardproof.synthesis.plan import Plan
+from shardproof.synthesis.planner.plan import Plan
 from shardproof.synthesis.repair.diagnosis import verify
 from shardproof.verifier.kernel.contract import Contract, output_key
 from shardproof.verifier.kernel.inline import inline

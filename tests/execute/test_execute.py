@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from shardproof.agent.patch_run import execute
+from shardproof.agent.pipeline.patch_run import execute
 from shardproof.synthesis.emit import Patch, emit
 from shardproof.synthesis.emit.patch import patch as make_patch
 from shardproof.synthesis.execute.job import collect_facts
 from shardproof.synthesis.frontends.torch.request import CaptureRequest, InputSpec
-from shardproof.synthesis.plan import ModulePlan, Plan
+from shardproof.synthesis.planner.plan import ModulePlan, Plan
 from shardproof.verifier.kernel.program.types import Mesh
 
 _place = Path(__file__).parents[1] / "emit" / "models.py"

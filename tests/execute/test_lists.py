@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from shardproof.agent.pipeline import Job, parallelize
-from shardproof.agent.run import Run
+from shardproof.agent.pipeline.pipeline import Job, parallelize
+from shardproof.agent.run.run import Run
 from shardproof.synthesis import hardware
 from shardproof.synthesis.frontends.torch.request import CaptureRequest, InputSpec
 from shardproof.verifier.kernel.program.types import Mesh

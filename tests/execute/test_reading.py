@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-import shardproof.agent.writing
-from shardproof.agent import events
-from shardproof.agent.execution import UNREAD, not_proved
-from shardproof.agent.pipeline import Job, parallelize
-from shardproof.agent.run import Run
+import shardproof.agent.pipeline.writing
+from shardproof.agent.pipeline.execution import UNREAD, not_proved
+from shardproof.agent.pipeline.pipeline import Job, parallelize
+from shardproof.agent.run import events
+from shardproof.agent.run.run import Run
 from shardproof.runtime.source import digest
 from shardproof.synthesis import hardware
 from shardproof.synthesis.emit import EmitError, Patch, emit
@@ -28,7 +28,7 @@ from shardproof.synthesis.frontends.torch.capture import capture
 from shardproof.synthesis.frontends.torch.captured import Captured
 from shardproof.synthesis.frontends.torch.errors import CaptureError
 from shardproof.synthesis.frontends.torch.request import CaptureRequest, InputSpec
-from shardproof.synthesis.plan import ModulePlan, Plan
+from shardproof.synthesis.planner.plan import ModulePlan, Plan
 from shardproof.synthesis.repair.diagnosis import verify
 from shardproof.verifier.kernel.contract import Contract, output_key
 from shardproof.verifier.kernel.inline import inline
@@ -488,7 +488,7 @@ def test_plan_with_a_patch_that_is_not_proved_ends_unknown(
     def broken(*given: Any, **more: Any) -> Patch:
         return edited(emit(*given, **more), old, new)
 
-    monkeypatch.setattr(shardproof.agent.writing, "emit", broken)
+    monkeypatch.setattr(shardproof.agent.pipeline.writing, "emit", broken)
     out, run = tmp_path / "out", Run([])
     cluster = hardware.load("h100")
     asked = Job(block[0].request, TP, cluster, out, execute=False)

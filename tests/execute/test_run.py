@@ -9,7 +9,7 @@ import pytest
 
 from shardproof.agent.check.asked import Asked
 from shardproof.agent.check.command import decided
-from shardproof.agent.run import Run
+from shardproof.agent.run.run import Run
 from shardproof.synthesis.execute.run import launcher, running
 from shardproof.synthesis.frontends.torch.errors import CaptureError
 from shardproof.verifier.verdict import Counterexample, Proof, Trace, Unknown, Verdict, Witness

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from shardproof.agent import events
 from shardproof.agent.check.asked import Asked
 from shardproof.agent.check.command import decided
-from shardproof.agent.run import Run
+from shardproof.agent.run import events
+from shardproof.agent.run.run import Run
 from shardproof.verifier.verdict import Counterexample, Proof
 
 pytestmark = [

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from shardproof.agent.pipeline import kinds
+from shardproof.agent.pipeline.pipeline import kinds
 from shardproof.synthesis.frontends.torch.capture import capture
 from shardproof.synthesis.frontends.torch.errors import CaptureError
 from shardproof.synthesis.frontends.torch.request import CaptureRequest, InputSpec

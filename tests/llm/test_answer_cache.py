@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from shardproof.agent import events
 from shardproof.agent.chat.models import Asker, Source
 from shardproof.agent.llm.answer_cache import MOST, OLD_S, AnswerCache
 from shardproof.agent.llm.answers import Completion
 from shardproof.agent.llm.dialogue import Read
 from shardproof.agent.llm.endpoint import Endpoint
 from shardproof.agent.llm.repairing import repair
-from shardproof.agent.loop import NotMended, Settings, mend
+from shardproof.agent.repair import NotMended, Settings, mend
+from shardproof.agent.run import events
 from tests.llm import tasks
 from tests.llm.server import Server, says, status
 
@@ -82,7 +82,7 @@ def test_it_can_be_switched_off(
     else:
         from typer.testing import CliRunner
 
-        from shardproof.agent.cli import app
+        from shardproof.agent.cli.main import app
 
         CliRunner().invoke(app, ["chat", "--no-answer-cache", "-p", "/help"])
     server.answers(says("yes"))

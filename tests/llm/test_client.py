@@ -17,13 +17,13 @@ from pathlib import Path
 
 import pytest
 
-from shardproof.agent.errors import InputError
 from shardproof.agent.llm.answers import Cancelled, Completion, Failed, NoModel, Trouble
 from shardproof.agent.llm.budget import Ledger, Limits
 from shardproof.agent.llm.client import Client, Form
 from shardproof.agent.llm.endpoint import Endpoint, Timeouts, find
 from shardproof.agent.llm.profile import Profile, Profiles
 from shardproof.agent.llm.secret import Secret, clean_environ
+from shardproof.agent.run.errors import InputError
 from tests.llm.conftest import HASTY, KEY
 from tests.llm.server import (
     ASK,

@@ -7,15 +7,15 @@ from functools import cache
 
 import pytest
 
-from shardproof.agent import choosing, strategy
 from shardproof.agent.chat.models import Asker
-from shardproof.agent.choosing import _proposed  # pyright: ignore[reportPrivateUsage]
+from shardproof.agent.cli.options import Wanted
 from shardproof.agent.llm.answers import NoModel
 from shardproof.agent.llm.client import Client
 from shardproof.agent.llm.configuring import configure
 from shardproof.agent.llm.dialogue import Malformed, Read
-from shardproof.agent.options import Wanted
-from shardproof.agent.run import Run
+from shardproof.agent.run.run import Run
+from shardproof.agent.training import choosing, strategy
+from shardproof.agent.training.choosing import _proposed  # pyright: ignore[reportPrivateUsage]
 from shardproof.synthesis.strategy import choice as choices
 from shardproof.synthesis.strategy.choice import Choice
 from shardproof.synthesis.strategy.shape import of_config

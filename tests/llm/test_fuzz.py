@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from shardproof.agent.errors import InputError
 from shardproof.agent.llm.dialogue import Malformed, Read
 from shardproof.agent.llm.hygiene import clean, one_line
 from shardproof.agent.llm.repairing import repair
 from shardproof.agent.llm.source import CUT, LONGEST_STRING, prepared
+from shardproof.agent.run.errors import InputError
 from shardproof.synthesis.repair.edits import KINDS
 from shardproof.verifier.ops import REGISTRY
 from shardproof.verifier.text.parser import parse_text, to_text

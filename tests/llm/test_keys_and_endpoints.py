@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from shardproof.agent.errors import InputError
 from shardproof.agent.llm.answers import NoModel
 from shardproof.agent.llm.endpoint import Endpoint, find, project_settings, shown
 from shardproof.agent.llm.secret import Secret, clean_environ, redacted
+from shardproof.agent.run.errors import InputError
 from shardproof.synthesis.frontends.torch import process
 
 SECRETS = {
@@ -186,7 +186,7 @@ def test_a_user_file_that_cannot_be_used_is_named(text: str, tmp_path: Path) -> 
 
 def test_help_does_not_wait_for_the_model_packages() -> None:
     code = (
-        "import sys, shardproof.agent.cli, shardproof.agent.llm, prompts\n"
+        "import sys, shardproof.agent.cli.main, shardproof.agent.llm, prompts\n"
         "heavy = {'openai', 'tenacity', 'jinja2', 'pydantic', 'httpx2'} & set(sys.modules)\n"
         "print(sorted(heavy))"
     )

@@ -13,10 +13,10 @@ import pytest
 
 from shardproof.agent.llm import vocabulary
 from shardproof.prompts import PromptError, load, names, render
-from shardproof.synthesis.assign import options
+from shardproof.synthesis.planner.assign import options
+from shardproof.synthesis.planner.roles import Module, Param
+from shardproof.synthesis.planner.tactics import TACTICS
 from shardproof.synthesis.repair.edits import KINDS
-from shardproof.synthesis.roles import Module, Param
-from shardproof.synthesis.tactics import TACTICS
 from shardproof.verifier.ops import REGISTRY
 from shardproof.verifier.order.checks import CHECKS
 

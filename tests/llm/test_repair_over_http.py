@@ -6,11 +6,11 @@ import io
 from dataclasses import replace
 
 from shardproof.agent.chat.models import Asker
-from shardproof.agent.console import Console
 from shardproof.agent.llm.budget import Price
 from shardproof.agent.llm.client import Client
 from shardproof.agent.llm.format_tiers import JSON_SCHEMA
-from shardproof.agent.loop import Level, Mended, Settings, mend
+from shardproof.agent.repair import Level, Mended, Settings, mend
+from shardproof.agent.run.console import Console
 from tests.llm.server import Server, says
 from tests.repair.test_loop import FIRST, SECOND, question, reply
 

@@ -8,13 +8,13 @@ import re
 
 import pytest
 
-from shardproof.agent.errors import InputError
 from shardproof.agent.llm.explaining import explain
 from shardproof.agent.llm.proposing import propose
 from shardproof.agent.llm.repairing import repair
 from shardproof.agent.llm.secret import redacted
 from shardproof.agent.llm.source import excerpt, prepared
 from shardproof.agent.llm.translating import translate
+from shardproof.agent.run.errors import InputError
 from shardproof.verifier.text.parser import parse_text, to_text
 from tests.llm import tasks
 from tests.llm.scripted import Scripted

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shardproof.synthesis.autodiff import grad
+from shardproof.synthesis.autodiff.autodiff import grad
 from shardproof.verifier.domains.base import Array
 from shardproof.verifier.kernel.inline import inline
 from shardproof.verifier.kernel.program.errors import IRError

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from shardproof.synthesis.autodiff import grad
+from shardproof.synthesis.autodiff.autodiff import grad
 from shardproof.verifier.kernel.program.builder import Builder
 from shardproof.verifier.kernel.program.types import Affine, Mesh, TensorType
 from shardproof.verifier.refute.evaluate import evaluate

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shardproof.synthesis.autodiff import grad
+from shardproof.synthesis.autodiff.autodiff import grad
 from shardproof.verifier.kernel.contract import Contract
 from shardproof.verifier.kernel.ops import Refused
 from shardproof.verifier.kernel.placements import from_placements

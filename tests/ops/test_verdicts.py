@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import pytest
 
-from shardproof.synthesis.autodiff import grad
+from shardproof.synthesis.autodiff.autodiff import grad
 from shardproof.verifier.kernel.contract import Contract
 from shardproof.verifier.kernel.layout import Layout
 from shardproof.verifier.kernel.placements import from_placements

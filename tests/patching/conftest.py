@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from shardproof.agent import outdir
 from shardproof.agent.patching import describe
 from shardproof.agent.patching.record import Origin
 from shardproof.agent.patching.store import Record, locked
+from shardproof.agent.run import outdir
 from shardproof.synthesis.emit.patch import patch
 
 MODEL = "import torch\n\nwidth = 4\nheads = 2\n"

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from shardproof.agent import outdir
-from shardproof.agent.errors import InputError
 from shardproof.agent.patching import apply_patch, describe, preview, redo, undo
 from shardproof.agent.patching.disk import place
+from shardproof.agent.run import outdir
+from shardproof.agent.run.errors import InputError
 from shardproof.synthesis.emit.patch import patch
 from tests.patching.conftest import LOCAL, MODEL, Make, Tree, history
 

@@ -11,8 +11,8 @@ from benchmarks.repair import outcome as outcomes
 from benchmarks.repair.command import Choice, command
 from benchmarks.repair.outcome import alike
 from benchmarks.repair.programs import wrong
-from shardproof.agent.errors import Exit
-from shardproof.agent.run import Outcome, Run, conduct
+from shardproof.agent.run.errors import Exit
+from shardproof.agent.run.run import Outcome, Run, conduct
 from shardproof.verifier.text.parser import parse_text
 
 

@@ -11,13 +11,13 @@ import pytest
 
 from benchmarks.mutation_testing.cases import read_case
 from benchmarks.mutation_testing.corpus import ROOT
-from shardproof.agent import repairing
-from shardproof.agent.arguments import Repair
 from shardproof.agent.chat.models import Asker
-from shardproof.agent.errors import Exit
-from shardproof.agent.loop.sources import suggestion
-from shardproof.agent.repairing import command, patch
-from shardproof.agent.run import Outcome, Run, conduct
+from shardproof.agent.cli.arguments import Repair
+from shardproof.agent.repair import repairing
+from shardproof.agent.repair.repairing import command, patch
+from shardproof.agent.repair.sources import suggestion
+from shardproof.agent.run.errors import Exit
+from shardproof.agent.run.run import Outcome, Run, conduct
 from shardproof.synthesis.repair.diagnosis import verify
 from shardproof.synthesis.repair.edits import Edit
 from shardproof.synthesis.repair.frame import contract_values
@@ -226,7 +226,7 @@ def test_a_model_is_asked_where_the_search_finds_nothing(
         return NotRepaired("nothing found", (), 0, 0.0)
 
     monkeypatch.setattr(repairing, "asking", asking)
-    monkeypatch.setattr("shardproof.agent.loop.loop.enumerated.repair", nothing)
+    monkeypatch.setattr("shardproof.agent.repair.loop.enumerated.repair", nothing)
 
     def work(run: Run) -> Outcome:
         return command(run, Repair(*files, llm="auto"))

@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from shardproof.agent import events
 from shardproof.agent.llm.answers import Cancelled, Failed, NoModel, OutOfBudget, Trouble
 from shardproof.agent.llm.budget import Limits, Price
-from shardproof.agent.loop import Level, Mended, NotMended, Question, Settings, mend
-from shardproof.agent.loop.feedback import told
-from shardproof.agent.loop.loop import ROUNDS_IN_CONTEXT
-from shardproof.agent.loop.question import Candidate
+from shardproof.agent.repair import Level, Mended, NotMended, Question, Settings, mend
+from shardproof.agent.repair.feedback import told
+from shardproof.agent.repair.loop import ROUNDS_IN_CONTEXT
+from shardproof.agent.repair.question import Candidate
+from shardproof.agent.run import events
 from shardproof.synthesis.repair.diagnosis import verify
 from shardproof.synthesis.repair.edits import Edit
 from shardproof.synthesis.repair.search import NotRepaired, repair as enumerated
@@ -166,7 +166,7 @@ def test_the_search_goes_on_from_what_a_model_got_right(
             return NotRepaired("nothing found", (), 0, 0.0)
         return enumerated(*given, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("shardproof.agent.loop.loop.enumerated.repair", late)
+    monkeypatch.setattr("shardproof.agent.repair.loop.enumerated.repair", late)
     ended, seen = heard(model, Settings(rounds=6, seconds=60))
     assert isinstance(ended, Mended)
     assert ended.by == "search"

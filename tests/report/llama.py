@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from shardproof.agent.report.model import ModuleRow, Parameter
-from shardproof.synthesis.plan import CollectiveUse
+from shardproof.synthesis.planner.plan import CollectiveUse
 from shardproof.verifier.kernel.program.types import Source
 
 FILE = "transformers/models/llama/modeling_llama.py"

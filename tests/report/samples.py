@@ -15,7 +15,7 @@ from shardproof.agent.report.model import (
     TimeEstimate,
 )
 from shardproof.synthesis.execute.run.running import Difference
-from shardproof.synthesis.plan import PassedOver
+from shardproof.synthesis.planner.plan import PassedOver
 from tests.report import llama
 
 VERSIONS = {"shardproof": "0.1.0", "python": "3.11.7"}

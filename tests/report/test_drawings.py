@@ -13,7 +13,7 @@ from shardproof.agent.report.drawings.flow import flow_of, frame_of, side
 from shardproof.agent.report.drawings.mesh import draw_mesh
 from shardproof.agent.report.drawings.step import draw_front, draw_step
 from shardproof.agent.report.model import MeshDim, ModuleRow, Parameter, StepInTime
-from shardproof.synthesis.plan import CollectiveUse
+from shardproof.synthesis.planner.plan import CollectiveUse
 from tests.report import failures, samples
 
 

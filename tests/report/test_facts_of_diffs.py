@@ -2,7 +2,7 @@
 
 from shardproof.agent.report.diff import diff_lines, parallelize_first
 from shardproof.agent.report.facts import grouped
-from shardproof.synthesis.plan import CollectiveUse
+from shardproof.synthesis.planner.plan import CollectiveUse
 
 DIFF = """--- a/m.py
 +++ b/m.py

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from shardproof.synthesis.autodiff import grad
+from shardproof.synthesis.autodiff.autodiff import grad
 from shardproof.synthesis.hardware import Cluster, load
 from shardproof.synthesis.lower import Lowered
 from shardproof.verifier.domains.floats import Floats

@@ -7,13 +7,13 @@ from fractions import Fraction
 
 import pytest
 
-from shardproof.synthesis.assign import PlanError, misfit, options, split
-from shardproof.synthesis.autodiff import grad
-from shardproof.synthesis.constraints import NO_WISHES
-from shardproof.synthesis.roles import Module, heads, modules
-from shardproof.synthesis.scoring import Asked
-from shardproof.synthesis.search import Found, search
-from shardproof.synthesis.tactics import TACTICS
+from shardproof.synthesis.autodiff.autodiff import grad
+from shardproof.synthesis.planner.assign import PlanError, misfit, options, split
+from shardproof.synthesis.planner.constraints import NO_WISHES
+from shardproof.synthesis.planner.roles import Module, heads, modules
+from shardproof.synthesis.planner.scoring import Asked
+from shardproof.synthesis.planner.search import Found, search
+from shardproof.synthesis.planner.tactics import TACTICS
 from shardproof.verifier.kernel.inline import inline
 from shardproof.verifier.kernel.live import live
 from shardproof.verifier.kernel.program.builder import Builder

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from shardproof.synthesis.expressible import Passed, obstacle
 from shardproof.synthesis.lower import Lowered
-from shardproof.synthesis.roles import Module
-from shardproof.synthesis.scoring import Asked, Candidate, Refusal, prepare
-from shardproof.synthesis.tactics import TACTICS
+from shardproof.synthesis.planner.expressible import Passed, obstacle
+from shardproof.synthesis.planner.roles import Module
+from shardproof.synthesis.planner.scoring import Asked, Candidate, Refusal, prepare
+from shardproof.synthesis.planner.tactics import TACTICS
 from shardproof.verifier.kernel.contract import Contract
 from shardproof.verifier.kernel.program.builder import Builder
 from shardproof.verifier.kernel.program.program import Program

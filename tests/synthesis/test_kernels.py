@@ -6,10 +6,10 @@ from fractions import Fraction
 
 import pytest
 
-from shardproof.synthesis.autodiff import grad
-from shardproof.synthesis.cost import adam_bytes, estimate, prices
+from shardproof.synthesis.autodiff.autodiff import grad
 from shardproof.synthesis.kernels.found import kernels
-from shardproof.synthesis.share import share
+from shardproof.synthesis.lower.share import share
+from shardproof.synthesis.planner.cost import adam_bytes, estimate, prices
 from shardproof.verifier.kernel.inline import inline
 from shardproof.verifier.kernel.live import live
 from shardproof.verifier.kernel.program.builder import Builder

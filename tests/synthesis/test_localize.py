@@ -7,7 +7,12 @@ from typing import Any
 
 import pytest
 
-from shardproof.synthesis.localize import Reading, localize, regroup_whole, source_layout
+from shardproof.synthesis.lower.local_attributes import (
+    Reading,
+    localize,
+    regroup_whole,
+    source_layout,
+)
 from shardproof.verifier.kernel.layout import Atom, Layout, normal
 from shardproof.verifier.kernel.placements import from_placements
 from shardproof.verifier.kernel.program.program import Node

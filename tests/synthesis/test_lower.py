@@ -6,12 +6,12 @@ from collections import Counter
 
 import pytest
 
-from shardproof.synthesis.cost import walk
 from shardproof.synthesis.lower import Choices, LoweringError, lower
+from shardproof.synthesis.planner.cost import walk
+from shardproof.synthesis.planner.scoring import Asked
+from shardproof.synthesis.planner.search import Search, prepare
+from shardproof.synthesis.planner.tactics import TACTICS
 from shardproof.synthesis.repair.diagnosis import verify
-from shardproof.synthesis.scoring import Asked
-from shardproof.synthesis.search import Search, prepare
-from shardproof.synthesis.tactics import TACTICS
 from shardproof.verifier.checker import Accepted, check
 from shardproof.verifier.kernel.layout import Layout
 from shardproof.verifier.kernel.program.types import Mesh

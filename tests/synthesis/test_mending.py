@@ -4,12 +4,12 @@ from fractions import Fraction
 
 import pytest
 
-from shardproof.synthesis.assign import PlanError
-from shardproof.synthesis.constraints import NO_WISHES, Wishes
-from shardproof.synthesis.describe import left_whole
-from shardproof.synthesis.mending import layered
-from shardproof.synthesis.plan import from_json, to_json
-from shardproof.synthesis.planner import Asked, Synthesis, synthesize
+from shardproof.synthesis.planner.assign import PlanError
+from shardproof.synthesis.planner.constraints import NO_WISHES, Wishes
+from shardproof.synthesis.planner.describe import left_whole
+from shardproof.synthesis.planner.narrowing import layered
+from shardproof.synthesis.planner.plan import from_json, to_json
+from shardproof.synthesis.planner.planner import Asked, Synthesis, synthesize
 from shardproof.synthesis.repair.diagnosis import verify
 from shardproof.verifier.kernel.inline import inline
 from shardproof.verifier.kernel.live import live
@@ -27,7 +27,7 @@ WIDE = 8
 
 def obstacles(count: int, hidden: int = 32) -> Program:
     """`count` times a linear and a norm of what it gives, then a pair of linears."""
-    from shardproof.synthesis.autodiff import grad
+    from shardproof.synthesis.autodiff.autodiff import grad
 
     b = Builder("obstacles")
     x = b.input("x", f64(2, 4, WIDE))

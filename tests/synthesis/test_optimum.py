@@ -10,13 +10,13 @@ from itertools import product
 import pytest
 
 from benchmarks.placements import cheapest, lowered
-from shardproof.synthesis.autodiff import grad
+from shardproof.synthesis.autodiff.autodiff import grad
 from shardproof.synthesis.optimum.best import Bound, lower_bound
 from shardproof.synthesis.optimum.linear import Linear, bound, solve
 from shardproof.synthesis.optimum.space import PICO, Restriction, _alike
-from shardproof.synthesis.planner import Asked, Synthesis, synthesize
+from shardproof.synthesis.planner.planner import Asked, Synthesis, synthesize
+from shardproof.synthesis.planner.scoring import Candidate
 from shardproof.synthesis.repair.diagnosis import verify
-from shardproof.synthesis.scoring import Candidate
 from shardproof.verifier.kernel.inline import inline
 from shardproof.verifier.kernel.layout import Layout
 from shardproof.verifier.kernel.live import live

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from shardproof.synthesis.assign import options, split
-from shardproof.synthesis.planner import can_emit
-from shardproof.synthesis.roles import modules
-from shardproof.synthesis.tactics import TACTICS
+from shardproof.synthesis.planner.assign import options, split
+from shardproof.synthesis.planner.planner import can_emit
+from shardproof.synthesis.planner.roles import modules
+from shardproof.synthesis.planner.tactics import TACTICS
 from shardproof.verifier.text.parser import parse_text
 
 LOOKUP = """program m

@@ -1,8 +1,8 @@
 """A module with parts inside that holds a scale, which its caller takes what it gives by."""
 
-from shardproof.synthesis.autodiff import grad
-from shardproof.synthesis.plan import LocalExtent
-from shardproof.synthesis.planner import Asked, synthesize
+from shardproof.synthesis.autodiff.autodiff import grad
+from shardproof.synthesis.planner.plan import LocalExtent
+from shardproof.synthesis.planner.planner import Asked, synthesize
 from shardproof.verifier.kernel.inline import inline
 from shardproof.verifier.kernel.live import live
 from shardproof.verifier.kernel.program.builder import Builder

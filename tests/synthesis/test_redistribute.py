@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from shardproof.synthesis.localize import Reading, localize
-from shardproof.synthesis.redistribute import path, volumes
+from shardproof.synthesis.lower.local_attributes import Reading, localize
+from shardproof.synthesis.lower.redistribute import path, volumes
 from shardproof.verifier.domains.floats import Floats
 from shardproof.verifier.kernel.layout import Atom, Layout, normal
 from shardproof.verifier.kernel.placements import from_placements

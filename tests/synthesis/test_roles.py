@@ -6,11 +6,11 @@ from fractions import Fraction
 
 import pytest
 
-from shardproof.synthesis.assign import options, split
-from shardproof.synthesis.roles import Module, Param, heads, modules
-from shardproof.synthesis.scoring import Asked
-from shardproof.synthesis.search import prepare
-from shardproof.synthesis.tactics import TACTICS, tactic
+from shardproof.synthesis.planner.assign import options, split
+from shardproof.synthesis.planner.roles import Module, Param, heads, modules
+from shardproof.synthesis.planner.scoring import Asked
+from shardproof.synthesis.planner.search import prepare
+from shardproof.synthesis.planner.tactics import TACTICS, tactic
 from shardproof.verifier.kernel.program.builder import Builder
 from shardproof.verifier.kernel.program.program import Program
 from shardproof.verifier.kernel.program.types import Mesh

@@ -7,16 +7,16 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.expert import EXPERTS, compare
-from shardproof.synthesis.assign import PlanError
-from shardproof.synthesis.constraints import show_bytes
 from shardproof.synthesis.hardware import Cluster
-from shardproof.synthesis.judging import costs, passed_over
-from shardproof.synthesis.plan import PassedOver, Plan, from_json, table, to_json
-from shardproof.synthesis.planner import Asked, Synthesis, synthesize
+from shardproof.synthesis.planner.assign import PlanError
+from shardproof.synthesis.planner.constraints import show_bytes
+from shardproof.synthesis.planner.judging import costs, passed_over
+from shardproof.synthesis.planner.plan import PassedOver, Plan, from_json, table, to_json
+from shardproof.synthesis.planner.planner import Asked, Synthesis, synthesize
+from shardproof.synthesis.planner.roles import Module, Param
+from shardproof.synthesis.planner.search import ROOM, check_heads, search
+from shardproof.synthesis.planner.tactics import TACTICS
 from shardproof.synthesis.repair.diagnosis import verify
-from shardproof.synthesis.roles import Module, Param
-from shardproof.synthesis.search import ROOM, check_heads, search
-from shardproof.synthesis.tactics import TACTICS
 from shardproof.verifier.kernel.program.types import Mesh
 from shardproof.verifier.problem import Problem
 from shardproof.verifier.verdict import Proof

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from shardproof.synthesis.share import share
+from shardproof.synthesis.lower.share import share
 from shardproof.verifier.kernel.program.builder import Builder
 from shardproof.verifier.kernel.program.program import Program
 from shardproof.verifier.kernel.program.types import TensorType

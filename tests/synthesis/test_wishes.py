@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, strategies as st
 
-from shardproof.synthesis.assign import PlanError, misfit, options
-from shardproof.synthesis.constraints import (
+from shardproof.synthesis.planner.assign import PlanError, misfit, options
+from shardproof.synthesis.planner.constraints import (
     NO_WISHES,
     STYLES,
     Kind,
@@ -18,10 +18,10 @@ from shardproof.synthesis.constraints import (
     read_bytes,
     show_bytes,
 )
-from shardproof.synthesis.planner import Asked, Synthesis, synthesize
+from shardproof.synthesis.planner.planner import Asked, Synthesis, synthesize
+from shardproof.synthesis.planner.roles import Module
+from shardproof.synthesis.planner.tactics import TACTICS
 from shardproof.synthesis.repair.diagnosis import verify
-from shardproof.synthesis.roles import Module
-from shardproof.synthesis.tactics import TACTICS
 from shardproof.verifier.kernel.program.types import Mesh
 from shardproof.verifier.problem import Problem
 from shardproof.verifier.verdict import Proof

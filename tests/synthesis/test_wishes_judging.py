@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from shardproof.synthesis.constraints import NO_WISHES, WishError
-from shardproof.synthesis.judging import Judge, candidates, differences
-from shardproof.synthesis.literal import LiteralError, literal
-from shardproof.synthesis.planner import Asked, Synthesis, synthesize
+from shardproof.synthesis.planner.constraints import NO_WISHES, WishError
+from shardproof.synthesis.planner.judging import Judge, candidates, differences
+from shardproof.synthesis.planner.literal import LiteralError, literal
+from shardproof.synthesis.planner.planner import Asked, Synthesis, synthesize
+from shardproof.synthesis.planner.roles import Module
+from shardproof.synthesis.planner.why import why_not
 from shardproof.synthesis.repair.diagnosis import verify
-from shardproof.synthesis.roles import Module
-from shardproof.synthesis.why import why_not
 from shardproof.verifier.kernel.contract import Contract
 from shardproof.verifier.kernel.program.types import Mesh
 from shardproof.verifier.problem import Problem

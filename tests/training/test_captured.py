@@ -8,9 +8,9 @@ from functools import cache
 import pytest
 
 from benchmarks.steps.truth import agrees
-from shardproof.synthesis.autodiff import grad
+from shardproof.synthesis.autodiff.autodiff import grad
 from shardproof.synthesis.hardware import load
-from shardproof.synthesis.planner import Asked, Synthesis, synthesize
+from shardproof.synthesis.planner.planner import Asked, Synthesis, synthesize
 from shardproof.synthesis.repair.diagnosis import verify
 from shardproof.synthesis.training.captured import captured_step
 from shardproof.synthesis.training.step import Step, TrainingError

@@ -11,8 +11,8 @@ import pytest
 from benchmarks import scale as bench
 from benchmarks.steps import scale
 from benchmarks.steps.model import TINY, Degrees, check
-from shardproof.agent.errors import Exit, InputError
-from shardproof.agent.run import Run
+from shardproof.agent.run.errors import Exit, InputError
+from shardproof.agent.run.run import Run
 
 SMALL = scale.Point(
     "L0",

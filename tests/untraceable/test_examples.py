@@ -18,7 +18,7 @@ from shardproof.agent.translation.rounds import Report
 from shardproof.agent.translation.trial import Trial
 from shardproof.agent.translation.trust import BackwardDiffers, Bound, DisplayOnly
 from shardproof.synthesis import hardware
-from shardproof.synthesis.planner import Asked as Wanted, PlanError, synthesize
+from shardproof.synthesis.planner.planner import Asked as Wanted, PlanError, synthesize
 from shardproof.synthesis.repair.diagnosis import verify
 from shardproof.verifier.checker import Accepted, check
 from shardproof.verifier.kernel.program.types import Mesh

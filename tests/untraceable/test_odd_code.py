@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shardproof.agent.errors import InputError
+from shardproof.agent.run.errors import InputError
 from shardproof.agent.translation.rounds import GivenUp, Report
 from shardproof.agent.translation.trial import Trial
 from shardproof.agent.translation.trust import Bound, Differs, DisplayOnly

@@ -3,7 +3,7 @@
 from shardproof.agent.chat import changing
 from shardproof.agent.chat.engine import Session
 from shardproof.agent.chat.registry import Words, command
-from shardproof.agent.run import Outcome
+from shardproof.agent.run.run import Outcome
 
 GROUP = "changes"
 

@@ -6,10 +6,10 @@ from shardproof.agent.chat.engine import Session
 from shardproof.agent.chat.models import Asker, Peek, Shown
 from shardproof.agent.chat.registry import Words, command
 from shardproof.agent.chat.state import Budget
-from shardproof.agent.errors import InputError
 from shardproof.agent.llm.answers import NoModel
 from shardproof.agent.llm.format_tiers import TOOLS
-from shardproof.agent.run import Outcome
+from shardproof.agent.run.errors import InputError
+from shardproof.agent.run.run import Outcome
 
 GROUP = "the model"
 UNTRIED = (

@@ -6,9 +6,9 @@ from shardproof.agent.chat import planning
 from shardproof.agent.chat.engine import Session
 from shardproof.agent.chat.registry import Words, command
 from shardproof.agent.chat.state import Planned, Wish
-from shardproof.agent.errors import Exit, InputError
-from shardproof.agent.events import PlanJudged
-from shardproof.agent.run import Outcome
+from shardproof.agent.run.errors import Exit, InputError
+from shardproof.agent.run.events import PlanJudged
+from shardproof.agent.run.run import Outcome
 
 GROUP = "planning"
 STYLES = "MODULE STYLE, for example up row"
@@ -21,8 +21,9 @@ def plan(session: Session, words: Words) -> Outcome:
     Tactics seed the search, and ideas of the model that were proved; a cost model over the
     described cluster compares.
     """
-    from shardproof.agent import pipeline, summary
-    from shardproof.synthesis.plan import table, to_json
+    from shardproof.agent.pipeline import pipeline
+    from shardproof.agent.report import summary
+    from shardproof.synthesis.planner.plan import table, to_json
 
     session.desk.model()
     ideas = [idea.name for idea in session.state.ideas if idea.verdict == "proved"]
@@ -63,9 +64,9 @@ def price(session: Session, words: Words) -> Outcome:
     Without words: on the mesh of the session. --gpus N prices all training configurations of so
     many devices, with the options of /mesh.
     """
-    from shardproof.agent.options import read_mesh
+    from shardproof.agent.cli.options import read_mesh
     from shardproof.agent.report import text
-    from shardproof.synthesis.assign import PlanError
+    from shardproof.synthesis.planner.assign import PlanError
 
     gpus = planning.count(words, "gpus", "/price")
     if gpus is not None:
@@ -93,8 +94,8 @@ def candidates(session: Session, words: Words) -> Outcome:
 
     No candidate is judged by its price alone: every one of them is verified.
     """
-    from shardproof.agent.considering import considered
-    from shardproof.synthesis.judging import candidates as judged
+    from shardproof.agent.pipeline.considering import considered
+    from shardproof.synthesis.planner.judging import candidates as judged
 
     asked = words.words[0] if words.words else "5"
     if not (asked.isdecimal() and asked.isascii()) or int(asked[:9]) < 1:
@@ -126,8 +127,8 @@ def why_not(session: Session, words: Words) -> Outcome:
     A style that does not fit is taken at its word: run on local tensors, and refuted with numbers.
     With --bare that is done in every case.
     """
-    from shardproof.agent.considering import tried
-    from shardproof.synthesis.why import why_not as answer
+    from shardproof.agent.pipeline.considering import tried
+    from shardproof.synthesis.planner.why import why_not as answer
 
     if len(words.words) != 2:
         raise InputError("which module, and which style?", where="/why-not", expected=STYLES)
@@ -180,8 +181,8 @@ def constrain(session: Session, words: Words) -> Outcome:
 
 
 def _wish(session: Session, words: Words, kind: Literal["pin", "ban", "constrain"]) -> Outcome:
-    from shardproof.synthesis.constraints import settle
-    from shardproof.synthesis.planner import can_emit
+    from shardproof.synthesis.planner.constraints import settle
+    from shardproof.synthesis.planner.planner import can_emit
 
     wishes = list(session.state.wishes)
     if words.has("drop"):

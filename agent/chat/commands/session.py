@@ -9,8 +9,8 @@ from shardproof.agent.chat import changing, journal, registry
 from shardproof.agent.chat.engine import Session
 from shardproof.agent.chat.registry import Words, command
 from shardproof.agent.chat.state import Settings
-from shardproof.agent.errors import Exit, InputError
-from shardproof.agent.run import Outcome
+from shardproof.agent.run.errors import Exit, InputError
+from shardproof.agent.run.run import Outcome
 
 GROUP = "the session"
 
@@ -101,7 +101,7 @@ def report(session: Session, words: Words) -> Outcome:
 @command(group=GROUP, options={"probe": False}, examples=("/doctor",), machine=True)
 def doctor(session: Session, words: Words) -> Outcome:
     """Say what is installed here and what each missing part would give; --probe asks the model."""
-    from shardproof.agent import doctor as visit
+    from shardproof.agent.cli import doctor as visit
 
     session.say(visit.table([*visit.parts(), visit.model(words.has("probe"))]))
     return Outcome(Exit.PROVED)

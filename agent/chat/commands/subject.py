@@ -6,8 +6,8 @@ from shardproof.agent.chat import planning
 from shardproof.agent.chat.engine import Session
 from shardproof.agent.chat.registry import Words, command
 from shardproof.agent.chat.state import KINDS, Model, Planned, Refused, Source
-from shardproof.agent.errors import InputError
-from shardproof.agent.run import Outcome
+from shardproof.agent.run.errors import InputError
+from shardproof.agent.run.run import Outcome
 
 GROUP = "what it is about"
 
@@ -47,9 +47,10 @@ def load(session: Session, words: Words) -> Outcome:
 
 
 def _model(session: Session, words: Words) -> Outcome:
-    from shardproof.agent import options, pipeline
     from shardproof.agent.chat import translating
     from shardproof.agent.chat.workspace import packed
+    from shardproof.agent.cli import options
+    from shardproof.agent.pipeline import pipeline
     from shardproof.synthesis.emit.facts import ModelFacts
     from shardproof.synthesis.execute.job import collect_facts
     from shardproof.synthesis.frontends.torch.captured import dump
@@ -197,8 +198,8 @@ def mesh(session: Session, words: Words) -> Outcome:
     training configuration; --seq and --global-batch say for which tokens, --fix what is not to be
     chosen.
     """
-    from shardproof.agent.options import read_mesh
-    from shardproof.synthesis.search import axes
+    from shardproof.agent.cli.options import read_mesh
+    from shardproof.synthesis.planner.search import axes
 
     gpus = planning.count(words, "gpus", "/mesh")
     if not words.words and gpus is None:

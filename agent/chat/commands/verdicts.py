@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from shardproof.agent import verdicts as shown
 from shardproof.agent.chat.engine import Session
 from shardproof.agent.chat.registry import Words, command
-from shardproof.agent.errors import InputError
-from shardproof.agent.run import Outcome
+from shardproof.agent.run.errors import InputError
+from shardproof.agent.run.run import Outcome
+from shardproof.agent.verdict import verdicts as shown
 from shardproof.verifier.verdict import Counterexample, Proof, Unknown, Verdict
 
 GROUP = "verdicts"
@@ -18,7 +18,7 @@ def verify(session: Session, words: Words) -> Outcome:
 
     The certificate of a proof is replayed by a checker that shares no rule with the prover.
     """
-    from shardproof.agent.certificates import second
+    from shardproof.agent.verdict.certificates import second
 
     pair = session.desk.pair()
     verdict, _ = second(session.run, session.desk.verdict(), pair)
@@ -105,7 +105,7 @@ def _value(session: Session, name: str) -> str:
 def _module(session: Session, path: str) -> str:
     import difflib
 
-    from shardproof.agent.agreement import covers, one_of, stacked
+    from shardproof.agent.pipeline.agreement import covers, one_of, stacked
 
     plan = session.desk.made().plan
     known = {p.rpartition(".")[0] for p in plan.params} | {m.path for m in plan.modules}

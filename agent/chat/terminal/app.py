@@ -18,9 +18,9 @@ from shardproof.agent.chat.engine import Open
 from shardproof.agent.chat.headless import GOES_ON
 from shardproof.agent.chat.state import KINDS, State
 from shardproof.agent.chat.terminal.screen import Screen
-from shardproof.agent.errors import Exit, InputError
 from shardproof.agent.llm.hygiene import clean
 from shardproof.agent.llm.secret import clean_environ
+from shardproof.agent.run.errors import Exit, InputError
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession

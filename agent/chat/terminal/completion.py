@@ -13,7 +13,7 @@ from prompt_toolkit.completion import Completer, Completion, PathCompleter
 from prompt_toolkit.document import Document
 
 from shardproof.agent.chat import journal, registry
-from shardproof.agent.errors import ShardproofError
+from shardproof.agent.run.errors import ShardproofError
 
 if TYPE_CHECKING:
     from prompt_toolkit.completion import CompleteEvent
@@ -78,7 +78,7 @@ class Completions(Completer):
         if kind == "module":
             return modules(self.session)
         if kind == "style":
-            from shardproof.synthesis.plan import STYLES
+            from shardproof.synthesis.planner.plan import STYLES
 
             return list(STYLES)
         if kind == "command":

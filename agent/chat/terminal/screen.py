@@ -8,9 +8,9 @@ import sys
 import textwrap
 from typing import TYPE_CHECKING
 
-from shardproof.agent import events
 from shardproof.agent.chat.words import Spoken
 from shardproof.agent.llm.hygiene import clean
+from shardproof.agent.run import events
 
 if TYPE_CHECKING:
     from rich.console import Console

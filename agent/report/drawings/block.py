@@ -10,7 +10,7 @@ from shardproof.agent.report.drawings.flow import Flow, Stage, flow_of
 from shardproof.agent.report.model import MeshDim, Parameter, Report
 from shardproof.agent.report.svg import MONO, Canvas, arrow, box, element, label, line, picture
 from shardproof.agent.report.text import leaf, size
-from shardproof.synthesis.plan import CollectiveUse
+from shardproof.synthesis.planner.plan import CollectiveUse
 
 BOX, PILL, MARGIN = 40.0, 19.0, 10.0
 LANE = 0.225

@@ -8,8 +8,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from shardproof.agent.optable import markdown
-from shardproof.synthesis.autodiff import grad
+from shardproof.agent.cli.ops_table import markdown
+from shardproof.synthesis.autodiff.autodiff import grad
 from shardproof.synthesis.frontends.torch.aten.table import TABLE, Emit
 from shardproof.synthesis.repair.diagnosis import verify
 from shardproof.verifier.checker import Accepted, check

@@ -1,0 +1,1 @@
+"""The command line: commands, their options, and what they exit with."""

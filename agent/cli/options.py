@@ -1,0 +1,134 @@
+"""The options `--mesh` and `--gpus` of the command line, as what they ask for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+
+from shardproof.agent.run.errors import InputError
+from shardproof.synthesis.frontends.torch.request import CaptureRequest, InputSpec, read_config
+from shardproof.synthesis.strategy.space import FIXED
+from shardproof.verifier.kernel.program.types import Mesh
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a training configuration is chosen or priced for."""
+
+    gpus: int = 1
+    hardware: str = "h100"
+    global_batch: int | None = None
+    """Sequences of a step."""
+    seq: int | None = None
+    dtype: str | None = None
+    memory: str | None = None
+    """Limit for each device, as it was written."""
+    fixed: tuple[tuple[str, int | str], ...] = ()
+    """What of the configuration is not to be chosen."""
+
+
+ENTRIES = ", ".join(
+    f"{key}={'|'.join(words)}" if words else f"{key}=N" for key, words in FIXED.items()
+)
+FORM = "NAME=SIZE[,NAME=SIZE...], for example dp=2,tp=2"
+
+
+def read_mesh(text: str) -> Mesh:
+    """Read `dp=2,tp=4`.
+
+    Raises:
+        InputError: not of that form, a dim named twice, a size below 1.
+    """
+    where = f"--mesh {text}"
+    sizes: dict[str, int] = {}
+    for part in text.split(","):
+        name, equals, size = (piece.strip() for piece in part.partition("="))
+        if not equals or not name.isidentifier() or not size.isdecimal():
+            raise InputError(f"cannot read the mesh dim {part!r}", where=where, expected=FORM)
+        if name in sizes:
+            raise InputError(f"mesh dim {name!r} is named twice", where=where, expected=FORM)
+        if int(size) < 1:
+            raise InputError(
+                f"mesh dim {name!r} has size {size}", where=where, expected="1 or more"
+            )
+        sizes[name] = int(size)
+    return Mesh(tuple(sizes.items()))
+
+
+def read_fixed(items: Sequence[str]) -> tuple[tuple[str, int | str], ...]:
+    """Read `tp=8,pp=4` and `recompute=full`, all of one configuration.
+
+    Raises:
+        InputError: an entry or a value that no configuration has, or two values of one entry.
+    """
+    out: dict[str, int | str] = {}
+    for part in ",".join(items).split(",") if items else ():
+        key, _, value = (piece.strip() for piece in part.partition("="))
+        where, allowed = f"--fix {part}", FIXED.get(key)
+        number = value.isdecimal() and int(value) >= (key != "zero")
+        if allowed is None or not (value in allowed if allowed else number):
+            raise InputError("cannot be fixed", where=where, expected=ENTRIES)
+        read = value if allowed else int(value)
+        if out.setdefault(key, read) != read:
+            raise InputError(f"{key} is {out[key]} already", where=where)
+    return tuple(out.items())
+
+
+def placed(target: str) -> Path:
+    """Where `parallelize` writes by default: `shardproof-out/GPT` for `model.py:GPT`."""
+    return Path("shardproof-out") / target.rpartition(":")[2]
+
+
+def mesh_for(text: str | None, gpus: int | None) -> Mesh:
+    """The mesh of `--mesh`; that of `--gpus` is chosen later, and is one line until then.
+
+    Raises:
+        InputError: neither is given, or both, and they contradict each other.
+    """
+    if text is None and gpus is None:
+        raise InputError("neither --gpus nor --mesh is given", expected="--gpus 64, or --mesh tp=2")
+    if text is None:
+        return Mesh((("dp", gpus or 1),))
+    mesh = read_mesh(text)
+    if gpus is not None and prod(size for _, size in mesh.dims) != gpus:
+        raise InputError(
+            f"the mesh has {prod(size for _, size in mesh.dims)} devices",
+            where=f"--mesh {text}",
+            expected=f"{gpus}, as --gpus says",
+            hint="give one of the two",
+        )
+    return mesh
+
+
+def request(
+    target: str,
+    config: Sequence[str],
+    inputs: Sequence[str],
+    batch: int | None,
+    seq: int | None,
+    full_depth: bool,
+    gradients: bool = True,
+) -> CaptureRequest:
+    """What to capture, from the words of the command line.
+
+    Raises:
+        CaptureError: a word that cannot be read.
+    """
+    file, fields = read_config(config)
+    specs = tuple(InputSpec.parse(text) for text in inputs)
+    for name, count in Counter(spec.name for spec in specs).items():
+        if count > 1:
+            raise InputError(f"input {name!r} is given {count} times", where="--input")
+    return CaptureRequest(
+        target=target,
+        config=fields,
+        config_file=file,
+        inputs=specs,
+        batch=batch,
+        seq=seq,
+        gradients=gradients,
+        full_depth=full_depth,
+    )

@@ -1,0 +1,214 @@
+"""From a verdict to the out-directory: checked again, written as a patch, tried, reported."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shardproof.agent.chat.state import Spent, spent_in
+from shardproof.agent.patching.record import describe
+from shardproof.agent.pipeline.execution import reason_not_to_run, small
+from shardproof.agent.pipeline.patch_run import execute
+from shardproof.agent.pipeline.writing import Written, told, write
+from shardproof.agent.report import summary, write_report
+from shardproof.agent.run import events, outdir
+from shardproof.agent.run.machine import peak_memory, versions
+from shardproof.agent.run.run import Outcome, Run, completed
+from shardproof.agent.training import strategy
+from shardproof.agent.verdict import real_run, verdicts
+from shardproof.agent.verdict.certificates import answers, certificate_text, second
+from shardproof.synthesis.emit import ModelFacts, Patch
+from shardproof.synthesis.execute.run.launcher import LaunchError
+from shardproof.synthesis.frontends.torch.captured import Captured
+from shardproof.synthesis.planner.judging import passed_over
+from shardproof.synthesis.planner.plan import to_json as plan_json
+from shardproof.synthesis.planner.planner import Synthesis
+from shardproof.synthesis.strategy.certificate import FILE as STRATEGY
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.text.jsonio import dumps
+from shardproof.verifier.verdict import Proof, Unknown, Verdict
+
+if TYPE_CHECKING:
+    from shardproof.agent.pipeline.pipeline import Job
+    from shardproof.agent.pipeline.planning import Tried
+
+
+def finish(
+    run: Run,
+    job: Job,
+    captured: Captured,
+    facts: ModelFacts | None,
+    made: Synthesis,
+    verdict: Verdict,
+    tried: Tried | None = None,
+    spent: Spent | None = None,
+    written: Written | None = None,
+) -> Outcome:
+    """From a verdict to the out-directory: a patch, read again, checked, run, reported.
+
+    `verdict` is that on the plan; where there is a patch the word is that on the patch. Without
+    `facts` of the source there is none. `tried` is what else the search looked at; `spent` what a
+    language model took, by default what the events of this run say.
+    """
+    if written is None and isinstance(verdict, Proof) and facts is not None:
+        written = write(run, job, captured, facts, made)
+    if written is not None:
+        made, verdict = written.made, written.verdict
+    found = summary.Findings(
+        target=job.request.target,
+        command=job.command,
+        captured=captured,
+        cluster=job.cluster,
+        plan=made.plan,
+        verdict=verdict,
+        before=made.baseline,
+        after=made.found.best.estimate,
+        stats=verdict.stats,
+        candidates=passed_over(made, tried.failed if tried else {}),
+        configuration=strategy.told(job.choice, job.tokens) if job.choice else None,
+        versions=versions(),
+        seconds=run.seconds,
+        model=summary.model_use(spent or spent_in(run.seen)),
+    )
+    if written is not None:
+        found.again = told(written.reading, written.judged)
+        found.read = written.judged if written.reading is not None else None
+    judged = _judged(made, written)
+    if isinstance(verdict, Proof):
+        found.verdict, found.checked = second(run, verdict, judged, answers())
+        found.checked_s = run.seconds["check"]
+    if isinstance(found.verdict, Proof) and written is not None:
+        found.patch = written.patch
+        _try(run, job, made, found, written.patch)
+    if isinstance(found.verdict, Proof):
+        found.verdict = replace(found.verdict, assumptions=summary.assumptions(found))
+    outcome = verdicts.report(run, found.verdict, patch=found.patch_standing)
+    found.exit_code = int(outcome.exit)
+    found.peak_memory = max(peak_memory(), captured.peak_bytes)
+    return _write(run, job, found, judged, outcome, tried)
+
+
+def _judged(made: Synthesis, written: Written | None) -> Problem:
+    """The programs that a verdict is on: read from the patch; without one, those of the plan."""
+    reading = written.reading if written is not None else None
+    ranks = made.lowered if reading is None else reading
+    return Problem(made.sequential, ranks.program, ranks.contract)
+
+
+def _try(run: Run, job: Job, made: Synthesis, found: summary.Findings, patch: Patch) -> None:
+    """Run the patch on local processes. What fails to run as proved does not leave."""
+    asked, needed = small(job.request, made.plan, made.baseline, made.found.best.estimate)
+    found.run_note = reason_not_to_run(job.execute, found.captured, made.plan, needed)
+    if found.run_note:
+        run.warn(found.run_note)
+        return
+    facts = found.captured.facts
+    with run.phase("run") as phase:
+        try:
+            ran = execute(
+                asked, patch, made.plan, facts.inputs, facts.train, parameters=facts.param_count
+            )
+        except LaunchError as problem:
+            found.verdict = Unknown(f"the patch is proved, but did not run: {problem}")
+            phase.summary = "no result"
+        else:
+            found.verdict = real_run.judged(found.verdict, ran, made.plan.mesh, "the patch", True)
+            phase.summary = real_run.summary(ran)
+            found.ran = ran if ran.failed is None and not ran.unlike else None
+            if asked.batch != job.request.batch:
+                found.run_note = f"run on {asked.batch} of {job.request.batch:,} sequences"
+                phase.summary += f", {found.run_note}"
+            real_run.told(run, ran, made.plan.mesh)
+    if not isinstance(found.verdict, Proof):
+        found.patch = None
+
+
+def _write(
+    run: Run,
+    job: Job,
+    found: summary.Findings,
+    judged: Problem,
+    outcome: Outcome,
+    tried: Tried | None,
+) -> Outcome:
+    """The out-directory, whole or not at all."""
+    verdict = found.verdict
+    with run.phase("report"), outdir.staged(job.out, force=job.force) as out:
+        out.write("plan.json", plan_json(found.plan))
+        if job.choice is not None:
+            out.write(STRATEGY, strategy.strategy_json(job.choice, job.tokens))
+            out.write("timeline.json", strategy.timeline_json(job.choice))
+        if tried is not None:
+            out.write("tactics.json", json.dumps(tried.counts, indent=1) + "\n")
+        out.write("program.json", dumps(judged.sequential))
+        out.write("distributed.json", dumps(judged.distributed))
+        out.write("contract.json", json.dumps(judged.contract.to_json(), indent=1) + "\n")
+        if isinstance(verdict, Proof):
+            text = certificate_text(verdict.certificate)
+            found.certificate_sha256 = hashlib.sha256(text.encode()).hexdigest()
+            out.write("certificate.json", text)
+        if found.patch is not None:
+            out.write("patch.diff", found.patch.diff)
+        write_report(summary.build(found), out.staging)
+        outcome = replace(
+            outcome,
+            directory=str(job.out),
+            report=str(job.out / "report.html"),
+            answer=_answer(job, found),
+        )
+        lines = [event.model_dump_json() for event in (*run.seen, completed(run, outcome))]
+        out.write("events.jsonl", "\n".join(lines) + "\n")
+        noted = {"patch": _noted(found)} if found.patch is not None else {}
+        inputs = {"inputs": job.inputs} if job.inputs else {}
+        recorded = {
+            "command": job.command,
+            "verdict": outcome.verdict,
+            "request": job.request.to_json(),
+            "assumptions": list(summary.assumptions(found)),
+        }
+        out.seal({**recorded, **inputs, **noted})
+    run.emit(events.Written(directory=outcome.directory, report=outcome.report))
+    return outcome
+
+
+def _noted(found: summary.Findings) -> dict[str, object]:
+    """What `apply` must know of the patch: its files before and after, and what else was proved."""
+    assert found.patch is not None
+    files = [f for f in found.captured.facts.files if f.location]
+    roots = [
+        Path(f.location.removesuffix(path))
+        for path in found.patch.files
+        for f in files
+        if f.location.endswith(f"/{path}")
+    ]
+    sources = {
+        Path(f.location).relative_to(roots[0]).as_posix(): f.sha256
+        for f in files
+        if roots and Path(f.location).is_relative_to(roots[0])
+    }
+    return describe(
+        found.patch.files,
+        sources,
+        isinstance(found.verdict, Proof),
+        read=found.patch.diff if isinstance(found.read, Proof) else "",
+        function=found.patch.function,
+    )
+
+
+def _answer(job: Job, found: summary.Findings) -> str:
+    """What a person reads last."""
+    lines = [f"{verdicts.word(found.verdict)}: {job.request.target} on {job.mesh}"]
+    if found.ran is not None:
+        lines.append(
+            f"largest relative difference: {found.ran.largest:.2e} "
+            f"({found.ran.ranks} processes against one, {found.ran.dtype})"
+        )
+    standing = found.patch_standing
+    lines += [f"patch: {standing}"] if standing else []
+    if found.patch is not None:
+        lines.append(f"diff: {job.out / 'patch.diff'}")
+    lines.append(f"report: {job.out / 'report.html'}")
+    return "\n".join(lines)

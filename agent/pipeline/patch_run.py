@@ -1,0 +1,134 @@
+"""Runs a patch on local processes, as its owner would, and compares it with one process."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from shardproof.agent.check.pieces import Pieces, Said, cut_out
+from shardproof.synthesis.emit import Patch
+from shardproof.synthesis.execute.job import patched_folder
+from shardproof.synthesis.execute.run.running import (
+    SECONDS,
+    SEEDS,
+    Order,
+    Ran,
+    Side,
+    run as run_all,
+)
+from shardproof.synthesis.frontends.torch.request import (
+    EXPERTS,
+    NOT_CONFIG,
+    CaptureRequest,
+    InputSpec,
+    read_config_file,
+    split_target,
+)
+from shardproof.synthesis.planner.plan import Plan
+from shardproof.verifier.kernel.layout import Layout
+from shardproof.verifier.kernel.placements import from_placements
+from shardproof.verifier.kernel.program.types import Mesh
+
+
+@dataclass
+class PatchPieces(Pieces):
+    """Pieces of a patched model: rows of the batch over dp, and what stays split over tp."""
+
+    plan: Plan = field(default_factory=lambda: Plan(Mesh()))
+
+    def laid_out(self, inputs: Sequence[Said]) -> dict[str, Layout]:
+        """Inputs whose first dim is that of the first are rows of the batch."""
+        dp, size = self.plan.dp, self.plan.dp_size
+        batch = inputs[0]["shape"][:1]
+        out: dict[str, Layout] = {}
+        for item in inputs:
+            shape = tuple(item["shape"])
+            rows = dp and size > 1 and shape and list(shape[:1]) == list(batch)
+            words = [(str(dp), size, "S(0)")] if rows else []
+            out[item["name"]] = from_placements(shape, words)
+        return out
+
+    def output(
+        self, name: str, whole: tuple[int, ...], local: tuple[int, ...], at: Mapping[str, int]
+    ) -> Said | None:
+        words: list[tuple[str, int, str]] = []
+        dp, tp = (self.plan.dp, self.plan.dp_size), (self.plan.tp, self.plan.tp_size)
+        for dim, (extent, whole_extent) in enumerate(zip(local, whole, strict=True)):
+            over = [
+                (str(n), size, f"S({dim})")
+                for n, size in ((dp, tp) if dim == 0 else (tp,))
+                if n and extent * size == whole_extent and extent != whole_extent
+            ]
+            words += over[:1]
+        return cut_out(from_placements(whole, words), at)
+
+
+def execute(
+    request: CaptureRequest,
+    patch: Patch,
+    plan: Plan,
+    inputs: Sequence[InputSpec] = (),
+    train: bool = False,
+    seconds: float = SECONDS,
+    parameters: int = 0,
+    seeds: tuple[int, ...] = SEEDS,
+) -> Ran:
+    """Apply the patch with git in a scratch folder, and run it on `plan.mesh.size` processes.
+
+    Args:
+        inputs: of a class of transformers, what it is given.
+        train: whether it is train mode alone that was captured.
+        parameters: how many there are.
+
+    Raises:
+        EmitError: git refuses the patch.
+        LaunchError: no processes could be started.
+    """
+    with patched_folder(patch) as folder:
+        file = str(folder / "tree" / next(iter(patch.files)))
+        order = Order(
+            *_sides(request, patch, file),
+            plan.mesh,
+            tuple(map(_input, _resized(request, inputs))) or None,
+            {k: v for k, v in (("batch", request.batch), ("seq", request.seq)) if v is not None},
+            request.gradients,
+            share=float(plan.dp_size) if plan.loss != "sum" else 1.0,
+            placed_by_code=True,
+            modes=("train",) if train else ("train", "eval"),
+            seeds=seeds,
+            seconds=seconds,
+        )
+        pieces = PatchPieces(plan.mesh, summed=plan.loss == "sum", plan=plan)
+        return run_all(order, pieces.given, pieces.outputs, parameters)
+
+
+def _sides(request: CaptureRequest, patch: Patch, file: str) -> tuple[Side, Side]:
+    kind, name = split_target(request.target)
+    fields = read_config_file(request.config_file) if request.config_file else {}
+    fields = {**fields, **request.config}
+    if kind == "hf":
+        fixed = {"use_cache": False, "attn_implementation": request.attention, **EXPERTS}
+        whole = {k: v for k, v in fields.items() if k not in NOT_CONFIG} | fixed
+        built = Side("file", "build_model", file, fixed)
+        return Side("hf", name, config=whole), Side("file", patch.function, file, model=built)
+    path = Path(kind).resolve()
+    folders = (str(path.parent),)
+    built = Side("file", name, file, fields, folders)
+    one = Side("file", name, str(path), fields)
+    return one, Side("file", patch.function, file, {}, folders, built)
+
+
+def _resized(request: CaptureRequest, inputs: Sequence[InputSpec]) -> Sequence[InputSpec]:
+    """Inputs that are ordered; of a user's file, none: it has examples."""
+    if request.inputs:
+        return request.inputs
+    if split_target(request.target)[0] != "hf" or not inputs:
+        return ()
+    rows, batch = inputs[0].shape[0], request.batch or inputs[0].shape[0]
+    return [
+        replace(s, shape=(batch, *s.shape[1:])) if s.shape[:1] == (rows,) else s for s in inputs
+    ]
+
+
+def _input(spec: InputSpec) -> dict[str, Any]:
+    return {k: getattr(spec, k) for k in ("name", "shape", "dtype", "below")}

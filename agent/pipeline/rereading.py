@@ -1,0 +1,76 @@
+"""`--recapture`: the patched source of an out-directory, read again and proved."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from shardproof.agent.patching import record, tree
+from shardproof.agent.pipeline.execution import read_again
+from shardproof.agent.pipeline.writing import told
+from shardproof.agent.run.errors import InputError
+from shardproof.agent.verdict import verdicts
+from shardproof.synthesis.emit import Patch
+from shardproof.synthesis.frontends.torch.capture import capture
+from shardproof.synthesis.frontends.torch.request import CaptureRequest, Limits, split_target
+from shardproof.synthesis.planner.plan import Plan
+from shardproof.verifier.kernel.contract import Contract
+from shardproof.verifier.kernel.inline import inline
+from shardproof.verifier.kernel.live import live
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.text.wellformed import shared
+from shardproof.verifier.verdict import Proof, Unknown, Verdict
+
+
+def patch_again(
+    directory: Path,
+    recorded: Mapping[str, Any],
+    plan: Plan,
+    sequential: Program,
+    planned: Contract,
+    root: Path,
+) -> tuple[Verdict, str]:
+    """The verdict on the patch of a directory as its ranks run it, and a sentence on it.
+
+    The owner's code is captured again, and must be `sequential`; then the patched code is read.
+    Inputs and outputs are laid out as `planned` says.
+
+    Raises:
+        InputError: the owner's files are not as they were when the patch was made, the manifest
+            does not say what was captured, or names a file that the patch does not change.
+        CaptureError: the owner's code cannot be captured.
+    """
+    request = _request(directory, recorded)
+    files = tree.texts(directory, root)
+    kind, _ = split_target(request.target)
+    changed = [root / path for path, (old, _) in files.items() if old is not None]
+    if kind != "hf" and not any(p.is_file() and p.samefile(kind) for p in changed):
+        raise InputError(
+            "the manifest names a model in a file that the patch does not change",
+            where=str(directory),
+            expected=", ".join(files),
+            got=request.target,
+        )
+    captured = capture(request)
+    if shared(live(inline(captured.program))) != shared(sequential):
+        return Unknown("program.json is not what the code computes now"), "not read"
+    stated = record.read(directory)
+    patch = Patch(files, stated.diff.decode("utf-8"), plan.obligations, "", stated.function)
+    reading, verdict = read_again(request, captured, plan, sequential, planned, patch)
+    said = told(reading, verdict)
+    if not isinstance(verdict, Proof):
+        said = f"{said}; {verdicts.message(verdict).splitlines()[0]}"
+    return verdict, said
+
+
+def _request(directory: Path, recorded: Mapping[str, Any]) -> CaptureRequest:
+    try:
+        found = CaptureRequest.from_json(recorded.get("request", {}))
+    except ValueError as error:
+        raise InputError(
+            "the manifest does not say what was captured",
+            where=f"{directory}: request",
+            got=" ".join(str(error).split()),
+            hint="run parallelize again",
+        ) from None
+    return replace(found, limits=Limits())

@@ -1,0 +1,189 @@
+"""`repair`: the fewest edits after which a distributed program is proved, as a diff of its file."""
+
+from __future__ import annotations
+
+import difflib
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shardproof.agent.llm.answers import NoModel, exit_of
+from shardproof.agent.repair import Level, Mended, NotMended, Question, Settings, mend
+from shardproof.agent.repair.sources import Suggestion, suggestion
+from shardproof.agent.run import events
+from shardproof.agent.run.errors import Exit, InputError
+from shardproof.agent.run.run import Outcome, Run
+from shardproof.agent.verdict.verdicts import message
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.synthesis.repair.edits import Edit
+from shardproof.synthesis.repair.frame import own_part
+from shardproof.synthesis.repair.textual import rewritten
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.text.contract import Stated, compose, load_contract
+from shardproof.verifier.text.files import load
+from shardproof.verifier.text.parser import parse_text, to_text
+from shardproof.verifier.verdict import Proof
+
+if TYPE_CHECKING:
+    from shardproof.agent.chat.models import Asker
+    from shardproof.agent.cli.arguments import Repair
+
+
+def level_of(feedback: str) -> Level:
+    """Raises InputError: no such level."""
+    try:
+        return Level(feedback)
+    except ValueError:
+        raise InputError(
+            "no such level of feedback",
+            where="--feedback",
+            expected=", ".join(level.value for level in Level),
+            got=feedback,
+        ) from None
+
+
+def command(run: Run, choice: Repair) -> Outcome:
+    """Repair the program in one file so that it computes another under a contract.
+
+    Raises:
+        IRError, ContractError: files that cannot be read, or that do not fit.
+        InputError: a choice or a model configuration that cannot be used.
+    """
+    level = level_of(choice.feedback)
+    with run.phase("load"):
+        one, own = load(choice.sequential), load(choice.distributed)
+        stated = load_contract(choice.contract, one, own)
+        many, asked = compose(own, stated)
+        text = choice.contract.read_text(encoding="utf-8-sig")
+        question = Question(one, many, asked, text, max_edits=choice.max_edits)
+    model = asking(run, choice.llm)
+    search = choice.seconds * (0.4 if model is None else 0.3)
+    settings = Settings(choice.rounds, choice.seconds, search, level)
+    if model is not None:
+        model.ends = time.monotonic() + choice.seconds
+    try:
+        with run.phase("repair") as phase:
+            ended = mend(question, settings, model, run.emit)
+            tried = sum(n for (_, what), n in ended.tally.items() if what == "tried")
+            phase.facts.update({"tried": tried, "seconds": round(ended.seconds, 3)})
+            phase.facts["rounds"] = ended.rounds
+            phase.summary = f"{ended.rounds} rounds, {tried} edits tried"
+            if model is not None:
+                phase.summary += f"; the model: {model.spent.words()}"
+    finally:
+        if model is not None:
+            model.close()
+    if isinstance(ended, NotMended):
+        return _not_mended(run, ended, choice)
+    return _mended(run, ended, choice.distributed, own, many, stated, one)
+
+
+def asking(run: Run, llm: str) -> Asker | None:
+    """The model of the user's environment, if one is wanted and there.
+
+    Raises:
+        InputError: a config file or an address that cannot be used.
+    """
+    if llm == "none":
+        return None
+    from shardproof.agent.chat.models import Asker, Source
+
+    asker = Asker(Source.USER)
+    asker.emit = run.emit
+    asker.named = "" if llm == "auto" else llm
+    found = asker.model()
+    if isinstance(found, NoModel):
+        run.warn(str(found))
+        return None
+    return asker
+
+
+def _not_mended(run: Run, ended: NotMended, choice: Repair) -> Outcome:
+    lines = [f"not repaired: {ended.reason}"]
+    if ended.best.edits:
+        lines.append(f"nearest ({ended.best.held}): {ended.best}")
+    lines.append(f"still wrong: {message(ended.best.verdict)}")
+    if choice.llm == "none":
+        lines.append("a language model may know more: --llm auto")
+    run.emit(events.VerdictReached(verdict="unknown", message="\n".join(lines)))
+    code = Exit.NOT_PROVED if ended.answer is None else exit_of(ended.answer)
+    return Outcome(code, "unknown", answer="\n".join(lines))
+
+
+def _mended(
+    run: Run, ended: Mended, path: Path, own: Program, many: Program, stated: Stated, one: Program
+) -> Outcome:
+    edits = ended.found.edits
+    lines = [told(many, edit) for edit in edits] or ["nothing to repair"]
+    changed = patch(path, own, many, ended.found.program, stated, one) if edits else ""
+    suggested = [s for e in edits if (s := suggestion(many, e, path.parent)) is not None]
+    run.emit(
+        events.Repaired(
+            edits=[str(e) for e in edits],
+            sources=[s for e in edits if (s := source(many, e))],
+            diff=changed,
+        )
+    )
+    run.emit(events.VerdictReached(verdict="proved", message="; ".join(lines)))
+    shown = [*lines, *([changed] if changed else []), *map(_shown, suggested)]
+    return Outcome(Exit.PROVED, "proved", answer="\n".join(shown))
+
+
+def _shown(found: Suggestion) -> str:
+    head = f"in the source, not proved by itself: {found.place}: {found.says}"
+    return f"{head}\n{found.diff}" if found.diff else head
+
+
+def patch(
+    path: Path, own: Program, many: Program, repaired: Program, stated: Stated, one: Program
+) -> str:
+    """A unified diff of the file, or of the program printed where it is not its text that changes.
+
+    What the file would say after it is read and proved once more, as a whole.
+    """
+    mine = own_part(own, many, repaired)
+    text = path.read_bytes().decode("utf-8-sig")
+    after = rewritten(text, own, mine) if mine is not None else None
+    if after is not None and _proved(one, after, stated):
+        return unified(text, after, str(path))
+    if mine is not None and _proved(one, to_text(mine), stated):
+        return diff(own, mine, f"{path} (printed)")
+    return diff(many, repaired, f"{path} (with its contract)")
+
+
+def _proved(one: Program, text: str, stated: Stated) -> bool:
+    many, contract = compose(parse_text(text), stated)
+    return isinstance(verify(Problem(one, many, contract)), Proof)
+
+
+def unified(before: str, after: str, name: str) -> str:
+    """A unified diff of two texts; empty where they are alike."""
+    old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
+    out: list[str] = []
+    for line in difflib.unified_diff(old, new, f"a/{name}", f"b/{name}"):
+        whole = line.endswith("\n")
+        out.append(line if whole else f"{line}\n\\ No newline at end of file\n")
+    return "".join(out).rstrip("\n")
+
+
+def diff(before: Program, after: Program, name: str) -> str:
+    """A unified diff of two programs as they are printed."""
+    return unified(to_text(before), to_text(after), name)
+
+
+def told(program: Program, edit: Edit) -> str:
+    """An edit in words, with the source line of the op that it is about."""
+    place = source(program, edit)
+    return f"{edit}  {place}".rstrip()
+
+
+def source(program: Program, edit: Edit) -> str:
+    """`file:line  module  the line itself` of the op that an edit is about, where it is known."""
+    from shardproof.agent.repair.sources import node_of
+
+    node = node_of(program, edit)
+    if node is None or not node.source.file:
+        return ""
+    text = f"  | {node.source.text}" if node.source.text else ""
+    return f"{node.source}{text}"

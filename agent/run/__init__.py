@@ -1,0 +1,1 @@
+"""One run of a command: events, console, out-directory, errors and exit codes."""

@@ -1,0 +1,1 @@
+"""Whole training configurations: choosing one, its words, its step."""

@@ -1,0 +1,232 @@
+"""`--gpus`: the mesh and everything else of a training configuration is chosen, then proved."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from shardproof.agent.cli.options import Wanted
+from shardproof.agent.llm.configuring import configure
+from shardproof.agent.llm.dialogue import Read
+from shardproof.agent.pipeline import pipeline
+from shardproof.agent.repair.repairing import asking
+from shardproof.agent.run import outdir
+from shardproof.agent.run.errors import Exit, InputError
+from shardproof.agent.run.run import Outcome, Run
+from shardproof.agent.training import stepping, strategy as strategies
+from shardproof.synthesis.emit import EmitError
+from shardproof.synthesis.frontends.torch.captured import Captured
+from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.request import (
+    CaptureRequest,
+    read_config_file,
+    split_target,
+)
+from shardproof.synthesis.hardware import load
+from shardproof.synthesis.planner.assign import PlanError
+from shardproof.synthesis.planner.constraints import WishError, show_bytes
+from shardproof.synthesis.planner.plan import PassedOver
+from shardproof.synthesis.strategy import choice as choices, words
+from shardproof.synthesis.strategy.choice import Choice, NoPlanError, Priced
+from shardproof.synthesis.strategy.shape import Shape, ShapeError, of_config
+from shardproof.synthesis.strategy.timeline import GENERATED
+from shardproof.verifier.kernel.program.types import Mesh
+
+WRITTEN = 512
+"""Micro-batches of all stages in a step that is proved: each is written out."""
+TRIED = 4
+"""Meshes for which a patch is tried, fastest first."""
+
+
+def plan(
+    run: Run, asked: CaptureRequest, wanted: Wanted, out: Path | None, timeline: Path | None = None
+) -> Outcome:
+    """`shardproof plan`: choose, say it, and write certificate and timeline to files if given."""
+    shape, _ = shape_in(run, asked)
+    chosen, said = chosen_in(run, shape, wanted)
+    run.emit(strategies.event_of(chosen, said).model_copy(update={"text": []}))
+    if out is not None:
+        out.write_text(strategies.strategy_json(chosen, said), "utf-8")
+    if timeline is not None:
+        timeline.write_text(strategies.timeline_json(chosen), "utf-8")
+    return Outcome(Exit.PROVED, answer="\n".join(strategies.lines(chosen, said)))
+
+
+def parallelize(run: Run, job: pipeline.Job, translation: Path | None = None) -> Outcome:
+    """Choose a configuration, and take the fastest mesh that can be written down the whole road.
+
+    Raises:
+        ShardproofError, or an error of a lower package that reads as one: nothing was written.
+    """
+    if translation is not None:
+        raise InputError("a translation needs a mesh", where="--translation", hint="give --mesh")
+    outdir.check_free(job.out, force=job.force)
+    shape, captured = shape_in(run, job.request)
+    chosen, said = chosen_in(run, shape, job.wanted)
+    chosen, more = _proposed(run, job.llm, chosen, said)
+    run.emit(strategies.event_of(chosen, said))
+    found = [*list(choices.patches(chosen.space))[:TRIED], *more]
+    found = sorted({mesh_of(p).dims: p for p in reversed(found)}.values(), key=lambda p: p.step_s)
+    if not found and not replace(chosen.space, reach="patch").regions:
+        fixed = ",".join(f"{key}={value}" for key, value in chosen.space.fixed)
+        raise InputError(
+            "no patch can be written for what is fixed",
+            where=f"--fix {fixed}",
+            expected="dp, tp and micro_batch; zero=3, recompute=none",
+            hint="shardproof plan prices all others",
+        )
+    if not found:
+        found = [choices.leanest(chosen.space)]
+        limit = show_bytes(chosen.space.memory_bytes)
+        run.warn(f"no patch fits {limit}: that for the leanest mesh is written")
+    for at, each in enumerate(found):
+        made = replace(
+            job,
+            mesh=mesh_of(each),
+            request=request_for(job.request, captured, each),
+            choice=replace(chosen, emitted=each),
+            tokens=said,
+        )
+        try:
+            return _along(run, made, captured, job.request)
+        except (PlanError, EmitError) as error:
+            if isinstance(error, WishError) or at + 1 == len(found):
+                raise
+            run.warn(f"{words.degrees(each.plan)} is not possible: {error}")
+    raise AssertionError("a mesh was tried")
+
+
+def _proposed(run: Run, llm: str, chosen: Choice, said: str) -> tuple[Choice, list[Priced]]:
+    """The choice with what a model proposes among the others, priced as they are; and of that,
+    what a patch can do."""
+    model = asking(run, llm)
+    if model is None:
+        return chosen, []
+    try:
+        with run.phase("ask") as phase:
+            reply = configure(model, chosen, said)
+            phase.summary = model.spent.words()
+    finally:
+        model.close()
+    if not isinstance(reply, Read):
+        run.warn(f"no configurations: {reply}")
+        return chosen, []
+    others, patches = list(chosen.others), list[Priced]()
+    for each in reply.value:
+        named = f"the model's {','.join(f'{k}={v}' for k, v in each.fixed)} ({each.reason})"
+        small = replace(chosen.space, fixed=each.fixed)
+        try:
+            found = next(choices.patches(small), None) or choices.choose(small).best
+        except NoPlanError as error:
+            others.append(PassedOver(named, "; ".join(filter(None, (str(error), error.got)))))
+            continue
+        used = round(found.price.memory.total)
+        why = choices.slower(found, chosen.best)
+        others.append(PassedOver(named, f"{words.short(found.plan)}: {why}", found.step_s, used))
+        patches += [found] if not words.beyond(found.plan) else []
+    return replace(chosen, others=tuple(others)), patches
+
+
+def stepped(run: Run, asked: CaptureRequest, wanted: Wanted) -> stepping.Job:
+    """The fastest configuration whose whole training step is proved.
+
+    Raises:
+        InputError: the model has no shape, or no such configuration fits.
+    """
+    shape, captured = shape_in(run, asked)
+    chosen, said = chosen_in(run, shape, wanted)
+    small = (p for p in choices.steps(chosen.space) if p.plan.pp * p.plan.micro_batches <= WRITTEN)
+    found = next(small, None)
+    if found is None:
+        raise InputError(
+            "no configuration fits whose whole step is proved",
+            where=f"--gpus {wanted.gpus}",
+            expected=f"tp, dp and pp, ZeRO-3 over dp, pp x micro-batches at most {WRITTEN}",
+            hint="more devices, a smaller --global-batch, or --mesh",
+        )
+    chosen = replace(chosen, emitted=found)
+    run.emit(strategies.event_of(chosen, said, "whole step"))
+    plan = found.plan
+    dims = (("pp", plan.pp), ("dp", plan.dp), ("tp", plan.tp))
+    return stepping.Job(
+        request_for(asked, captured, found),
+        Mesh(tuple(d for d in dims if d[1] > 1) or (("tp", 1),)),
+        load(wanted.hardware),
+        plan.micro_batches,
+        schedule=GENERATED[plan.schedule],
+        choice=chosen,
+    )
+
+
+def _along(
+    run: Run, job: pipeline.Job, captured: Captured | None, first: CaptureRequest
+) -> Outcome:
+    """The road; where capture cannot hold all tokens, with one sequence a rank, then short ones."""
+
+    def take(run: Run, asked: CaptureRequest) -> pipeline.Model:
+        return pipeline.model_in(run, asked, captured if asked == first else None)
+
+    ranks = job.mesh["dp"] if "dp" in dict(job.mesh.dims) else 1
+    less = replace(job.request, batch=ranks)
+    for asked in (job.request, less):
+        try:
+            return pipeline.parallelize(run, replace(job, request=asked), take)
+        except CaptureError as error:
+            if "allocate" not in error.message:
+                raise
+            run.note(error.message)
+    return pipeline.parallelize(run, replace(job, request=replace(less, seq=None)))
+
+
+def mesh_of(chosen: Priced) -> Mesh:
+    """The mesh of a plan that a patch can do; one device is a mesh too."""
+    sizes = (("dp", chosen.plan.dp), ("tp", chosen.plan.tp))
+    return Mesh(tuple(d for d in sizes if d[1] > 1) or (("tp", 1),))
+
+
+def request_for(asked: CaptureRequest, captured: Captured | None, chosen: Priced) -> CaptureRequest:
+    """What to capture for a mesh: all micro-batches that its ranks run at once, at the sequence
+    length that was priced; for a model of a file, at its own where the mesh divides that."""
+    if captured is None:
+        asked = replace(asked, dtype="bf16")  # of all that products are priced in
+    if asked.batch is not None or asked.inputs:
+        return asked
+    batch = chosen.plan.dp * chosen.plan.micro_batch
+    if captured is None:
+        return replace(asked, batch=batch, seq=asked.seq or chosen.plan.seq)
+    fits = all(i.shape and i.shape[0] % chosen.plan.dp == 0 for i in captured.facts.inputs)
+    return asked if fits else replace(asked, batch=batch)
+
+
+def shape_in(
+    run: Run, asked: CaptureRequest, captured: Captured | None = None
+) -> tuple[Shape, Captured | None]:
+    """The shape of a model from its config; where that does not say, of what is captured.
+
+    Raises:
+        InputError: it has none.
+    """
+    kind, name = split_target(asked.target)
+    own = read_config_file(asked.config_file) if asked.config_file else {}
+    try:
+        if kind == "hf":
+            return of_config({**own, **asked.config}, name), None
+    except ShapeError as error:
+        run.note(str(error))
+    captured = captured or pipeline.captured_in(run, asked)
+    return strategies.shape_of(captured), captured
+
+
+def chosen_in(run: Run, shape: Shape, wanted: Wanted) -> tuple[Choice, str]:
+    """Choose, in a phase of its own."""
+    space, said = strategies.space_of(shape, wanted)
+    with run.phase("choose") as phase:
+        try:
+            chosen = choices.choose(space)
+        except NoPlanError as error:
+            raise InputError(str(error), where="--gpus", got=error.got, hint=error.hint) from None
+        phase.summary = f"{chosen.plans:,} plans of {len(space.regions):,} shapes, the best of all"
+        phase.facts["plans"] = chosen.plans
+    if chosen.quicker is not None:
+        run.warn(strategies.slowed(chosen))
+    return chosen, said

@@ -1,0 +1,307 @@
+"""Whole training configurations of a run: the space for a model, its choice in events and words."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, fields, replace
+from typing import Any
+
+from shardproof.agent.cli.options import Wanted
+from shardproof.agent.report import model as m
+from shardproof.agent.run import events
+from shardproof.agent.run.errors import InputError
+from shardproof.synthesis.frontends.torch.captured import Captured
+from shardproof.synthesis.hardware import load
+from shardproof.synthesis.planner.assign import Point
+from shardproof.synthesis.planner.constraints import WishError, read_bytes
+from shardproof.synthesis.planner.cost import Estimate
+from shardproof.synthesis.planner.scoring import Needs
+from shardproof.synthesis.price.constants import Machine
+from shardproof.synthesis.price.machines import constants_of
+from shardproof.synthesis.price.reading import PriceError
+from shardproof.synthesis.strategy import choice as choices, words
+from shardproof.synthesis.strategy.choice import Choice, Priced
+from shardproof.synthesis.strategy.shape import (
+    CAPTURED,
+    Shape,
+    ShapeError,
+    mismatch,
+    of_config,
+    of_program,
+)
+from shardproof.synthesis.strategy.space import Space
+from shardproof.synthesis.strategy.timeline import Step, trace_events
+
+PRECISIONS = {
+    "bf16": "bf16", "bfloat16": "bf16", "fp8": "fp8", "fp4": "fp4",
+    "float32": "bf16", "float16": "bf16", "": "bf16",
+}  # fmt: skip
+"""What matrix products are priced in, by the dtype that an option or a config names."""
+PATCH = "this patch"
+STAGES = 6
+"""Stages of a plan that are drawn at most."""
+
+
+def shape_of(captured: Captured) -> Shape:
+    """The shape of a model that was captured.
+
+    Raises:
+        InputError: it has none.
+    """
+    facts = captured.facts
+    tokens = tokens_of(captured)
+    library = facts.target.startswith("hf:")
+    try:
+        if library:
+            try:
+                return _agreed(of_config(facts.config, facts.class_name), captured)
+            except ShapeError:
+                pass
+        found = of_program(captured.program, facts.params, facts.modules, tokens)
+    except PriceError as error:
+        raise InputError(
+            "the shape of the model is not known, so no configuration can be chosen",
+            got=str(error),
+            hint="parallelize it with --mesh tp=2",
+        ) from None
+    # Sequences of generated inputs say nothing of those that the model is for.
+    return replace(found, model=replace(found.model, seq=0)) if library else found
+
+
+def tokens_of(captured: Captured) -> tuple[int, ...]:
+    """The shape of the token ids that a model was captured with; empty where it takes none."""
+    return next((i.shape for i in captured.facts.inputs if i.dtype in ("i64", "i32")), ())
+
+
+def _agreed(shape: Shape, captured: Captured) -> Shape:
+    off = mismatch(shape.model, captured.facts.param_count)
+    if off:
+        raise ShapeError(off)
+    return shape
+
+
+def space_of(shape: Shape, wanted: Wanted) -> tuple[Space, str]:
+    """The space of plans, and for which tokens they are priced, in words.
+
+    Raises:
+        InputError: an option that cannot be used, or a sequence length that nothing says.
+    """
+    seq = wanted.seq or shape.model.seq
+    if not seq:
+        raise InputError("no sequence length is stated", where="--seq", hint="--seq 4096")
+    batch = wanted.global_batch or choices.default_batch(wanted.gpus, seq)
+    cluster = load(wanted.hardware)
+    named = wanted.dtype or ("" if shape.dtype not in PRECISIONS else shape.dtype)
+    if wanted.dtype not in (None, "bf16", "fp8", "fp4"):
+        raise InputError(
+            f"no price for {wanted.dtype}", where="--dtype", expected="bf16, fp8 or fp4"
+        )
+    precision = PRECISIONS[named]
+    if precision not in cluster.device.flops:
+        raise InputError(
+            f"{wanted.hardware} does not compute in {precision}",
+            where="--dtype",
+            expected=", ".join(sorted(cluster.device.flops)),
+        )
+    if wanted.memory is not None:
+        limit = min(read_bytes(wanted.memory), cluster.device.memory_bytes)
+        cluster = replace(cluster, device=replace(cluster.device, memory_bytes=float(limit)))
+    machine = Machine(cluster, constants_of(wanted.hardware, "patched"))
+    space = Space(machine, shape.model, wanted.gpus, batch, seq, precision, fixed=wanted.fixed)
+    return space, _said(shape, wanted, batch, seq, precision)
+
+
+def _said(shape: Shape, wanted: Wanted, batch: int, seq: int, precision: str) -> str:
+    length = "" if wanted.seq else f" (the length in the {shape.source})"
+    total = "" if wanted.global_batch else " (assumed)"
+    dtype = "" if wanted.dtype or shape.dtype else " (assumed)"
+    if not wanted.dtype and shape.dtype in ("float32", "float16"):
+        dtype = f" (the config says {shape.dtype})"
+    tokens = f"{batch:,} sequences{total} of {seq:,} tokens{length} a step"
+    return f"{tokens}, products in {precision}{dtype}"
+
+
+def slowed(chosen: Choice) -> str:
+    """That fewer devices, or another mesh, take less time; empty where none do."""
+    if chosen.quicker is None:
+        return ""
+    taken, quick = chosen.best, chosen.quicker
+    used = quick.plan.gpus
+    what = "another mesh" if used == taken.plan.gpus else f"{used} of these devices"
+    return (
+        f"{what} would be faster: {quick.step_s:.3g} s a step ({words.degrees(quick.plan)}) "
+        f"against {taken.step_s:.3g} s"
+    )
+
+
+def given(wanted: Wanted, captured: Captured, dp: int, tp: int) -> tuple[Choice, str] | None:
+    """The price of a mesh that was given, and of which tokens; None where the model has none."""
+    try:
+        shape, batch = shape_of(captured), wanted.global_batch
+        if shape.source == CAPTURED:
+            batch = batch or next(iter(tokens_of(captured)), None)
+        space, said = space_of(shape, replace(wanted, gpus=dp * tp, global_batch=batch))
+    except (InputError, PriceError, WishError):
+        return None
+    if space.global_batch % dp or tp > space.model.heads:
+        return None
+    taken = choices.on_mesh(space, dp, tp)
+    return Choice(space, taken, taken), said
+
+
+def needs(choice: Choice) -> Needs:
+    """What a plan needs in the configuration that was chosen for its mesh, as that is priced: with
+    its micro-batch and dtypes, and states as far as the plan splits them."""
+    constants = choice.space.machine.constants
+
+    def needed(point: Point, cost: Estimate) -> int:
+        split = choice.with_sequence(split=point.stream != "R")
+        taken = (split.emitted or split.best).price.memory
+        states = taken.parameters + taken.gradients + taken.optimizer
+        held, most = cost.numbers, taken.parameters / constants.param_bytes
+        more = states * max(held / most - 1, 0.0) * (1 + constants.fragments)
+        return round(taken.total + more)
+
+    return needed
+
+
+def as_json(found: Priced) -> dict[str, Any]:
+    """A priced plan: seconds, bytes, shares."""
+    low, high = words.band(found.step_s)
+    used = found.price.memory
+    return {
+        "text": words.short(found.plan),
+        "plan": {k: v for k, v in asdict(found.plan).items() if k not in ("open", "flash")},
+        "step_s": found.step_s,
+        "low_s": low,
+        "high_s": high,
+        "mfu": found.price.mfu,
+        "bubble": found.price.bubble,
+        "exposed_comm_s": found.price.exposed_comm_s,
+        "hidden_comm_s": found.price.hidden_comm_s,
+        "spent_s": {name: getattr(found.terms, name) for name in words.TERMS},
+        "memory_bytes": round(used.total),
+        "memory_error": words.MEMORY_ERROR,
+        "memory": {f.name: round(getattr(used, f.name)) for f in fields(used)},
+        "not_emitted": words.beyond(found.plan),
+    }
+
+
+def event_of(chosen: Choice, said: str, what: str = "patch") -> events.StrategyChosen:
+    """The choice as an event; `what` is made of the plan that it has as emitted."""
+    space = chosen.space
+    return events.StrategyChosen(
+        hardware=space.machine.cluster.name,
+        gpus=space.gpus,
+        tokens=said,
+        plans=chosen.plans,
+        certified=certified(chosen),
+        best=as_json(chosen.best),
+        emitted=as_json(chosen.emitted) if chosen.emitted else None,
+        emitted_gap=chosen.gap if chosen.emitted else None,
+        others=[asdict(other) for other in chosen.others],
+        front=[as_json(found) for found in chosen.front],
+        quicker=as_json(chosen.quicker) if chosen.quicker else None,
+        text=lines(chosen, said, what),
+    )
+
+
+def certified(chosen: Choice) -> str:
+    """What the certificate claims, and no more."""
+    if chosen.proof is None:
+        return ""
+    return (
+        f"certified: none of the {chosen.plans:,} plans of this space is faster, under this model "
+        "of the price"
+    )
+
+
+def strategy_json(chosen: Choice, said: str) -> str:
+    """The choice with its certificate, as a file."""
+    told = event_of(chosen, said).model_dump(exclude={"event", "schema_version", "at", "text"})
+    return json.dumps({**told, "certificate": chosen.proof}, separators=(",", ":")) + "\n"
+
+
+def lines(chosen: Choice, said: str, what: str = "patch") -> list[str]:
+    """The choice for a person."""
+    space, best, emitted = chosen.space, chosen.best, chosen.emitted
+    out = [f"{space.gpus:,} x {space.machine.cluster.name}: {said}"]
+    if chosen.proof is not None:
+        out += [f"best plan: {words.short(best.plan)}", *figures(best, space)]
+        later = ", ".join(words.beyond(best.plan))
+        out += [f"  planned and priced; not yet emitted: {later}"] if later else []
+        out.append(f"  {certified(chosen)}")
+    if emitted is not None and (chosen.proof is None or emitted.plan != best.plan):
+        out += [f"{what}: {words.short(emitted.plan)}", *figures(emitted, space)]
+        within = f"  within {chosen.gap:.1%} of any plan in the space, certified"
+        out += [within] if chosen.proof is not None else []
+    for other in chosen.others:
+        out += [f"not: {other.name}", f"  {other.why}"]
+    for found in chosen.front[1:]:
+        more = found.step_s / best.step_s - 1
+        used = found.price.memory.total / 1e9
+        out.append(f"in {used:.1f} GB: {more:.1%} slower, {words.short(found.plan)}")
+    return out
+
+
+def in_time(chosen: Choice) -> dict[str, Step]:
+    """A step of the best plan, and of the patch, as far as their schedules are generated."""
+    named = {"best of the space": chosen.best if chosen.proof else None, PATCH: chosen.emitted}
+    steps = {n: chosen.in_time(p.plan) for n, p in named.items() if p is not None}
+    return {name: step for name, step in steps.items() if step is not None}
+
+
+def timeline_json(chosen: Choice) -> str:
+    """The same for Perfetto and chrome://tracing."""
+    return json.dumps(trace_events(in_time(chosen)), separators=(",", ":")) + "\n"
+
+
+def figures(found: Priced, space: Space) -> list[str]:
+    """The price of a plan in two lines."""
+    price, (low, high) = found.price, words.band(found.step_s)
+    used = price.memory
+    kinds = ", ".join(
+        f"{f.name} {getattr(used, f.name) / 1e9:.1f}"
+        for f in fields(used)
+        if getattr(used, f.name) >= 5e7
+    )
+    fits = "" if price.fits else ": does not fit"
+    return [
+        f"  step {found.step_s:.3g} s ({low:.3g} to {high:.3g}), MFU {price.mfu:.0%}, bubble "
+        f"{price.bubble:.0%}, exchange {price.exposed_comm_s:.2g} s exposed and "
+        f"{price.hidden_comm_s:.2g} s hidden",
+        f"  memory {used.total / 1e9:.1f} GB (± {words.MEMORY_ERROR:.0%}) of "
+        f"{space.memory_bytes / 1e9:.0f}{fits}: {kinds}",
+    ]
+
+
+def told(chosen: Choice, said: str) -> m.Strategy:
+    """The choice as a section of the report."""
+    whole = chosen.proof is not None
+    both = [("best of the space", chosen.best)] if whole else []
+    both += [(PATCH, chosen.emitted)] if chosen.emitted is not None else []
+    claim = f"{certified(chosen)}; the patch is within {chosen.gap:.1%} of it." if whole else ""
+    return m.Strategy(
+        tokens=said,
+        plans={name: as_json(found) for name, found in both},
+        steps={name: _shown(step) for name, step in in_time(chosen).items()},
+        front=tuple(as_json(found) for found in chosen.front),
+        claim=claim[:1].upper() + claim[1:],
+        slowed=slowed(chosen),
+        others=chosen.others,
+    )
+
+
+def _shown(step: Step) -> m.StepInTime:
+    """The step on a few of its stages."""
+    stages = sorted({span.stage for span in step.spans})
+    kept = stages[:: -(-len(stages) // STAGES)]
+    return m.StepInTime(
+        stages=len(stages),
+        drawn=step.drawn,
+        micro_batches=step.micro_batches,
+        spans=tuple(
+            (s.stage, s.kind, s.name, s.start_s, s.seconds) for s in step.spans if s.stage in kept
+        ),
+        held=tuple(h for h in step.held if h[0] in kept),
+    )

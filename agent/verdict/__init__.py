@@ -1,0 +1,1 @@
+"""Verdicts: as lines, as formats of CI, as certificates, and checked again."""

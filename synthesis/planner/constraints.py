@@ -1,0 +1,285 @@
+"""What the owner asks of a plan: pins, bans, a limit on memory. Each is kept, or named as the one
+that cannot hold, with what could."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import Any, Literal
+
+from shardproof.synthesis.planner.assign import PlanError, Point, misfit, options
+from shardproof.synthesis.planner.roles import Module
+from shardproof.synthesis.planner.tactics import TACTICS
+
+Supported = Callable[[Module, str], bool]
+Kind = Literal["pin", "ban", "constrain"]
+STYLES = (
+    "replicate",
+    "column",
+    "row",
+    "fused_column",
+    "vocab",
+    "experts",
+    "channels",
+    "gathered",
+    "recurrent",
+)
+"""Styles that the search chooses between; `sequence` and `kv_column` follow from them."""
+ALIASES = {
+    "whole": "replicate",
+    "replicated": "replicate",
+    "colwise": "column",
+    "colwiseparallel": "column",
+    "rowwise": "row",
+    "rowwiseparallel": "row",
+}
+UNITS = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12} | {
+    f"{unit}i": 1024.0**n for n, unit in enumerate("KMGT", 1)
+}
+FLAGS = {
+    "sequence_parallel": ("sequence_parallel", True),
+    "no_sequence_parallel": ("sequence_parallel", False),
+    "no_loss_parallel": ("loss_parallel", False),
+}
+
+
+class WishError(PlanError):
+    """A wish that cannot be read or cannot hold: which, what was expected, what stands against."""
+
+    def __init__(
+        self, what: str, wish: str, *, expected: str = "", got: str = "", hint: str = ""
+    ) -> None:
+        self.what, self.wish, self.expected, self.got, self.hint = what, wish, expected, got, hint
+        parts = [f"{wish}: {what}" if wish else what, got]
+        parts += [f"expected {expected}"] if expected else []
+        super().__init__("; ".join(filter(None, [*parts, hint])))
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """Wishes for one plan, as data."""
+
+    pins: tuple[tuple[str, str], ...] = ()
+    """(module path or pattern, style): the plan gives every such module this style."""
+    bans: tuple[tuple[str, str], ...] = ()
+    """(module path or pattern, style): the plan gives no such module this style."""
+    tactics: tuple[str, ...] = ()
+    """Tactics that seed nothing."""
+    memory_bytes: int | None = None
+    """Per rank, as estimated."""
+    sequence_parallel: bool | None = None
+    """Whether the residual stream is split over the sequence; None: as the search finds."""
+    loss_parallel: bool | None = None
+    """False: the loss is computed on whole logits."""
+
+    def __bool__(self) -> bool:
+        return self != NO_WISHES
+
+    def with_wish(self, kind: Kind, words: str) -> Wishes:
+        """With one more wish, in the words of the command line.
+
+        `pin`: `PATH=STYLE`. `ban`: `PATH=STYLE` or a tactic. `constrain`: `memory=80GB`,
+        `sequence_parallel`, `no_sequence_parallel`, `no_loss_parallel`.
+
+        Raises:
+            WishError: words that cannot be read.
+        """
+        if kind == "constrain":
+            return self._constrained(words.strip())
+        path, equals, style = (part.strip() for part in words.rpartition("="))
+        if not equals:
+            if kind == "ban" and style in TACTICS:
+                return replace(self, tactics=_more(self.tactics, style))
+            known = f"PATH=STYLE{' or a tactic: ' + ', '.join(TACTICS) if kind == 'ban' else ''}"
+            raise WishError("cannot be read", f"{kind} {words}", expected=known)
+        style = ALIASES.get(style.lower(), style)
+        if style not in STYLES:
+            raise WishError(
+                f"no style {style!r}",
+                f"{kind} {words}",
+                expected=", ".join(STYLES),
+                hint=_follows(style),
+            )
+        if kind == "pin":
+            other = dict(self.pins).get(path, style)
+            if other != style:
+                raise WishError(f"{path} is pinned to {other} already", f"pin {words}")
+            return replace(self, pins=_more(self.pins, (path, style)))
+        return replace(self, bans=_more(self.bans, (path, style)))
+
+    def _constrained(self, words: str) -> Wishes:
+        name, _, value = (part.strip() for part in words.partition("="))
+        if name == "memory":
+            return replace(self, memory_bytes=read_bytes(value))
+        flag = FLAGS.get(words.replace("-", "_"))
+        if flag is None:
+            known = ", ".join(("memory=80GB", *FLAGS))
+            raise WishError("cannot be read", f"constrain {words}", expected=known)
+        return replace(self, **{flag[0]: flag[1]})
+
+    def each(self) -> Iterator[tuple[str, Wishes]]:
+        """Every wish in words, with the wishes that are left without it."""
+        for at, (path, style) in enumerate(self.pins):
+            yield f"pin {path}={style}", replace(self, pins=self.pins[:at] + self.pins[at + 1 :])
+        for at, (path, style) in enumerate(self.bans):
+            yield f"ban {path}={style}", replace(self, bans=self.bans[:at] + self.bans[at + 1 :])
+        for name in self.tactics:
+            yield f"ban {name}", replace(self, tactics=tuple(t for t in self.tactics if t != name))
+        if self.memory_bytes is not None:
+            yield f"memory {show_bytes(self.memory_bytes)}", replace(self, memory_bytes=None)
+        if self.sequence_parallel is not None:
+            word = "sequence_parallel" if self.sequence_parallel else "no_sequence_parallel"
+            yield word, replace(self, sequence_parallel=None)
+        if self.loss_parallel is not None:
+            yield "no_loss_parallel", replace(self, loss_parallel=None)
+
+    def lines(self) -> list[str]:
+        """The wishes, one a line."""
+        return [words for words, _ in self.each()]
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data; entries that say nothing are left out."""
+        rows: dict[str, Any] = {
+            "pins": [list(pair) for pair in self.pins],
+            "bans": [list(pair) for pair in self.bans],
+            "tactics": list(self.tactics),
+            "memory_bytes": self.memory_bytes,
+            "sequence_parallel": self.sequence_parallel,
+            "loss_parallel": self.loss_parallel,
+        }
+        return {name: value for name, value in rows.items() if value not in (None, [])}
+
+
+NO_WISHES = Wishes()
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What the wishes leave of the search."""
+
+    allowed: Mapping[str, Sequence[str]]
+    """Styles of each module, likeliest first where pinned: that one alone."""
+    streams: tuple[str, ...]
+    tactics: tuple[str, ...]
+
+    def keep(self, point: Point) -> Point:
+        """The point nearest to this one that keeps every wish."""
+        styles = tuple((p, self._style(p, style)) for p, style in point.styles)
+        return Point(styles, point.stream if point.stream in self.streams else self.streams[0])
+
+    def _style(self, path: str, style: str) -> str:
+        left = self.allowed[path]
+        if style in left:
+            return style
+        return "replicate" if "replicate" in left else left[0]
+
+
+def settle(
+    wishes: Wishes, modules: Sequence[Module], size: int, supported: Supported | None = None
+) -> Rules:
+    """The styles, streams and tactics that are left.
+
+    Raises:
+        WishError: a pin or a ban that names no module, a style that does not fit, or nothing left.
+    """
+    allowed = {
+        m.path: [
+            s for s in options(m, size) if supported is None or s == "replicate" or supported(m, s)
+        ]
+        for m in modules
+    }
+    pinned: dict[str, tuple[str, str]] = {}
+    for path, style in wishes.pins:
+        words = f"pin {path}={style}"
+        for module in named(path, modules, words):
+            if style not in allowed[module.path]:
+                why = (
+                    misfit(module, style, size) or f"no {style} style is emitted for {module.kind}"
+                )
+                fit = ", ".join(allowed[module.path])
+                raise WishError(f"{module.path}: {why}", words, expected=fit)
+            before = pinned.get(module.path)
+            if before is not None and before[0] != style:
+                raise WishError(f"{module.path} is pinned twice", words, got=before[1])
+            pinned[module.path] = style, words
+    allowed |= {path: [style] for path, (style, _) in pinned.items()}
+    for path, style in wishes.bans:
+        words = f"ban {path}={style}"
+        for module in named(path, modules, words):
+            left = [s for s in allowed[module.path] if s != style]
+            if not left:
+                what = f"no style is left for {module.path}"
+                fit = ", ".join(options(module, size))
+                raise WishError(what, words, got=pinned.get(module.path, ("", ""))[1], expected=fit)
+            allowed[module.path] = left
+    streams = {None: ("R", "S(1)"), True: ("S(1)",), False: ("R",)}[wishes.sequence_parallel]
+    tactics = tuple(name for name in TACTICS if name not in wishes.tactics)
+    if not tactics:
+        raise WishError("no tactic is left to start from", f"ban {wishes.tactics[-1]}")
+    return Rules(allowed, streams, tactics)
+
+
+def named(path: str, modules: Sequence[Module], words: str = "") -> list[Module]:
+    """Modules of this path; a path with `*` names all that it matches.
+
+    Raises:
+        WishError: none does.
+    """
+    exact = [m for m in modules if m.path == path]
+    if exact:
+        return exact
+    matching = [m for m in modules if fnmatchcase(m.path, path)] if "*" in path else []
+    if matching:
+        return matching
+    layered = re.sub(r"(?<=\.)\d+(?=\.)", "*", path)
+    if any(m.path == layered for m in modules):
+        raise WishError(
+            "layers of a repeated block are planned as one", words or path, expected=layered
+        )
+    tied = next((m for m in modules if m.head == path), None)
+    if tied is not None:
+        what = f"{path} shares its weight with {tied.path} and follows it"
+        raise WishError(what, words or path, expected=tied.path)
+    known = [m.path for m in modules]
+    near = difflib.get_close_matches(path, known, 4, 0.4) or known[:6]
+    raise WishError("no such module with parameters", words or path, expected=", ".join(near))
+
+
+def read_bytes(text: str) -> int:
+    """`80GB`, `80GiB`, `512M` or a plain number of bytes.
+
+    Raises:
+        WishError: not of that form, or not above 0.
+    """
+    found = re.fullmatch(r"\s*([0-9.]+)\s*([KMGT]?i?)B?\s*", text, re.IGNORECASE)
+    unit = found[2][:1].upper() + found[2][1:].lower() if found else ""
+    try:
+        count = float(found[1]) * UNITS[unit] if found else 0
+    except (ValueError, KeyError):
+        count = 0
+    if not 1 <= count < 1e18:
+        wish, expected = f"memory {text}", "for example 80GB or 512MiB"
+        raise WishError("the size cannot be read", wish, expected=expected)
+    return int(count)
+
+
+def show_bytes(count: float) -> str:
+    """Bytes in decimal units, as `read_bytes` reads them."""
+    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= size:
+            return f"{count / size:.4g}{unit}"
+    return f"{count:.0f}B"
+
+
+def _follows(style: str) -> str:
+    return {
+        "sequence": "norms follow the stream: constrain sequence_parallel",
+        "kv_column": "it follows where heads are fewer than ranks; pin replicate",
+    }.get(style, "")
+
+
+def _more(items: tuple[Any, ...], item: Any) -> tuple[Any, ...]:
+    return items if item in items else (*items, item)

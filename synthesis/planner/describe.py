@@ -1,0 +1,328 @@
+"""A candidate of the search written down as a plan."""
+
+from collections.abc import Mapping
+from math import prod
+
+from shardproof.synthesis.autodiff.forward import forward_values
+from shardproof.synthesis.lower import Lowered, Pair
+from shardproof.synthesis.planner.cost import Estimate
+from shardproof.synthesis.planner.plan import CollectiveUse, LocalExtent, ModulePlan, Plan
+from shardproof.synthesis.planner.roles import Module, heads
+from shardproof.synthesis.planner.scoring import Candidate, axes
+from shardproof.synthesis.planner.search import Found
+from shardproof.verifier.kernel.layout import Dim, Layout, bound
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import Mesh
+
+
+def describe(
+    found: Found,
+    mesh: Mesh,
+    baseline: Estimate,
+    kinds: Mapping[str, str] | None = None,
+) -> Plan:
+    """The plan of the best candidate as data."""
+    best = found.best
+    tp, dp = axes(mesh)
+    stream = best.point.stream
+    whole_loss = not _logits_split(best, tp)
+    entries: list[ModulePlan] = []
+    for module in found.modules:
+        entry = _module(module, found, tp, mesh, stream, whole_loss)
+        if entry is not None:
+            entries.append(entry)
+        if module.head and best.point.style(module.path) == "vocab":
+            gives = "R" if whole_loss else "S(-1)"
+            kind = (kinds or {}).get(module.head, "Linear")
+            reason = "the embedding's weight, split by vocabulary rows"
+            entries.append(ModulePlan(module.head, kind, "column", stream, gives, 1, reason))
+    params = {
+        param.path: {name: _placement(module, best, param.name, name) for name in mesh.names}
+        for module in found.modules
+        for param in module.params
+    }
+    forward = forward_values(found.program)
+    return Plan(
+        mesh=mesh,
+        tp=tp,
+        dp=dp,
+        data="fsdp" if dp else "none",
+        sequence_parallel=stream != "R",
+        loss_parallel=not whole_loss,
+        modules=tuple(entries),
+        params=params,
+        local_extents=_extents(best.lowered, forward, found.modules, tp, dp) if tp else (),
+        obligations=tuple(
+            f"Have the same number of unmasked labels on every {b.mesh_dim} rank."
+            for b in best.lowered.contract.balanced[:1]
+        ),
+        estimates=_estimates(best.estimate, baseline) | _bound(found) | _share(found, tp, mesh),
+        collectives=_collectives(best.estimate, best.lowered.program),
+    )
+
+
+def left_whole(found: Found, tp: str, size: int) -> tuple[Module, str] | None:
+    """The largest module that the mesh could split and the plan does not, and the obstacle."""
+    rows = [r for r in _splittable(found, tp, size) if not r[2]]
+    if not rows:
+        return None
+    module = max(rows, key=lambda row: row[1])[0]
+    why = found.obstacles.get(module.path)
+    if why is None:
+        nodes = (n for _, n in found.program.walk() if n.source.module == module.path)
+        at = next((str(n.source) for n in nodes if n.source.line), module.path)
+        why = f"{module.kind or 'its class'} has no style that splits it  {at}"
+    return module, why
+
+
+def _splittable(found: Found, tp: str, size: int) -> list[tuple[Module, int, bool]]:
+    """(module, numbers, whether they are split) of parameters with a dim that divides."""
+    rows: list[tuple[Module, int, bool]] = []
+    beside = [m for m in found.modules if 0 < m.heads < size and _beside_column(m, found.best)]
+    for module in found.modules:
+        for param in module.params:
+            if len(param.shape) < 2 or all(n % size for n in param.shape):
+                continue
+            layout = found.best.lowered.contract.inputs[param.name]
+            split = tp in layout.sharded or module in beside
+            rows.append((module, prod(layout.global_shape), split))
+    return rows
+
+
+def _share(found: Found, tp: str | None, mesh: Mesh) -> dict[str, float]:
+    """What is split of what the mesh could split, with and without the vocabulary: the less."""
+    if tp is None:
+        return {}
+    rows = _splittable(found, tp, mesh[tp])
+    vocabulary = heads(found.modules)
+    inner = [r for r in rows if r[0].use != "embedding" and r[0].path not in vocabulary]
+    shares = [
+        sum(n for _, n, split in some if split) / sum(n for _, n, _ in some)
+        for some in (rows, inner)
+        if some
+    ]
+    return {"split_share": min(shares)} if shares else {}
+
+
+def placed_as(layout: Layout, mesh_dim: str) -> str:
+    """The placement over one mesh dim, in the words of a plan."""
+    text = layout.placement(mesh_dim)
+    if text == "Replicate":
+        return "R"
+    dim = int(text[text.index("(") + 1 : -1])
+    parts = 1
+    for atom in layout.dims[dim]:
+        if atom.mesh_dim == mesh_dim:
+            break
+        parts *= atom.size if atom.mesh_dim is None else 1
+    return f"S({dim})" + (f" in {parts} parts" if parts > 1 else "")
+
+
+def _logits_split(best: Candidate, tp: str | None) -> bool:
+    outputs = best.lowered.contract.outputs
+    return bool(tp) and any(
+        tp in layout.sharded for key, layout in outputs.items() if key.startswith("output:")
+    )
+
+
+def _placement(module: Module, best: Candidate, name: str, mesh_dim: str) -> str:
+    layout = best.lowered.contract.inputs[name]
+    stacked = next(p.stacked for p in module.params if p.name == name)
+    if stacked:
+        layout = Layout(layout.dims[1:], layout.partial)
+    text = layout.placement(mesh_dim)
+    if text.startswith("StridedShard"):
+        before = [a.mesh_dim for d in layout.dims for a in d]
+        at = before.index(mesh_dim)
+        if any(m is None for m in before[:at]) and module.parts > 1:
+            return f"S({text[13:-1]}) in {module.parts} parts"
+        return f"S({text[13:-1]})"
+    return {"Replicate": "R"}.get(text, f"S({text[6:-1]})" if text.startswith("Shard") else text)
+
+
+REASONS = {
+    "column": "outputs split; the input is whole, so nothing is sent on the way in",
+    "fused_column": "outputs split within each fused part, so that every rank gets whole heads",
+    "gathered": "outputs split and gathered: nothing that reads them works on a piece",
+    "row": "inputs arrive split by the column layers before it; one reduction on the way out",
+    "vocab": "rows of the vocabulary split; each rank looks up its own, one reduction",
+    "experts": "every rank has a piece of the hidden layer of every expert; one reduction after it",
+    "recurrent": "every rank has some hidden units; their state is gathered at each step",
+    "channels": "each channel, or group of them, is for itself, and every rank has some",
+    "kv_column": "fewer key/value heads than ranks: each rank uses the head its queries need",
+    "sequence": "works on each token alone, so it runs on a split activation",
+}
+
+
+def _module(
+    module: Module, found: Found, tp: str | None, mesh: Mesh, stream: str, whole_loss: bool
+) -> ModulePlan | None:
+    best = found.best
+    style = best.point.style(module.path)
+    parts, takes, gives = module.parts, "R", "R"
+    if tp is None:
+        return None
+    if style == "replicate":
+        if module.use == "linear" and 0 < module.heads < mesh[tp] and _beside_column(module, best):
+            style, parts, takes, gives = "kv_column", module.heads, stream, "S(-1)"
+        else:
+            split = _token_split(module, best.lowered, tp) if module.is_norm else None
+            if split is None:
+                return None
+            style, takes, gives = "sequence", split, split
+    elif module.use in ("conv", "channels"):
+        takes = "R" if style in ("column", "gathered") else "S(1)"
+        gives = "R" if style in ("row", "gathered") else "S(1)"
+    elif style == "gathered":
+        takes = "R" if module.use == "embedding" else stream
+    elif style in ("column", "fused_column"):
+        takes, gives = "R" if module.use == "embedding" else stream, "S(-1)"
+        if whole_loss and module.path in heads(found.modules):
+            gives = "R"
+    elif style == "row":
+        takes, gives = "S(-1)", stream
+    elif style == "vocab":
+        gives = stream
+    elif style == "experts":
+        takes = gives = stream
+    splits = tuple((name, *how) for name, how in module.splits.items() if style == "experts")
+    if module.use in ("conv", "channels") or module.kind == "EmbeddingBag":
+        splits = _split_params(module, style)
+    reason = REASONS[style]
+    style = "column" if style == "gathered" else style
+    return ModulePlan(module.path, module.kind, style, takes, gives, parts, reason, splits)
+
+
+def _split_params(module: Module, style: str) -> tuple[tuple[str, int, int], ...]:
+    """(parameter, dim that is split, 1) of a convolution, a bag, or what works on channels."""
+    rows: list[tuple[str, int, int]] = []
+    for param in module.params:
+        is_weight = param is module.weight and module.use != "channels"
+        if style == "row" and not is_weight:
+            continue
+        out_dim = 1 if module.use == "embedding" else module.out_dim
+        dim = 1 - out_dim if style == "row" else out_dim if is_weight else 0
+        rows.append((param.path.rpartition(".")[2], dim, 1))
+    return tuple(rows)
+
+
+def _beside_column(module: Module, best: Candidate) -> bool:
+    parent = module.path.rpartition(".")[0]
+    return any(
+        path.rpartition(".")[0] == parent and style in ("column", "fused_column")
+        for path, style in best.point.styles
+    )
+
+
+def _token_split(module: Module, lowered: Lowered, tp: str) -> str | None:
+    """`S(d)` where the module's parameters meet an activation that is split over tp at dim d. One
+    that holds others has ops that its own parameters have no say in."""
+    names = {p.name for p in module.params}
+    for pair in lowered.pairs:
+        if pair.one.source.module != module.path or pair.one.op not in ("mul", "add"):
+            continue
+        if module.holds and not names & set(pair.one.inputs):
+            continue
+        for index, dim in enumerate(pair.result.dims):
+            if tp in bound(dim):
+                return f"S({index})"
+        if names & set(pair.one.inputs):
+            return None
+    return None
+
+
+def _without_dp(dim: Dim, dp: str | None) -> tuple[int, int]:
+    """(extent on one device of this batch share, local extent)."""
+    whole = local = 1
+    for atom in dim:
+        if atom.mesh_dim != dp or dp is None:
+            whole *= atom.size
+        if atom.mesh_dim is None:
+            local *= atom.size
+    return whole, local
+
+
+def _extents(
+    lowered: Lowered,
+    forward: set[tuple[str, str]],
+    modules: list[Module],
+    tp: str,
+    dp: str | None,
+) -> tuple[LocalExtent, ...]:
+    """Source places of the forward pass whose extents differ on a rank because of tp."""
+    leaves = {m.path for m in modules if not m.holds}
+    found: dict[tuple[str, int, str, tuple[int, ...], str], LocalExtent] = {}
+    for pair in lowered.pairs:
+        source = pair.one.source
+        if (pair.scope, pair.one.outputs[0]) not in forward or not source.file:
+            continue
+        if source.module in leaves or pair.one.op not in ("reshape", "expand", "slice"):
+            continue
+        sizes = _sizes(pair, dp)
+        if sizes is None:
+            continue
+        whole, local = sizes
+        op = "split" if pair.one.op == "slice" else pair.one.op
+        key = (source.file, source.line, op, whole, source.module)
+        found[key] = LocalExtent(source.file, source.line, op, source.module, whole, local)
+    return tuple(found.values())
+
+
+def _sizes(pair: Pair, dp: str | None) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    if pair.one.op == "slice":
+        if ".split(" not in pair.one.source.text:
+            return None
+        dim = pair.one.number("dim")
+        whole, local = _without_dp(pair.result.dims[dim], dp)
+        return ((whole,), (local,)) if whole != local else None
+    rows = [_without_dp(d, dp) for d in pair.result.dims]
+    whole = tuple(w for w, _ in rows)
+    local = tuple(n for _, n in rows)
+    return (whole, local) if whole != local else None
+
+
+def _estimates(cost: Estimate, baseline: Estimate) -> dict[str, float]:
+    return {
+        "step_s": cost.step_s,
+        "compute_s": cost.compute_s,
+        "comm_s": cost.comm_s,
+        "comm_bytes": float(cost.comm_bytes),
+        "memory_bytes_before": float(baseline.memory_bytes),
+        "memory_bytes_after": float(cost.memory_bytes),
+        **{f"before_{k}": float(getattr(baseline, k)) for k in KINDS},
+        **{f"after_{k}": float(getattr(cost, k)) for k in KINDS},
+        "one_device_step_s": baseline.step_s,
+    }
+
+
+def _bound(found: Found) -> dict[str, float]:
+    """A bound on the seconds of a step in any placement, where one is known and holds."""
+    known = found.bound
+    if known is None or not known.holds or known.seconds > found.best.estimate.step_s:
+        return {}
+    return {"bound_s": known.seconds}
+
+
+KINDS = ("parameters", "gradients", "optimizer", "activations")
+
+
+def _collectives(cost: Estimate, program: Program) -> tuple[CollectiveUse, ...]:
+    forward = forward_values(program)
+    merged: dict[tuple[str, str, str, str, int], int] = {}
+    for use in cost.uses:
+        phase = "forward" if (use.scope, use.node.outputs[0]) in forward else "backward"
+        key = (use.node.op, ",".join(use.mesh_dims), use.node.source.module, phase, use.bytes)
+        merged[key] = merged.get(key, 0) + use.count
+    return tuple(
+        CollectiveUse(op, dims, where, phase, size, count, _why(op, dims))
+        for (op, dims, where, phase, size), count in merged.items()
+    )
+
+
+def _why(op: str, mesh_dim: str) -> str:
+    return {
+        "all_reduce": f"every rank along {mesh_dim} holds a share of a sum that is needed whole",
+        "reduce_scatter": f"a sum over {mesh_dim} of which each rank keeps its own part",
+        "all_gather": f"a value split over {mesh_dim} is needed whole",
+        "all_to_all": f"a value split over {mesh_dim} is needed split along another dim",
+    }.get(op, "")

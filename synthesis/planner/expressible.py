@@ -1,0 +1,210 @@
+"""Whether a candidate can be written as module styles.
+
+Collectives of the forward pass stand only where a module begins or ends, since the owner's code
+between modules runs on local tensors; what a module takes and gives is what its style says, and
+what has no style moves nothing and splits nothing.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from shardproof.synthesis.autodiff.forward import forward_values
+from shardproof.synthesis.lower import Lowered
+from shardproof.synthesis.planner.roles import Module, heads
+from shardproof.verifier.kernel.program.program import Node, Program
+
+MOVES = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "shard_slice"})
+VIEWS = frozenset({"reshape", "permute", "cast"})
+
+
+class Obstacle(NamedTuple):
+    """What no module style says."""
+
+    module: str
+    """Where it stands."""
+    text: str
+
+
+@dataclass(frozen=True)
+class Passed:
+    """A forward pass that is looked at, as far as it is lowered."""
+
+    lowered: Lowered
+    since: int = 0
+    """The first op that is looked at; those before it were."""
+    ended: bool = True
+
+    @property
+    def named(self) -> bool:
+        """Whether ops say which module they are of."""
+        return any(n.source.module for _, n in self.lowered.program.walk())
+
+    @cached_property
+    def steps(self) -> list[tuple["Scope", Node]]:
+        """The nodes, with the program or the body that holds them."""
+        program = self.lowered.program
+        forward = forward_values(program, state=False, since=self.since)
+        top, found = Scope(program), list[tuple[Scope, Node]]()
+        for node in program.nodes[self.since :]:
+            scope = node.outputs[0]
+            if ("", scope) in forward:
+                found.append((top, node))
+            if node.body is not None:
+                held = Scope(node.body)
+                inside = (n for n in node.body.nodes if (scope, n.outputs[0]) in forward)
+                found += ((held, inner) for inner in inside)
+        return found
+
+
+@dataclass(frozen=True)
+class Scope:
+    """A program or a body, with who makes and who reads its values."""
+
+    program: Program
+
+    @cached_property
+    def producers(self) -> dict[str, Node]:
+        return self.program.producers()
+
+    def readers(self, value: str) -> Iterator[Node]:
+        return (n for n in self.program.nodes if value in n.inputs)
+
+
+def obstacle(
+    passed: Passed,
+    modules: Sequence[Module],
+    kinds: Mapping[str, str],
+    tp: str,
+    size: int,
+    gathered: frozenset[str] = frozenset(),
+) -> Obstacle | None:
+    """The first collective over tp that no module style can stand for, if any.
+
+    Modules that are `gathered` have one behind their product.
+    """
+    if not passed.named:
+        return None
+    moves = [(scope, node) for scope, node in passed.steps if _moves(node, tp)]
+    if not moves:
+        return None
+    parents = {path.rpartition(".")[0] for path in kinds}
+    leaves = {m.path for m in modules} | {path for path in kinds if path not in parents}
+    few_heads = {m.path.rpartition(".")[0] for m in modules if 0 < m.heads < size}
+    whole = heads(list(modules)) | gathered
+    plain = {m.path for m in modules if m.use == "other"}
+    few_heads |= {m.path for m in modules if m.use == "recurrent"}
+    for scope, node in moves:
+        module = node.source.module
+        if node.op == "shard_slice" and module in few_heads:
+            continue
+        if not module and node.op == "all_reduce":
+            continue
+        if module in leaves and node.op != "shard_slice":
+            if passed.ended and module in plain and _within(scope, node):
+                return Obstacle(module, f"needs {node.op} over {tp} in the middle of {node.source}")
+            if module in whole or not _gathers_product(scope, node):
+                continue
+        where = str(node.source) or f"the model itself, on %{node.inputs[0]}"
+        return Obstacle(module, f"needs {node.op} over {tp} inside {where}")
+    return None
+
+
+def _gathers_product(scope: Scope, node: Node) -> bool:
+    """Whether a gather joins what a product of the same module made: between two column layers
+    the styles have no word for it."""
+    if node.op != "all_gather":
+        return False
+    made = scope.producers.get(node.inputs[0])
+    while made is not None and made.op in ("reshape", "permute", "add", "all_reduce"):
+        made = scope.producers.get(made.inputs[0])
+    return (
+        made is not None and made.op in ("mm", "bmm") and made.source.module == node.source.module
+    )
+
+
+def _within(scope: Scope, node: Node) -> bool:
+    """Whether a collective's operand and its readers all belong to its own module."""
+    made = scope.producers.get(node.inputs[0])
+    readers = scope.readers(node.outputs[0])
+    around = [made.source.module if made else "", *(n.source.module for n in readers)]
+    return all(module == node.source.module for module in around)
+
+
+def unexpressed(
+    passed: Passed,
+    modules: Sequence[Module],
+    styles: Mapping[str, str],
+    stream: str,
+    tp: str,
+    size: int,
+) -> Obstacle | None:
+    """The first module whose style says something else than the forward pass does."""
+    known = {m.path: styles[m.path] for m in modules}
+    known |= {m.head: "column" for m in modules if m.head and styles[m.path] == "vocab"}
+    known |= {m.head: "replicate" for m in modules if m.head and styles[m.path] == "replicate"}
+    norms = {m.path for m in modules if m.is_norm}
+    convs = {m.path for m in modules if m.use == "conv"}
+    few = {m.path for m in modules if 0 < m.heads < size}
+    for scope, node in passed.steps:
+        path = node.source.module
+        style = known.get(path)
+        if style is None or path in norms or path in few:
+            continue
+        if _moves(node, tp) and (style in ("replicate", "channels") or path in convs):
+            word = "has no style" if style == "replicate" else f"is {style}"
+            if (style, node.op) not in (("row", "all_reduce"), ("gathered", "all_gather")):
+                why = f"{path} {word}, and needs {node.op} over {tp}  {node.source}"
+                return Obstacle(path, why)
+        if style not in ("column", "fused_column", "row", "gathered") or node.op != "mm":
+            continue
+        moves = _before(scope.producers, node, known.keys() - norms - {path}, tp)
+        why = _entry(scope.program, moves, style, stream, tp)
+        if why:
+            return Obstacle(path, f"{path} is {style}, and {why}  {node.source}")
+    return _split_whole(passed.lowered, known, norms | few, tp)
+
+
+def _split_whole(
+    lowered: Lowered, known: Mapping[str, str], others: set[str], tp: str
+) -> Obstacle | None:
+    """A module without a style whose parameters meet split activations: their gradients would
+    need a reduction that nothing writes."""
+    for pair in lowered.pairs:
+        path = pair.one.source.module
+        if known.get(path) != "replicate" or path in others:
+            continue
+        met = any(tp not in layout.sharded for layout in pair.operands)
+        if met and tp in pair.result.sharded:
+            why = f"{path} has no style, and works on a split activation  {pair.one.source}"
+            return Obstacle(path, why)
+    return None
+
+
+def _before(producers: Mapping[str, Node], product: Node, others: set[str], tp: str) -> list[Node]:
+    """Collectives over tp between a product and what made its activation, without those that end
+    another module; one that begins another module may be shared."""
+    moves: list[Node] = []
+    made = producers.get(product.inputs[0])
+    while made is not None and (_moves(made, tp) or made.op in VIEWS):
+        moves += [made] if _moves(made, tp) else []
+        made = producers.get(made.inputs[0])
+    if made is None or made.source.module not in others:
+        return moves
+    return [m for m in moves if m.source.module != made.source.module]
+
+
+def _entry(holder: Program, moves: list[Node], style: str, stream: str, tp: str) -> str | None:
+    """Why the activation that a linear takes is not laid out as its style says."""
+    if style == "row" or stream == "R":
+        return f"needs {moves[0].op} over {tp} before it" if moves else None
+    if len(moves) != 1 or moves[0].op != "all_gather":
+        return f"takes an activation that is not split as the residual stream is, {stream}"
+    if moves[0].attrs["dim"] == len(holder.types[moves[0].outputs[0]].shape) - 1:
+        return f"needs its input gathered over {tp} along the last dim"
+    return None
+
+
+def _moves(node: Node, tp: str) -> bool:
+    return node.op in MOVES and node.attrs["mesh_dim"] == tp

@@ -1,0 +1,140 @@
+"""A point that cannot be written, mended: what each refusal names is left whole, in all layers of
+its kind at once; then as much of that as can be is split again."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from shardproof.synthesis.autodiff.forward import forward_values
+from shardproof.synthesis.planner.assign import Point
+from shardproof.synthesis.planner.constraints import Rules
+from shardproof.synthesis.planner.roles import Module
+from shardproof.synthesis.planner.scoring import Candidate, Refusal, Search
+from shardproof.verifier.kernel.program.program import Program
+
+COLUMNS = ("column", "fused_column")
+
+
+def layered(path: str) -> str:
+    """A path without the indices of layers: `blocks.*.mlp.0` of `blocks.3.mlp.0`."""
+    *around, last = path.split(".")
+    return ".".join([*("*" if part.isdigit() else part for part in around), last])
+
+
+def alike(modules: Iterable[Module]) -> list[list[str]]:
+    """Paths of the modules that are one choice: the same place and weight in every layer."""
+    found: dict[object, list[str]] = {}
+    for m in modules:
+        key = layered(m.path), m.use, m.parts, m.weight.shape
+        found.setdefault(key, []).append(m.path)
+    return list(found.values())
+
+
+def feeding(program: Program, modules: Sequence[Module]) -> dict[str, set[str]]:
+    """For each module with parameters, those that its operands come from, with none between."""
+    owners = {m.path for m in modules}
+    outer = {p for p in owners if any(o != p and o.startswith(f"{p}.") for o in owners)} | {""}
+    forward = forward_values(program)
+    feeds: dict[str, set[str]] = {path: set() for path in owners}
+
+    def walk(scope: str, block: Program) -> None:
+        comes: dict[str, frozenset[str]] = {}
+        for node in block.nodes:
+            if (scope, node.outputs[0]) not in forward:
+                continue
+            if node.body is not None:
+                walk(node.outputs[0], node.block)
+            path = node.source.module
+            came = frozenset[str]().union(*(comes.get(v, frozenset()) for v in node.inputs))
+            if path in owners:
+                feeds[path] |= came - {path}
+                came = came | {path} if path in outer else frozenset({path})
+            comes.update(dict.fromkeys(node.outputs, came))
+
+    walk("", program)
+    return feeds
+
+
+@dataclass
+class Mender:
+    """Mends the points of one search."""
+
+    state: Search
+    rules: Rules
+    obstacles: dict[str, str] = field(default_factory=dict[str, str])
+    """Why modules were left whole, by path: what was refused of the point with them split."""
+    found: list[Point] = field(default_factory=list[Point])
+    """What was mended, on a stream that is split over the sequence."""
+
+    def __post_init__(self) -> None:
+        self.feeds = feeding(self.state.program, self.state.modules)
+        self.groups = alike(self.state.modules)
+
+    def mend(self, start: Point, refused: Refusal) -> list[Candidate]:
+        """Of a point that cannot be written, the most that can be, if anything can. On a split
+        stream that is looked for with the styles that were found on a whole one."""
+        if self.found and start.stream != "R":
+            return [r for p in self.found if isinstance(r := self._scored(p, refused), Candidate)]
+        point, result = start, refused
+        while isinstance(result, Refusal):
+            near = self._eased(point, result)
+            if near is None:
+                return []
+            point = near
+            result = self._refusal(point, refused) or self._scored(point, refused)
+        best = self._split_again(start, result, refused)
+        self.found.append(Point(best.point.styles, "S(1)"))
+        return [best]
+
+    def _scored(self, point: Point, refused: Refusal) -> Candidate | Refusal:
+        return self.state.score(point, f"{refused.origin}, in part", refused.tactic)
+
+    def _refusal(self, point: Point, refused: Refusal) -> Refusal | None:
+        return self.state.refusal(point, f"{refused.origin}, in part", refused.tactic)
+
+    def _eased(self, point: Point, refused: Refusal) -> Point | None:
+        """The point with what a refusal is about split less; None where that is whole already."""
+        styles = dict(point.styles)
+        blamed = self._blamed(styles, refused.module)
+        kinds = [g for g in self.groups if blamed & set(g)]
+        paths = [p for g in kinds for p in g if styles[p] != "replicate"]
+        free = [p for p in paths if "replicate" in self.rules.allowed[p]]
+        for path in free:
+            self.obstacles.setdefault(path, refused.reason)
+        return point.styled(dict.fromkeys(free, "replicate")) if free else None
+
+    def _blamed(self, styles: dict[str, str], module: str) -> set[str]:
+        """The modules that leave the activation split that a module cannot take: itself, or else
+        the nearest before it, or all that are split beside it, or around it."""
+        if styles.get(module, "replicate") != "replicate":
+            return {module}
+        seen, level = {module}, self.feeds.get(module, set[str]())
+        while level - seen:
+            split = {p for p in level if styles[p] in COLUMNS}
+            if split:
+                return split
+            seen |= level
+            level = set[str]().union(*(self.feeds[p] for p in level))
+        split = {p for p, style in styles.items() if style != "replicate"}
+        while module:
+            beside = {p for p in split if p.startswith(f"{module}.")}
+            if beside:
+                return beside
+            module = module.rpartition(".")[0]
+        return split
+
+    def _split_again(self, start: Point, whole: Candidate, refused: Refusal) -> Candidate:
+        """With what was left whole split after all, kind by kind, where that can be written."""
+        wanted, held = dict(start.styles), whole.point
+        around: dict[str, list[list[str]]] = {}
+        for group in self.groups:
+            if any(wanted[p] != held.style(p) for p in group):
+                around.setdefault(layered(group[0]).rpartition(".")[0], []).append(group)
+        for groups in around.values():
+            every = [p for g in groups for p in g]
+            for paths in [every, *(groups if len(groups) > 1 else ())]:
+                point = held.styled({p: wanted[p] for p in paths})
+                if self._refusal(point, refused) is None:
+                    held = point
+                    break
+        result = self._scored(held, refused)
+        return result if isinstance(result, Candidate) else whole

@@ -1,0 +1,122 @@
+"""From a model to a plan: searches, and writes the winner down as data."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from shardproof.synthesis.emit.styles import supported
+from shardproof.synthesis.lower import Lowered
+from shardproof.synthesis.planner.assign import PlanError as PlanError, Point
+from shardproof.synthesis.planner.constraints import (
+    WishError as WishError,
+    Wishes as Wishes,
+    show_bytes,
+)
+from shardproof.synthesis.planner.cost import Estimate, Use as Use, estimate, prices
+from shardproof.synthesis.planner.describe import KINDS, describe as describe
+from shardproof.synthesis.planner.plan import Plan
+from shardproof.synthesis.planner.roles import ATTENTION, Module
+from shardproof.synthesis.planner.scoring import Asked as Asked
+from shardproof.synthesis.planner.search import Found, Search, search
+from shardproof.verifier.kernel.inline import inline
+from shardproof.verifier.kernel.live import live
+from shardproof.verifier.kernel.program.program import Program
+
+LOOKS_UP = ("", "Embedding", "EmbeddingBag")
+"""Classes that look up what they are given, though capture sees them work the rows out."""
+
+
+@dataclass(frozen=True)
+class Synthesis:
+    """A plan with the programs it stands for. Nothing is proved yet."""
+
+    plan: Plan
+    sequential: Program
+    """In primitives, without dead nodes: what the distributed program is compared with."""
+    lowered: Lowered
+    found: Found
+    baseline: Estimate
+    """The one-device program."""
+    asked: Asked
+
+
+def synthesize(
+    asked: Asked,
+    *,
+    progress: Callable[[str], None] | None = None,
+    seeds: Sequence[tuple[str, Point]] = (),
+    like: Search | None = None,
+) -> Synthesis:
+    """Plan a one-device joint program for a mesh.
+
+    `seeds` are starting points of the search besides the tactics; `like` is an earlier search of
+    the same program, mesh and cluster, to save time.
+
+    Raises:
+        PlanError: a mesh the model cannot use; WishError where a wish cannot hold.
+    """
+
+    def attempt(wishes: Wishes) -> Found:
+        wanted = replace(asked, wishes=wishes)
+        return search(wanted, can_emit, progress=progress, seeds=seeds, like=like)
+
+    try:
+        found = attempt(asked.wishes)
+    except WishError:
+        raise
+    except PlanError as error:
+        raise _blamed(asked.wishes, attempt, error) from None
+    if asked.wishes.memory_bytes is not None:
+        _check_fits(found, asked.wishes.memory_bytes)
+    sequential = live(inline(asked.program))
+    baseline = estimate(sequential, prices(sequential, asked.mesh, asked.cluster))
+    plan = describe(found, asked.mesh, baseline, asked.kinds)
+    return Synthesis(plan, sequential, found.best.lowered, found, baseline, asked)
+
+
+def can_emit(module: Module, style: str) -> bool:
+    """Whether the emitter has the style for a module of its class."""
+    if style != "replicate" and not module.path:
+        return False
+    if module.own_index and module.kind not in LOOKS_UP and style != "replicate":
+        return False
+    if module.kind == ATTENTION:
+        return style == "replicate" or (module.heads > 0 and style == "fused_column")
+    if module.holds and module.use in ("linear", "embedding"):
+        return style == "replicate"  # what it does with its product, its style does not know
+    if module.use == "linear" and module.kind not in ("", "Linear", "Conv1D"):
+        return style == "replicate"
+    return not module.kind or supported(_base(module), style)
+
+
+def _blamed(wishes: Wishes, attempt: Callable[[Wishes], Found], error: PlanError) -> PlanError:
+    """The error of the first wish without which there is a plan; the error itself where none."""
+    for words, fewer in wishes.each():
+        try:
+            attempt(fewer)
+        except PlanError:
+            continue
+        return WishError("no plan keeps it", words, got=str(error), hint="without it there is one")
+    return error
+
+
+def _check_fits(found: Found, limit: int) -> None:
+    if found.best.memory_bytes <= limit:
+        return
+    leanest = min((found.best, *found.others), key=lambda c: c.memory_bytes)
+    parts = ", ".join(f"{kind} {show_bytes(getattr(leanest.estimate, kind))}" for kind in KINDS)
+    raise WishError(
+        "no plan that was found fits",
+        f"memory {show_bytes(limit)}",
+        got=f"the leanest needs {show_bytes(leanest.memory_bytes)} per rank ({parts})",
+        hint="a larger mesh, a smaller batch or a shorter sequence",
+    )
+
+
+def _base(module: Module) -> str:
+    """The class whose styles apply: Linear and Embedding subclasses keep their shape of weight."""
+    if module.use == "linear":
+        return "Conv1D" if module.out_dim == 1 else "Linear"
+    if module.use in ("conv", "channels"):
+        return "Conv"
+    bag = module.kind == "EmbeddingBag"
+    return "Embedding" if module.use == "embedding" and not bag else module.kind

@@ -1,0 +1,201 @@
+"""Modules by what their parameters do: which belong together, which dim of a weight is its output,
+which weights are several fused in one."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from shardproof.synthesis.planner.uses import uses
+from shardproof.verifier.kernel.ops.control import scan_parts
+from shardproof.verifier.kernel.program.program import Program
+
+GATES = {"LSTM": 4, "GRU": 3}
+"""Gates of a recurrent module, whose weights are stacked."""
+UNREAD = 1 << 30
+"""The order of what no output depends on."""
+LAYER = re.compile(r"\.\d+(?=\.|$)")
+ATTENTION = "MultiheadAttention"
+"""The class that has the weights of queries, keys and values stacked, where all are as wide."""
+GATED = re.compile(r"(.*\.)?(weight|bias)_[ih]h_l\d+(_reverse)?$")
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """One parameter of a module."""
+
+    name: str
+    """Input name in the program."""
+    path: str
+    shape: tuple[int, ...]
+    """Of one layer, where stacked."""
+    stacked: bool
+
+
+@dataclass
+class Module:
+    """A module with its parameters and what its weight is used for."""
+
+    path: str
+    kind: str
+    use: str
+    """`linear`, `conv`, `channels` (a number or two for each), `embedding`, `experts`, `recurrent`
+    or `other`."""
+    out_dim: int = 0
+    """Linear, conv: the dim of the weight that indexes outputs."""
+    parts: int = 1
+    """Linear: equal pieces that its output is cut into at once. Conv: its groups.
+    Recurrent: gates."""
+    heads: int = 0
+    """Linear: heads that its output (or each piece of it) is reshaped into, 0 where it is not.
+    Embedding: heads for each of which it holds a bias, one a column."""
+    follows: frozenset[str] = frozenset()
+    """Linear, conv, channels: the weights of those that all it reads comes from, with no norm and
+    no residual in between; none where there is more."""
+    params: list[Param] = field(default_factory=list[Param])
+    order: int = 0
+    head: str = ""
+    """Embedding whose weight is the output projection too: the path of that projection."""
+    holds: bool = False
+    """Whether there are modules inside it."""
+    own_index: bool = False
+    """Embedding that looks up rows which it works out itself: it has a forward of its own."""
+    splits: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
+    """Experts: for each parameter, by its own name, the dim that holds the hidden units of every
+    expert, and the equal parts that are stacked along it."""
+
+    @property
+    def is_norm(self) -> bool:
+        """A module of its own whose parameters are vectors, none of them in a product."""
+        return bool(self.path) and self.use == "other" and len(self.weight.shape) == 1
+
+    @property
+    def weight(self) -> Param:
+        return max(self.params, key=lambda p: len(p.shape))
+
+
+def modules(program: Program, kinds: Mapping[str, str] | None = None) -> list[Module]:
+    """The modules that own parameters, in order of first use. `kinds` maps paths to class names."""
+    found: dict[str, Module] = {}
+    found_uses, biases = uses(program)
+    grains: dict[str, int] = {}
+    stacked = _stacked(program)
+    for item in program.inputs:
+        if item.role != "param":
+            continue
+        path, _, _ = item.path.rpartition(".")
+        shape = item.type.shape[1:] if item.name in stacked else item.type.shape
+        module = found.setdefault(
+            path, Module(path, (kinds or {}).get(path, ""), "other", order=UNREAD)
+        )
+        module.params.append(Param(item.name, item.path, shape, item.name in stacked))
+        for use in found_uses.get(item.name, ()):
+            module.order = min(module.order, use.order)
+            if use.kind == "embedding":
+                module.use = "embedding"
+                module.own_index = module.own_index or use.own_index
+                module.heads = use.heads
+                module.out_dim = use.out_dim if use.heads else 0
+            elif use.kind == "linear":
+                if module.use == "embedding":
+                    module.head = use.module
+                else:
+                    module.use, module.out_dim, module.parts = "linear", use.out_dim, use.parts
+                    module.heads, module.follows = use.heads, use.follows
+            elif use.kind == "conv" or (use.kind == "channels" and module.use == "other"):
+                module.use, module.out_dim = use.kind, use.out_dim
+                module.parts, module.follows = use.parts, use.follows
+            elif use.kind == "expert":
+                name = item.path.removeprefix(f"{path}.")
+                module.splits[name] = use.out_dim, use.parts
+                grains[item.name] = use.grain
+    holders = {path.rpartition(".")[0] for path in kinds or ()}
+    for module in found.values():
+        module.holds = module.path in holders
+        _settle_experts(module, biases, grains)
+        if module.kind == ATTENTION:
+            _settle_attention(module, program)
+        if module.kind in GATES and all(GATED.match(p.path) for p in module.params):
+            module.use, module.parts, module.heads = "recurrent", GATES[module.kind], 0
+        if module.use == "channels" and len({p.shape for p in module.params}) > 1:
+            module.use = "other"
+    _adopt(found, biases)
+    _like_others(found.values())
+    return sorted((m for m in found.values() if m.params), key=lambda m: m.order)
+
+
+def _like_others(found: Iterable[Module]) -> None:
+    """What no output depends on runs all the same, on what it is given: its use is that of its like
+    in another layer."""
+    like: dict[object, Module] = {}
+    for m in found:
+        key = LAYER.sub(".*", m.path), m.kind, tuple(p.shape for p in m.params)
+        if m.params and m.order < UNREAD:
+            like[key] = m
+        elif key in like and LAYER.search(m.path):
+            o = like[key]
+            m.use, m.out_dim, m.parts, m.heads, m.follows = (
+                o.use, o.out_dim, o.parts, o.heads, o.follows,
+            )  # fmt: skip
+
+
+def _settle_attention(module: Module, program: Program) -> None:
+    """Queries, keys and values are three parts, each of all heads. Those are as many as the width
+    of one goes into that of a part; none where there are other parameters."""
+    names = {p.path.rpartition(".")[2] for p in module.params}
+    own = ((h, n) for h, n in program.walk() if n.source.module == module.path)
+    inner = next((h.types[n.inputs[0]].shape for h, n in own if n.op in ("sdpa", "bmm")), None)
+    module.use, module.out_dim, module.parts, module.heads = "other", 0, 1, 0
+    if names <= {"in_proj_weight", "in_proj_bias"} and inner is not None:
+        module.use, module.parts = "linear", 3
+        module.heads = module.weight.shape[0] // 3 // inner[-1]
+
+
+def _settle_experts(module: Module, biases: Mapping[str, str], grains: Mapping[str, int]) -> None:
+    """Experts are two weights for each, the second on what the first gives, and their biases:
+    hidden units split along the outputs of the one are split along the inputs of the other."""
+    deep = {p.name: p for p in module.params if len(p.shape) > 2}
+    if deep and module.use == "embedding":
+        module.use = "other"
+    added = {p.name: p for p in module.params if biases.get(p.name) in deep}
+    if len(module.splits) != 2 or len(deep) != 2 or len(module.params) != len(deep) + len(added):
+        module.splits = {}
+        return
+    own = {p.path.rpartition(".")[2]: p for p in deep.values()}
+    (first, (up, parts)), (second, (down, pieces)) = module.splits.items()
+    wide, narrow = own[first].shape[up], own[second].shape[3 - down]
+    if pieces == 1 and wide == narrow * parts * grains[own[first].name]:
+        module.use = "experts"
+        module.splits = {first: (up, parts), second: (3 - down, 1)}
+        for bias in added.values():
+            if biases[bias.name] == own[first].name:
+                module.splits[bias.path.rpartition(".")[2]] = 1, parts
+
+
+def heads(found: list[Module]) -> frozenset[str]:
+    """Paths of the output projection: a tied one, or the last product, where that is of a linear
+    outside repeated blocks."""
+    tied = {m.head for m in found if m.head}
+    products = [m for m in found if m.use in ("linear", "conv")]
+    last = max(products, key=lambda m: m.order) if products else None
+    if tied or last is None or last.use == "conv" or last.weight.stacked:
+        return frozenset(tied)
+    return frozenset({last.path})
+
+
+def _adopt(found: dict[str, Module], biases: Mapping[str, str]) -> None:
+    """Give a bias that another module owns (a tied output bias) to the module of its weight."""
+    owners = {p.name: m for m in found.values() for p in m.params}
+    for bias, weight in biases.items():
+        if owners[bias] is not owners[weight]:
+            param = next(p for p in owners[bias].params if p.name == bias)
+            owners[bias].params.remove(param)
+            owners[weight].params.append(param)
+
+
+def _stacked(program: Program) -> set[str]:
+    return {
+        v
+        for node in program.nodes
+        if node.op == "scan"
+        for v in node.inputs[scan_parts(node.attrs, len(node.inputs))[1]]
+    }
