@@ -181,7 +181,7 @@ def imports(clock: Clock) -> None:
 
 def demo(clock: Clock) -> None:
     """The phases of `parallelize` on a user file, with what other processes do in them."""
-    from shardproof.agent.cli import main as cli
+    from shardproof.agent.cli.main import main as cli
     from shardproof.agent.run import events
     from shardproof.agent.run.run import Run
 

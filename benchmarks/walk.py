@@ -43,7 +43,7 @@ def room_of(file: str) -> str | None:
 
 def walk(*words: str) -> list[tuple[int, str]]:
     """The rooms that `shardproof verify WORDS` enters, in order, with how deep each is called."""
-    from shardproof.agent.cli import main
+    from shardproof.agent.cli.main import main
 
     stays: list[tuple[int, str]] = [(0, "agent")]
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from shardproof.agent.cli import main
+from shardproof.agent.cli.main import main
 from shardproof.synthesis.execute.run.launcher import shared
 
 ROOT = Path(__file__).resolve().parents[1]

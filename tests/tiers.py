@@ -103,8 +103,8 @@ _RAN = [0]
 SLOW = frozenset(
     {
         *("attacks", "batch", "campaign", "chat", "check", "cli", "execute", "frontend", "guard"),
-        *("laws", "patches", "patching", "planning", "repair", "report"),
-        *("resize", "right", "training", "untraceable"),
+        *("laws", "patches", "patching", "pipeline", "repair", "report"),
+        *("right", "scale_down", "training", "untraceable"),
     }
 )
 """Folders that the fast tier does not even read."""

@@ -124,7 +124,7 @@ def replace(self, target):
     if str(target).endswith("home/wrong.txt"):
         os.kill(os.getpid(), signal.SIGKILL)
 pathlib.Path.replace = replace
-from shardproof.agent.cli import main
+from shardproof.agent.cli.main import main
 main()
 """
 

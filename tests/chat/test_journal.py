@@ -127,7 +127,7 @@ import sys, time
 from shardproof.agent.chat import repairs as mending
 mending.mend = lambda *_: (print("slow", file=sys.stderr, flush=True), time.sleep(60))
 sys.argv = ["shardproof", "-p", "-", "--json"]
-from shardproof.agent.cli import main
+from shardproof.agent.cli.main import main
 main()
 """
 

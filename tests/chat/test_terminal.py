@@ -210,7 +210,7 @@ def hard(*_, **__):
     raise SystemError("the query ended by itself")
 shardproof.synthesis.repair.diagnosis.verify = hard
 sys.argv = ["shardproof"]
-from shardproof.agent.cli import main
+from shardproof.agent.cli.main import main
 main()
 """
 

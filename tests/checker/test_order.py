@@ -46,7 +46,7 @@ from shardproof.verifier.verification import verify
 from tests.checker.forging import Section, edited, forged
 from tests.order.strategies import programs
 
-EVENTS = Path(__file__).parents[1] / "time" / "corpus"
+EVENTS = Path(__file__).parents[1] / "order" / "corpus"
 EDITS = 12
 """Of each section; there are more than thirty."""
 

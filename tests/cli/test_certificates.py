@@ -19,7 +19,7 @@ CASES = ("MC-01", "MC-09", "OR-07-values", "SG-41", "DS-22")
 SEARCH = ("shardproof.verifier.verification", "shardproof.verifier.provers.relate")
 RUN = """
 import sys
-from shardproof.agent.cli import main
+from shardproof.agent.cli.main import main
 try:
     main()
 finally:

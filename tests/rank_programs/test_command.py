@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shardproof.agent.cli import main
+from shardproof.agent.cli.main import main
 from shardproof.verifier.text.parser import to_text
 from tests.rank_programs.samples import DISTRIBUTED, SEQUENTIAL, contract, edit, file, written
 from tests.rank_programs.writing import write_ranks

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from shardproof.agent.cli import main as cli
+from shardproof.agent.cli.main import main as cli
 from shardproof.agent.translation import command
 from shardproof.agent.translation.trial import Trial
 from shardproof.synthesis.frontends.torch.observed import Observed
