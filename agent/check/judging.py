@@ -11,13 +11,12 @@ from shardproof.agent.check.parts import in_parts
 from shardproof.agent.repair.repairing import told
 from shardproof.agent.repair.sources import node_of
 from shardproof.agent.run.errors import InputError
-from shardproof.synthesis.frontends.rank_programs import Ingested, judged, read_ranks
+from shardproof.synthesis.frontends.rank_programs import Ingested, judged
 from shardproof.synthesis.frontends.torch.ranks import in_time
 from shardproof.synthesis.frontends.torch.ranks.bounds import outside
-from shardproof.synthesis.frontends.torch.ranks.buckets import one_by_one
-from shardproof.synthesis.frontends.torch.ranks.join import gathers_by_dim
 from shardproof.synthesis.frontends.torch.ranks.pairing import GRAD_OF_INPUT, STATE
 from shardproof.synthesis.frontends.torch.ranks.result import RanksCaptured
+from shardproof.synthesis.frontends.torch.ranks.together import ordinary, together
 from shardproof.synthesis.repair.edits import Edit
 from shardproof.verifier.kernel.contract import output_key
 from shardproof.verifier.kernel.program.errors import MalformedError
@@ -136,7 +135,7 @@ def _checked(
     captured = replace(captured, one=replace(captured.one, program=one))
     tables = same_tables(captured)
     in_time.refuse_unlike([r.events for r in captured.ranks])
-    read = read_ranks(captured.texts, tell)
+    read = together([r.compared for r in captured.ranks], captured.texts, tell)
     for found in read.of_kind("malformed"):
         raise InputError(f"the ranks run no programs that fit together: {found.message}")
     program = read.program
@@ -149,7 +148,7 @@ def _checked(
     strays = _outside(captured)
     if isinstance(strays, Counterexample | Unknown):
         return Checked(strays, (), read, None, captured)
-    program = _plain_gathers(_sourced(program, captured.texts))
+    program = ordinary(_sourced(program, captured.texts))
     whole = captured
     captured, program, stated = in_parts(captured, program, stated)
     one = captured.one.program
@@ -324,12 +323,6 @@ def _compared(one: Program, compared: Compared) -> tuple[Program, tuple[str, ...
         raise InputError("no output is compared", where="--skip-output")
     left = [f"the gradient of {n}" for n in data if n not in compared.grads]
     return replace(one, outputs=kept), (*compared.skipped, *left)
-
-
-def _plain_gathers(program: Program) -> Program:
-    """Gathers along other dims than the first are one op, and what is sent in one piece is sent
-    one by one, where all ranks do all of it."""
-    return gathers_by_dim(one_by_one(program))
 
 
 def _same_outputs(captured: RanksCaptured, many: Program) -> Program:

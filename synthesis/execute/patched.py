@@ -46,22 +46,20 @@ from shardproof.synthesis.frontends.torch.materialize import (
 )
 from shardproof.synthesis.frontends.torch.modes import mode_of
 from shardproof.synthesis.frontends.torch.provenance import Provenance
-from shardproof.synthesis.frontends.torch.ranks.buckets import one_by_one
 from shardproof.synthesis.frontends.torch.ranks.build import join_world
 from shardproof.synthesis.frontends.torch.ranks.collectives import Seen, Watch
 from shardproof.synthesis.frontends.torch.ranks.dtensors import layout_of, real_meshes
 from shardproof.synthesis.frontends.torch.ranks.join import (
     FewRanksError,
     RankError,
-    gathers_by_dim,
     join,
 )
 from shardproof.synthesis.frontends.torch.ranks.lowering import lower_rank
 from shardproof.synthesis.frontends.torch.ranks.places import Places
 from shardproof.synthesis.frontends.torch.ranks.placing import Placing
 from shardproof.synthesis.frontends.torch.ranks.sharded import refuse_uncovered
-from shardproof.synthesis.frontends.torch.ranks.shared_parts import products_of_wholes
 from shardproof.synthesis.frontends.torch.ranks.tables import pieces
+from shardproof.synthesis.frontends.torch.ranks.together import ordinary
 from shardproof.synthesis.frontends.torch.ranks.tracing import (
     Order as Trace,
     cotangents,
@@ -122,8 +120,8 @@ def save_patched(job: Job, folder: Path) -> None:
     for rank, other in read.items():
         if any(other.facts[key] != facts[key] for key in ("layouts", "tables")):
             raise RankError(f"ranks 0 and {rank} lay parameters or tables out in different ways")
-    flat = products_of_wholes(gathers_by_dim(one_by_one(joined)))
-    program = live(inline(_rolled(_reached(flat, order.untrained), facts, order)))
+    reached = _reached(ordinary(joined), order.untrained)
+    program = live(inline(_rolled(reached, facts, order)))
     (folder / "distributed.json").write_text(dumps(program))
     (folder / "layouts.json").write_text(
         json.dumps({"ranks": list(read), "params": facts["layouts"], "tables": facts["tables"]})

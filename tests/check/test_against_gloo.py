@@ -182,9 +182,10 @@ def test_traced_as_it_runs(case, name):
 
 def traced(asked):
     """The program of the ranks together."""
-    from shardproof.synthesis.frontends.rank_programs import read_ranks
     from shardproof.synthesis.frontends.torch.ranks.request import RanksRequest
+    from shardproof.synthesis.frontends.torch.ranks.result import load
     from shardproof.synthesis.frontends.torch.ranks.session import save_ranks
+    from shardproof.synthesis.frontends.torch.ranks.together import together
 
     out = asked.folder / "traced"
     out.mkdir()
@@ -192,6 +193,7 @@ def traced(asked):
         f"{asked.folder}/{asked.target}", f"{asked.folder}/model.py:MLP", asked.mesh
     )
     save_ranks(json.loads(json.dumps(request.to_json())), out, lambda _: None)
-    read = read_ranks(out / "eval" / "ranks")
+    captured = next(c for c in load(out, asked.mesh.size) if "eval" in c.modes)
+    read = together([r.compared for r in captured.ranks], captured.texts)
     assert read.program is not None, read.findings
     return read.program

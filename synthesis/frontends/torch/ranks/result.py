@@ -135,6 +135,8 @@ class Rank(Side):
 
     renamed: Mapping[str, str]
     """Its parameters that the model calls differently."""
+    compared: ProgramData
+    """The program in the form in which ranks are compared: `joined_form`."""
     renamed_arguments: Mapping[str, str]
     """Inputs of the model that its `forward` calls differently."""
     layouts: Mapping[
@@ -176,7 +178,8 @@ class RanksCaptured:
     one: Side
     ranks: tuple[Rank, ...]
     texts: Path
-    """The folder with the programs of the ranks, as `frontends.rank_programs` reads them."""
+    """The folder where the programs of ranks that run no one program are written, as
+    `frontends.rank_programs` reads them."""
     modes: tuple[str, ...] = (EVAL,)
     """The modes in which all of them do what is here: of `SAID`."""
 

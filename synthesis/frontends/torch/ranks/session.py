@@ -29,9 +29,6 @@ import torch._dynamo  # tracing asks for it: once, before processes are forked
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
-from shardproof.synthesis.frontends.rank_programs.form import header
-from shardproof.synthesis.frontends.rank_programs.rings import with_rings
-from shardproof.synthesis.frontends.rank_programs.write import rank_text
 from shardproof.synthesis.frontends.torch.asked.sources import watch_sources
 from shardproof.synthesis.frontends.torch.buffers import (
     Filled,
@@ -111,7 +108,7 @@ Work = Sequence[tuple[str, Callable[[Any], Side | Loaded]]]
 
 def save_ranks(data: dict[str, Any], folder: Path, progress: Progress) -> None:
     """Write `modes.json`, which modes are judged as one, and for each of these a folder, named
-    after the first: `one.json`, for each rank `rank-N.json` and its program in `ranks/`.
+    after the first: `one.json`, for each rank `rank-N.json`.
 
     Raises:
         CaptureError: whatever the code of one device or of a rank ended in.
@@ -202,9 +199,6 @@ def _save_once(
     said = _all(folder, work, _root(request.against))
     if not request.device_free:
         _import(json.loads((folder / f"{ONE}.json").read_text())["imported"])
-    (folder / "ranks").mkdir()
-    text = header("ranks", request.mesh)
-    (folder / "ranks" / "mesh.sp").write_text(f"{text}\n", encoding="utf-8")
     size = request.mesh.size
     progress(f"trace {size} ranks, {SAID[mode]}")
     work = [
@@ -212,7 +206,6 @@ def _save_once(
         for r in range(size)
     ]
     said += _all(folder, work, _root(request.target))
-    _messages(request.mesh, folder / "ranks")
     left = sorted(set(request.config).difference(*(used for used, _ in said)))
     if left:
         raise CaptureError(
@@ -234,14 +227,6 @@ def _import(names: Sequence[str]) -> None:
     for name in names:
         with contextlib.suppress(Exception):  # what imports it raises it again
             importlib.import_module(name)
-
-
-def _messages(mesh: Mesh, folder: Path) -> None:
-    """Messages around a ring become collectives, in the texts of all ranks."""
-    files = [folder / f"rank-{r:05d}.sp" for r in range(mesh.size)]
-    texts = [file.read_text(encoding="utf-8") for file in files]
-    for file, text in zip(files, with_rings(texts, mesh), strict=True):
-        file.write_text(text, encoding="utf-8")
 
 
 def _root(target: str) -> str:
@@ -479,13 +464,12 @@ def _rank(
     held, pieces_of = pieces_filled(followed.traced, buffers, theirs, one.filled, mesh, at)
     found = _lowered(side, twice, buffers, canonical, draws, held, one.consts)
     below = {s.name: s.below for s in specs}
-    text = rank_text(joined_form(_with_windows(found.program), below), rank)
-    (folder / "ranks" / f"rank-{rank:05d}.sp").write_bytes(text)
     placed = {f"parameter {canonical[n]}": p for n, p in model.named_parameters()}
     names = (f"output {name}" for _, name in followed.outputs)
     placed |= dict(zip(names, followed.placed, strict=True))
     return Rank(
         **vars(found),
+        compared=joined_form(_with_windows(found.program), below),
         layouts={
             name: layout_of(p, mesh, rank, name)
             for name, p in placed.items()
