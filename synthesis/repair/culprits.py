@@ -39,6 +39,7 @@ from shardproof.verifier.kernel.program.attrs import named_mesh_dims
 from shardproof.verifier.kernel.program.program import Node, Program
 from shardproof.verifier.kernel.program.types import Source
 from shardproof.verifier.kernel.program.where import contains
+from shardproof.verifier.ops.classes import LOOKUPS
 
 COUNTS, SETS = "counts the rows", "sets "
 Line = tuple[str, int]
@@ -303,10 +304,10 @@ def _bounds(looked: _Looked, lines: Collection[int]) -> tuple[set[int], set[int]
     """How many rows a rank has of a table, and the numbers that lines compare with."""
     program, place = looked.seen.program, looked.seen.place
     first = program.mesh.coords()[0]
-    sizes = {
-        program.types[n.inputs[0]].shape[n.number("dim") if n.op == "take_along" else 0]
+    sizes: set[int] = {
+        program.types[n.inputs[0]].shape[lookup(n.op).with_defaults(n.attrs)["dim"]]
         for n in program.nodes
-        if n.source == place and n.op in ("take", "take_along")
+        if n.source == place and n.op in LOOKUPS
     }
     held = {
         int(_number(n.attrs["value"]) or 0)

@@ -33,11 +33,11 @@ from shardproof.verifier.kernel.ops import lookup
 from shardproof.verifier.kernel.program.builder import Builder
 from shardproof.verifier.kernel.program.program import Node, Program
 from shardproof.verifier.kernel.program.types import Attr
+from shardproof.verifier.ops.classes import SCALING
 
 Shape = tuple[int, ...]
 Known = dict[tuple[str, "Shared"], str]
 """What was made of each part that stands among zeros."""
-LINEAR = frozenset({"add", "sub", "neg", "mul_scalar"})
 """Ops on operands of which each is a part among zeros."""
 
 
@@ -295,7 +295,7 @@ def _linear(known: Known, r: Rewriting, node: Node, shared: Shared) -> list[str]
             gone = _order(made) if made is not None else ()
             places = [d for d in _same_places(after, before, dim) if d not in gone]
             at = next((d for d in places if before[d] <= after[dim]), None)
-        case op if op in LINEAR:
+        case op if op in SCALING:
             if any(r.type(v).shape != after for v in node.inputs):
                 at = None
         case _:
