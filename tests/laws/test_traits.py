@@ -180,7 +180,6 @@ CALLS = frozenset(REGISTRY[n].traits.meets for n in REGISTRY) | {"send", "recv",
 ALLOWED: dict[str, str] = {
     # ops that have to be told apart by what they are
     "analysis/definedness.py": "cast",
-    "assumptions.py": "softplus",
     "analysis/replication.py": "merge mul",
     "analysis/sentinels.py": "cast",
     # identities of real functions, and kinds of atoms of its own (`neg`, `sign`)
