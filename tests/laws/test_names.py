@@ -71,9 +71,7 @@ NAMED: dict[str, dict[str, str]] = {
         "synthesis/frontends/torch/ranks/preconditions.py": (
             "all_gather all_reduce all_to_all broadcast recv reduce_scatter send"
         ),
-        "synthesis/frontends/torch/ranks/shared_parts.py": (
-            "amax flip mm mul pad shard_pad shard_slice"
-        ),
+        "synthesis/frontends/torch/ranks/shared_parts.py": "mm mul pad shard_pad shard_slice",
     },
     "shapes of programs that stand for something: attention, experts, fused weights": {
         "synthesis/frontends/torch/rolling/recompute.py": "all_gather shard_slice",
@@ -134,7 +132,7 @@ LISTS: dict[str, int] = {
     "synthesis/frontends/torch/ranks/in_time.py": 1,
     "synthesis/frontends/torch/ranks/join.py": 2,
     "synthesis/frontends/torch/ranks/meanings.py": 1,
-    "synthesis/frontends/torch/ranks/shared_parts.py": 5,
+    "synthesis/frontends/torch/ranks/shared_parts.py": 3,
     "synthesis/planner/describe.py": 3,
     "synthesis/planner/expressible.py": 1,
     "synthesis/planner/literal.py": 1,

@@ -183,18 +183,19 @@ def _placed(r: Rewriting, node: Node, shared: Shared) -> tuple[Shared, dict[str,
     where the op does not leave their dim alone."""
     before, after = r.type(node.inputs[0]).shape, r.type(node.outputs[0]).shape
     attrs, dim = dict(node.attrs), shared.dim
-    if lookup(node.op).kind == "map":
+    kind = lookup(node.op).kind
+    if kind == "map":
         return shared, attrs
+    if kind == "reduce":
+        dims = _order(node)
+        gone = 0 if attrs["keepdim"] else sum(d < dim for d in dims)
+        return (shared.along(dim - gone), attrs) if dim not in dims else None
+    if kind == "view" and "dim" in attrs:
+        return (shared, attrs) if attrs["dim"] != dim else None
     match node.op:
-        case "sum" | "amax" | "amin":
-            dims = _order(node)
-            gone = 0 if attrs["keepdim"] else sum(d < dim for d in dims)
-            return (shared.along(dim - gone), attrs) if dim not in dims else None
         case "permute":
             order = _order(node)
             return (shared.along(order.index(dim)), attrs) if order[dim] != dim else None
-        case "slice" | "pad" | "flip" | "concat":
-            return (shared, attrs) if attrs["dim"] != dim else None
         case "expand":
             if before[dim] != after[dim] or len(before) != len(after):
                 return None
