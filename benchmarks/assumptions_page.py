@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from shardproof.synthesis.frontends.torch import stand_ins
-from shardproof.verifier import assumptions
+from benchmarks.declared import assumptions, stand_ins
 
 PAGE = Path("docs/proofs.md")
 TABLES = {"assumptions": assumptions.table, "stand-ins": stand_ins.table}

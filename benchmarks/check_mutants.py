@@ -33,12 +33,13 @@ from shardproof.agent.check.contract import Placed, Statements
 from shardproof.agent.check.judging import Checked, Compared
 from shardproof.agent.run.run import within
 from shardproof.agent.run.translate import as_ours
+from shardproof.synthesis.emit import source
 from shardproof.synthesis.frontends.torch.ranks.request import MADE_UP, TRAIN, RanksRequest
 from shardproof.synthesis.frontends.torch.ranks.result import RanksCaptured, load, read_loads
 from shardproof.synthesis.frontends.torch.ranks.stated import read_lines
 from shardproof.synthesis.frontends.torch.request import InputSpec
 from shardproof.synthesis.repair.edits import Edit
-from shardproof.synthesis.repair.in_source import SourceFile, Splice, base_name, call_name
+from shardproof.synthesis.repair.in_source import SourceFile, base_name, call_name
 from shardproof.verifier.kernel.program.types import Mesh
 from shardproof.verifier.verdict import Counterexample, Proof
 
@@ -240,7 +241,7 @@ def mutants(base: Base, folder: Path) -> list[Mutant]:
     out: dict[tuple[str, str], Mutant] = {}
     for name in base.files or (base.file,):
         text = (folder / name).read_text()
-        file = SourceFile(name, text, ast.parse(text))
+        file = SourceFile(name, text)
         for node in ast.walk(file.tree):
             if not _concerns(base, file, node):
                 continue
@@ -269,7 +270,7 @@ def _concerns(base: Base, file: SourceFile, node: ast.AST) -> bool:
         for t in n.targets
         if isinstance(t, ast.Name)
     }
-    if file.name != base.file:
+    if file.path != base.file:
         ahead = ["Copy", "Reduce"] if base.name != "SequenceParallelMLP" else ["Gather", "Scatter"]
     model = base.against.partition(":")[2]
     while ahead:
@@ -297,7 +298,7 @@ def spread(made: Sequence[Mutant], most: int) -> list[Mutant]:
     return [m for turn in turns for m in turn if m is not None][:most]
 
 
-Fault = tuple[str, tuple[Splice | None, ...]]
+Fault = tuple[str, tuple[source.Edit | None, ...]]
 
 
 def _faults(base: Base, file: SourceFile, node: ast.AST) -> Iterator[Fault]:
@@ -307,7 +308,7 @@ def _faults(base: Base, file: SourceFile, node: ast.AST) -> Iterator[Fault]:
         inner = call_name(node.value)
         if inner in TALKS:
             yield "missing collective", (file.without(node),)
-            yield "doubled collective", (file.beside(node, [file.code(node)]),)
+            yield "doubled collective", (file.beside(node, [file.of(node)]),)
         if inner == "wait":
             yield "stale async result", (file.without(node),)
         if inner in ("fully_shard", "set_gradient_divide_factor"):
@@ -317,9 +318,9 @@ def _faults(base: Base, file: SourceFile, node: ast.AST) -> Iterator[Fault]:
             more = f"{first.id}.set_gradient_divide_factor(1.0)"
             yield "scale", (file.beside(node, [more]),)
     if isinstance(node, ast.Call):
-        code = file.code(node)
+        code = file.of(node)
         if name == "apply" and node.args:
-            first = file.code(node.args[0])
+            first = file.of(node.args[0])
             yield "missing collective", (file.put(node, first),)
             region = base_name(node.func)
             rest = ", ".join(map(file.code, node.args[1:]))
@@ -337,9 +338,9 @@ def _faults(base: Base, file: SourceFile, node: ast.AST) -> Iterator[Fault]:
         ):
             end = file.span(node)[1] - 1
             for op in ("AVG", "MAX"):
-                yield "scale", (Splice(end, end, f", op=dist.ReduceOp.{op}"),)
+                yield "scale", (source.Edit(end, end, f", op=dist.ReduceOp.{op}"),)
         if name == "DistributedDataParallel":
-            yield "missing call", (file.put(node, file.code(node.args[0])),)
+            yield "missing call", (file.put(node, file.of(node.args[0])),)
         if name in ("rank", "get_rank"):
             yield "wrong rank", (file.put(node, "0"),)
         if name == "fromkeys" and isinstance(node.args[0], ast.Tuple):
@@ -360,7 +361,7 @@ def _faults(base: Base, file: SourceFile, node: ast.AST) -> Iterator[Fault]:
                 given = {k.arg for k in node.keywords}
                 for side in {"input_layouts", "output_layouts"} - given:
                     comma = ", " if node.keywords else ""
-                    yield "wrong plan entry", (Splice(end, end, f"{comma}{side}=Shard(0)"),)
+                    yield "wrong plan entry", (source.Edit(end, end, f"{comma}{side}=Shard(0)"),)
     if isinstance(node, ast.Constant) and node.value in RULES:
         for rule in RULES:
             if rule != node.value:
@@ -368,7 +369,7 @@ def _faults(base: Base, file: SourceFile, node: ast.AST) -> Iterator[Fault]:
     if isinstance(node, ast.Attribute) and node.attr in ("SUM", "AVG", "MAX", "MIN"):
         for fold in ("SUM", "AVG"):
             if fold != node.attr:
-                new = f"{file.code(node.value)}.{fold}"
+                new = f"{file.of(node.value)}.{fold}"
                 yield "wrong reduction", (file.put(node, new),)
     if isinstance(node, ast.Dict) and any(
         call_name(v).endswith("Parallel") or getattr(v, "value", "") in RULES for v in node.values
@@ -382,7 +383,7 @@ def _faults(base: Base, file: SourceFile, node: ast.AST) -> Iterator[Fault]:
                 end = file.span(following)[0] if following is not None else end
             elif at:
                 start = file.span(node.values[at - 1])[1]
-            yield "wrong plan entry", (Splice(start, end, ""),)
+            yield "wrong plan entry", (source.Edit(start, end, ""),)
     if isinstance(node, ast.Constant) and type(node.value) is int and node.value in (0, 1, 2):
         yield "wrong dim or number", (file.put(node, str(1 - node.value if node.value < 2 else 1)),)
     if call_name(node) == "Shard":
@@ -395,13 +396,13 @@ def _faults(base: Base, file: SourceFile, node: ast.AST) -> Iterator[Fault]:
     if isinstance(node, ast.keyword) and node.arg == "group" and len(base.mesh.dims) > 1:
         yield "wrong group", (file.put(node.value, "dist.group.WORLD"),)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult | ast.FloorDiv | ast.Div):
-        yield "scale", (file.put(node, file.code(node.left)),)
+        yield "scale", (file.put(node, file.of(node.left)),)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
-        yield "missing operand", (file.put(node, file.code(node.left)),)
+        yield "missing operand", (file.put(node, file.of(node.left)),)
     if isinstance(node, ast.Compare) and len(node.ops) == 1:
         turned = {ast.Lt: "<=", ast.GtE: ">", ast.Gt: ">=", ast.LtE: "<"}
         word = turned.get(type(node.ops[0]))
-        left, right = file.code(node.left), file.code(node.comparators[0])
+        left, right = file.of(node.left), file.of(node.comparators[0])
         yield "wrong bound", (file.put(node, f"{left} {word} {right}"),) if word else ()
     if isinstance(node, ast.AugAssign):
         yield "scale", (file.without(node),)
@@ -413,7 +414,7 @@ def _faults(base: Base, file: SourceFile, node: ast.AST) -> Iterator[Fault]:
     if isinstance(node, ast.Return) and isinstance(node.value, ast.Tuple):
         function = file.function(node)
         if function is not None and function.name == "backward":
-            first = file.code(node.value.elts[0])
+            first = file.of(node.value.elts[0])
             yield "scale", (file.put(node.value.elts[0], f"2 * {first}"),)
             yield "scale", (file.put(node.value.elts[0], f"{first} / 2"),)
 
@@ -424,9 +425,9 @@ def _wrong_loads(file: SourceFile, node: ast.AST) -> Iterator[Fault]:
         yield "", (file.without(node),)
     if isinstance(node, ast.List) and len(node.elts) == 2:
         first, second = node.elts
-        swapped = file.put(first, file.code(second)), file.put(second, file.code(first))
+        swapped = file.put(first, file.of(second)), file.put(second, file.of(first))
         yield "", swapped
-        yield "", (file.put(second, file.code(first)),)
+        yield "", (file.put(second, file.of(first)),)
     if isinstance(node, ast.Subscript) and call_name(node.value) == "chunk":
         yield "", (file.put(node.slice, "0"),)
         yield "", (file.put(node.slice, "-1 - at"),)

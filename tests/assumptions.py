@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
+from benchmarks.declared.assumptions import undeclared
 from shardproof.agent.run import events
 from shardproof.agent.run.run import Run
-from shardproof.verifier.assumptions import undeclared
 
 
 @pytest.fixture(autouse=True)
 def assumptions_are_declared(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Fails the test with the sentences that verifier/assumptions.py does not declare."""
+    """Fails the test with the sentences that nothing declares."""
     strange: list[str] = []
     emit = Run.emit
 
@@ -24,4 +24,4 @@ def assumptions_are_declared(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     monkeypatch.setattr(Run, "emit", listened)
     yield
-    assert not strange, f"not declared in verifier/assumptions.py: {strange}"
+    assert not strange, f"not declared in benchmarks/declared/assumptions.py: {strange}"

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.assumptions_page import written
+from benchmarks.declared.assumptions import DECLARED, said, undeclared
 from shardproof.agent.cli.main import FIRST, app
-from shardproof.verifier.assumptions import DECLARED, said, undeclared
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted((ROOT / "docs").glob("*.md"))

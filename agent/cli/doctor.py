@@ -15,7 +15,6 @@ _PARTS = (
     ("numpy", "numpy", True, "programs on numbers"),
     ("z3", "z3-solver", True, "rules, side conditions, scalar goals"),
     ("pydantic", "pydantic", True, "events and replies"),
-    ("libcst", "libcst", True, "patches"),
     ("jinja2", "jinja2", True, "reports, and questions to a model"),
     ("rich", "rich", True, "what a session shows"),
     ("prompt_toolkit", "prompt-toolkit", True, "what is typed in a session"),

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from shardproof.synthesis.emit.patch import EmitError
 
+Place = ast.expr | ast.stmt | ast.arg | ast.keyword
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Edit:
@@ -28,22 +30,21 @@ class SourceText:
             self.tree = ast.parse(text)
         except SyntaxError as error:
             raise EmitError(f"{path}:{error.lineno}: not Python: {error.msg}") from error
-        self.starts = [0]
-        for index, char in enumerate(text):
-            if char == "\n":
-                self.starts.append(index + 1)
+        self.starts = [0, *(i + 1 for i, char in enumerate(text) if char == "\n")]
+        """Where lines begin, and where the last one ends."""
+        if self.starts[-1] != len(text):
+            self.starts.append(len(text))
 
     def offset(self, line: int, column: int) -> int:
         """Index in the text of a 1-based line and a column in UTF-8 bytes."""
         start = self.starts[line - 1]
-        end = self.starts[line] if line < len(self.starts) else len(self.text)
-        return start + len(self.text[start:end].encode()[:column].decode())
+        return start + len(self.text[start:].partition("\n")[0].encode()[:column].decode())
 
-    def span(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
+    def span(self, node: Place) -> tuple[int, int]:
         end_line, end_column = node.end_lineno or node.lineno, node.end_col_offset or 0
         return self.offset(node.lineno, node.col_offset), self.offset(end_line, end_column)
 
-    def of(self, node: ast.expr | ast.stmt) -> str:
+    def of(self, node: Place) -> str:
         start, end = self.span(node)
         return self.text[start:end]
 
@@ -77,7 +78,7 @@ class SourceText:
             docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
             if isinstance(node, ast.Import | ast.ImportFrom) or (docstring and line == 0):
                 line = node.end_lineno or node.lineno
-        return self.starts[line] if line < len(self.starts) else len(self.text)
+        return self.starts[line]
 
     def after_standard_imports(self) -> int:
         """Where imports of the standard library go: after the last one, else with the others."""
@@ -89,7 +90,7 @@ class SourceText:
             else:
                 continue
             line = node.end_lineno or node.lineno
-            if module.split(".")[0] in sys.stdlib_module_names and line < len(self.starts):
+            if module.split(".")[0] in sys.stdlib_module_names:
                 return self.starts[line]
         return self.after_imports()
 
@@ -109,8 +110,7 @@ class SourceText:
             return self.starts[later[0].lineno - 1]
         if not block:
             return self.after_imports()
-        end = block[-1].end_lineno or block[-1].lineno
-        return self.starts[end] if end < len(self.starts) else len(self.text)
+        return self.starts[block[-1].end_lineno or block[-1].lineno]
 
     def imported_from(self, module: str) -> set[str]:
         """Names that the file imports from a module."""
@@ -128,7 +128,7 @@ class SourceText:
         """Names bound at the top level."""
         out: set[str] = set()
         for node in self.tree.body:
-            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 out.add(node.name)
             elif isinstance(node, ast.Import | ast.ImportFrom):
                 out.update((a.asname or a.name).split(".")[0] for a in node.names)

@@ -289,7 +289,7 @@ def _known(folder: Path) -> dict[str, Constant]:
     return pickle.loads(held.read_bytes()) if held.is_file() else {}
 
 
-MOVES = VIEWS.union(
+MOVES = frozenset(VIEWS).union(
     ("slice", "concat", "pad", "cast", "mul_scalar"),
     ("all_gather", "reduce_scatter", "all_reduce", "shard_slice", "all_to_all"),
 )

@@ -7,10 +7,9 @@ from shardproof.synthesis.kernels.graph import Graph, Scope, Value, chained
 from shardproof.synthesis.kernels.keeping import Kept
 from shardproof.verifier.kernel.ops import lookup
 from shardproof.verifier.kernel.program.program import Node
+from shardproof.verifier.ops.classes import VIEWS
 
 Reads = dict[Value, tuple[float, ...]]
-TABLES = frozenset({"take", "index_add"})
-"""Ops that read or write as much of a table as there are rows of the other operand."""
 
 
 def traffic(graph: Graph, unmade: Collection[Value], kept: Kept) -> tuple[Reads, frozenset[Value]]:
@@ -92,7 +91,7 @@ class _Chains:
         if node.op == "take" and name == node.inputs[0]:
             return min(1.0, types[node.outputs[0]].nbytes / max(types[name].nbytes, 1))
         made = self.scope.producer.get(name)
-        while made is not None and made.op in ("reshape", "permute", "expand", "slice"):
+        while made is not None and (made.op in VIEWS or made.op == "slice"):
             if self.chain.get(made.outputs[0]) != chain and made.op == "slice":
                 break
             made = self.scope.producer.get(made.inputs[0])

@@ -9,8 +9,8 @@ from shardproof.synthesis.kernels.graph import Graph, Scope, Value
 from shardproof.synthesis.kernels.keeping import keep
 from shardproof.verifier.kernel.ops import lookup
 from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.ops.classes import ORDERS
 
-ORDERS = frozenset({"le", "lt", "ge", "gt"})
 AGAIN = 5 / 4
 """Backward of fused attention computes the scores again: five products for the four here."""
 

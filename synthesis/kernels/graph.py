@@ -7,12 +7,11 @@ from shardproof.synthesis.autodiff.forward import forward_values
 from shardproof.verifier.kernel.ops import lookup
 from shardproof.verifier.kernel.ops.control import scan_parts
 from shardproof.verifier.kernel.program.program import Node, Program
+from shardproof.verifier.ops.classes import ALONG, VIEWS
 
 Value = tuple[str, str]
 """(first result of the enclosing scan or '', name)."""
-RESHAPES = frozenset({"reshape", "permute", "expand"})
 CHAINED = frozenset({"map", "reduce", "view", "create"})
-ALONG = frozenset({"take_along", "put_along"})
 
 
 def chained(node: Node) -> bool:
@@ -32,7 +31,7 @@ class Scope:
     def owner(self, name: str) -> str:
         """What a value is a view of."""
         node = self.producer.get(name)
-        while node is not None and node.op in RESHAPES:
+        while node is not None and node.op in VIEWS:
             name = node.inputs[0]
             node = self.producer.get(name)
         return name

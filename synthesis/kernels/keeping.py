@@ -8,8 +8,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
-from shardproof.synthesis.kernels.graph import RESHAPES, Graph, Scope, Value, chained
+from shardproof.synthesis.kernels.graph import Graph, Scope, Value, chained
 from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.ops.classes import VIEWS
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ def _use(graph: Graph, value: Value) -> bool | None:
                     stack.append(result)
             elif result in graph.forward:
                 continue
-            elif node.op in RESHAPES:
+            elif node.op in VIEWS:
                 stack.append(result)
             elif not chained(node):
                 return True

@@ -6,8 +6,6 @@ wrote, and values made from nothing wait until a layout is wanted.
 
 from shardproof.synthesis.lower.emission import emit, reading
 from shardproof.synthesis.lower.local_attributes import (
-    LAZY,
-    VIEWS,
     Reading,
     localize,
     source_layout,
@@ -17,8 +15,8 @@ from shardproof.synthesis.lower.state import ONE, LoweringError, State, Value
 from shardproof.verifier.kernel.layout import Layout, whole
 from shardproof.verifier.kernel.program.program import Node
 from shardproof.verifier.kernel.program.types import ITEMSIZE
+from shardproof.verifier.ops.classes import REARRANGING, SPREADING, TRANSPARENT
 
-RESHAPING = frozenset({"reshape", "permute"})
 INFINITE = float("inf")
 TIE = 1e-9
 """Seconds added to each move, so that of two ways at one price the one with fewer steps wins."""
@@ -28,7 +26,7 @@ def primary(state: State, name: str) -> Value:
     """The first layout a value has; values made from nothing are made whole."""
     if name not in state.values:
         node = state.producer[name]
-        if node.op in RESHAPING:
+        if node.op in REARRANGING:
             emit(state, node, [primary(state, node.inputs[0])], reading(state, node))
         else:
             _materialise(state, node, _natural(state, node))
@@ -50,7 +48,7 @@ def lazy(state: State, name: str) -> bool:
 
 def waits(state: State, node: Node) -> bool:
     """Whether a node is made only when its result is wanted: constants, broadcasts, their views."""
-    return node.op in LAZY or (node.op in RESHAPING and lazy(state, node.inputs[0]))
+    return node.op in SPREADING or (node.op in REARRANGING and lazy(state, node.inputs[0]))
 
 
 def _natural(state: State, node: Node) -> Layout:
@@ -92,7 +90,7 @@ def get(state: State, name: str, layout: Layout, reader: Node | None = None) -> 
     """
     node = state.producer.get(name)
     if node is not None and lazy(state, name):
-        if node.op not in RESHAPING:
+        if node.op not in REARRANGING:
             return _materialise(state, node, layout)
         made = _through_view(state, name, layout, reader)
         if made is not None:
@@ -105,7 +103,7 @@ def get(state: State, name: str, layout: Layout, reader: Node | None = None) -> 
     best, cost = _cheapest(state, name, layout)
     if best is None:
         return _through_view(state, name, layout, reader)
-    if cost and node is not None and node.op in VIEWS and len(state.values[name]) == 1:
+    if cost and node is not None and node.op in TRANSPARENT and len(state.values[name]) == 1:
         through = _through_view(state, name, layout, reader, limit=cost)
         if through is not None:
             return through
@@ -127,7 +125,7 @@ def _price(state: State, name: str, layout: Layout) -> float:
     if cost != INFINITE:
         return cost
     producer = state.producer.get(name)
-    if producer is None or producer.op not in VIEWS:
+    if producer is None or producer.op not in TRANSPARENT:
         return INFINITE
     source = producer.inputs[0]
     wanted = source_layout(producer, layout, state.program.types[source].shape)
@@ -186,7 +184,7 @@ def _through_view(
 ) -> Value | None:
     """Change the layout of a view by changing the layout of what it views."""
     node = state.producer.get(name)
-    if node is None or node.op not in VIEWS:
+    if node is None or node.op not in TRANSPARENT:
         return None
     source = node.inputs[0]
     if source not in state.values and not lazy(state, source):

@@ -7,13 +7,14 @@ from fractions import Fraction
 from shardproof.synthesis.lower.availability import get, primary, waits
 from shardproof.synthesis.lower.emission import emit, place, reading, readings, rescale
 from shardproof.synthesis.lower.layouts import split, without
-from shardproof.synthesis.lower.local_attributes import VIEWS, Reading
+from shardproof.synthesis.lower.local_attributes import Reading
 from shardproof.synthesis.lower.operands import cheapest
 from shardproof.synthesis.lower.state import LoweringError, State, Value, scope_state, sources
 from shardproof.verifier.kernel.contract import output_key
 from shardproof.verifier.kernel.layout import Layout, bound, whole
 from shardproof.verifier.kernel.ops.control import scan_parts
 from shardproof.verifier.kernel.program.program import Node, Program
+from shardproof.verifier.ops.classes import LOOKUPS, TRANSPARENT
 
 MAX_ROUNDS = 6
 """How often a body is lowered anew because a carry left it in another layout than it came in."""
@@ -60,7 +61,7 @@ def _op(state: State, node: Node) -> None:
         values.append(value)
     wanted = chosen[1] if chosen is not None else reading(state, node)
     made = emit(state, node, values, wanted)
-    if node.op in VIEWS and node.inputs[0] in state.weights:
+    if node.op in TRANSPARENT and node.inputs[0] in state.weights:
         state.weights.add(node.outputs[0])
     if made is None:
         values = [rescale(state, v, x) for v, x in zip(node.inputs, values, strict=True)]
@@ -95,7 +96,7 @@ def _entry(state: State, node: Node, k: int) -> Layout | None:
 
 def _remember_rows(state: State, node: Node, layout: Layout) -> None:
     """Keep how a lookup read its rows, for the adjoint that comes with the backward pass."""
-    if node.op not in ("take", "take_along"):
+    if node.op not in LOOKUPS:
         return
     adjoint = "index_add" if node.op == "take" else "put_along"
     dim = node.attrs.get("dim", 0)

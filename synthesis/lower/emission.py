@@ -4,19 +4,20 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
-from shardproof.synthesis.lower.local_attributes import VIEWS, Reading, localize
+from shardproof.synthesis.lower.local_attributes import Reading, localize
 from shardproof.synthesis.lower.state import ONE, State, Value
 from shardproof.verifier.kernel.layout import Layout, whole
 from shardproof.verifier.kernel.ops import Refused, lookup
 from shardproof.verifier.kernel.placements import split_leading
 from shardproof.verifier.kernel.program.program import Node
+from shardproof.verifier.ops.classes import SCATTERS
 from shardproof.verifier.provers.placement import Operands, Placed, place as placements
 
 
 def reading(state: State, node: Node, result: Layout | None = None) -> Reading:
     """What the local counterpart of a node has to mean."""
     rows: Layout | None = None
-    if node.op in ("index_add", "put_along"):
+    if node.op in SCATTERS:
         size = node.number("size")
         rows = state.setting.rows.get((node.op, size))
     return Reading(state.program.types[node.outputs[0]].shape, result, rows)
@@ -25,7 +26,7 @@ def reading(state: State, node: Node, result: Layout | None = None) -> Reading:
 def readings(state: State, node: Node) -> list[Reading]:
     """What the local counterpart of a node may mean: sums by rows may be of a rank's rows alone."""
     tp = state.setting.choices.tp
-    if node.op not in ("index_add", "put_along") or not tp:
+    if node.op not in SCATTERS or not tp:
         return [reading(state, node)]
     size = node.number("size")
     shape = state.program.types[node.outputs[0]].shape
@@ -89,8 +90,9 @@ def _factor(state: State, node: Node, values: Sequence[Value]) -> Fraction | Non
         return factors[0] / factors[1]
     if node.op == "reciprocal":
         return 1 / factors[0]
-    groups = lookup(node.op).linear
-    if node.op in VIEWS or node.op == "concat":
+    op = lookup(node.op)
+    groups = op.linear
+    if op.kind == "view":
         groups = (frozenset(range(len(values))),)
     out, covered = ONE, set[int]()
     for group in groups:

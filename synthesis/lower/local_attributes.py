@@ -18,14 +18,10 @@ from shardproof.verifier.kernel.layout import (
     normal,
     whole,
 )
-from shardproof.verifier.kernel.ops import Refused
+from shardproof.verifier.kernel.ops import Refused, lookup
 from shardproof.verifier.kernel.program.program import Node
+from shardproof.verifier.ops.classes import LOOKUPS, SCATTERS, SPREADING
 from shardproof.verifier.provers.placement.indexing import shard_offset
-
-LAZY = frozenset({"full", "iota", "expand"})
-"""Ops whose result can be made in any layout: they wait until a layout is wanted."""
-VIEWS = frozenset({"reshape", "permute", "slice", "pad", "flip", "neg", "mul_scalar", "cast"})
-"""One-operand linear ops that a change of layout may travel through."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +61,7 @@ def regroup_whole(layout: Layout, shape: tuple[int, ...]) -> Layout | None:
 
 
 def source_layout(node: Node, layout: Layout, shape: tuple[int, ...]) -> Layout | None:
-    """The layout of a view's operand (of whole shape `shape`) that gives the view this layout."""
+    """The layout of the operand (of whole shape `shape`) that gives a `TRANSPARENT` op this one."""
     attrs: dict[str, Any] = node.attrs
     if node.op == "reshape":
         return regroup_whole(layout, shape)
@@ -74,16 +70,12 @@ def source_layout(node: Node, layout: Layout, shape: tuple[int, ...]) -> Layout 
         for at, d in enumerate(attrs["dims"]):
             dims[d] = layout.dims[at]
         return Layout(tuple(dims), layout.partial)
-    if node.op in ("neg", "mul_scalar"):
-        return layout
-    if node.op == "cast":
-        return layout if attrs["dtype"] not in ("bool",) else None
-    if node.op in ("slice", "pad", "flip"):
-        dim: int = attrs["dim"]
-        if bound(layout.dims[dim]):
-            return None
-        return layout.with_dim(dim, whole(shape[dim]))
-    return None
+    if lookup(node.op).kind == "map":
+        return layout if attrs.get("dtype") != "bool" else None
+    dim: int | None = attrs.get("dim")
+    if dim is None or bound(layout.dims[dim]):
+        return None
+    return layout.with_dim(dim, whole(shape[dim]))
 
 
 def _dim_of(layout: Layout, attrs: Mapping[str, Any]) -> Dim:
@@ -111,7 +103,7 @@ def localize(node: Node, layouts: tuple[Layout, ...], want: Reading) -> Iterator
         layout = regroup_whole(layouts[0], want.shape)
         if layout is not None:
             yield {**attrs, "shape": layout.local_shape}
-    elif op in LAZY:
+    elif op in SPREADING:
         assert want.result is not None
         attrs["shape"] = want.result.local_shape
         if op == "iota":
@@ -132,12 +124,12 @@ def localize(node: Node, layouts: tuple[Layout, ...], want: Reading) -> Iterator
         moved = _scaled(dim, attrs["lo"], attrs["hi"])
         if moved is not None:
             yield {**attrs, "lo": moved[0], "hi": moved[1]}
-    elif op in ("take", "take_along"):
+    elif op in LOOKUPS:
         try:
             yield {**attrs, "offset": shard_offset(_dim_of(layouts[0], attrs))}
         except Refused:
             return
-    elif op in ("index_add", "put_along"):
+    elif op in SCATTERS:
         if want.rows is not None:
             rows = want.rows.dims[0]
             taken = {n for layout in layouts for n in layout.mentioned}

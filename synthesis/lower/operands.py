@@ -13,6 +13,7 @@ from shardproof.verifier.kernel.ops import lookup
 from shardproof.verifier.kernel.ops.linalg import parse
 from shardproof.verifier.kernel.program.program import Node
 from shardproof.verifier.kernel.program.types import TensorType
+from shardproof.verifier.ops.classes import ALIGNED, ALONG, PRODUCTS
 
 MAX_TRIES = 160
 LATE = 1e3
@@ -48,7 +49,7 @@ def cheapest(state: State, node: Node) -> Layouts | None:
 
 def _operator(state: State, node: Node) -> Operator:
     free = [i for i, v in enumerate(node.inputs) if lazy(state, v)]
-    aligned_operands = lookup(node.op).kind == "map" or node.op in ("concat", "put_along")
+    aligned_operands = node.op in ALIGNED
     if not aligned_operands or len(free) == len(node.inputs):
         for i in free:
             primary(state, node.inputs[i])
@@ -91,7 +92,7 @@ def _variants(state: State, node: Node, present: list[list[Layout]], k: int) -> 
     others = [layout for i, layouts in enumerate(present) if i != k for layout in layouts]
     if lookup(node.op).kind == "map" or node.op == "concat":
         yield from (x for x in (match(mine, o) for o in others) if x is not None)
-    elif node.op in ("mm", "bmm") and len(present) == 2:
+    elif node.op in PRODUCTS and len(present) == 2:
         factors, _ = parse(lookup(node.op).signature)
         for other in others:
             for at, factor in enumerate(factors[k]):
@@ -99,7 +100,7 @@ def _variants(state: State, node: Node, present: list[list[Layout]], k: int) -> 
                     moved = aligned(mine, at, other.dims[factors[1 - k].index(factor)])
                     if moved is not None and moved != mine:
                         yield moved
-    elif node.op in ("take_along", "put_along") or (node.op == "index_add" and k == 1):
+    elif node.op in ALONG or (node.op == "index_add" and k == 1):
         yield from (x for x in (match(mine, o) for o in others) if x is not None)
 
 
@@ -155,7 +156,7 @@ def _seconds(state: State, op: Operator, layouts: Layouts, limit: float) -> floa
 
 def _reduction(state: State, node: Node, layouts: Layouts, result: Layout) -> float:
     """Seconds of the reduction that a product with a newly pending sum will need."""
-    if node.op not in ("mm", "bmm"):
+    if node.op not in PRODUCTS:
         return 0.0
     new = result.pending - {n for x in layouts for n in x.pending}
     if state.setting.choices.tp in new and node.outputs[0] in state.gradients:

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
-from shardproof.synthesis.lower.local_attributes import VIEWS
 from shardproof.synthesis.planner.cost import Prices
 from shardproof.verifier.kernel.contract import Contract
 from shardproof.verifier.kernel.layout import Layout
 from shardproof.verifier.kernel.program.builder import Builder
 from shardproof.verifier.kernel.program.program import Node, Program
 from shardproof.verifier.kernel.program.types import Mesh, TensorType
+from shardproof.verifier.ops.classes import SPREADING, TRANSPARENT
 
 ONE = Fraction(1)
 Move = tuple[str, str, Layout]
@@ -195,7 +195,7 @@ def sources(producer: Mapping[str, Node], names: Iterable[str]) -> frozenset[str
         while name not in out:
             out.add(name)
             node = producer.get(name)
-            if node is None or node.op not in VIEWS:
+            if node is None or node.op not in TRANSPARENT:
                 break
             name = node.inputs[0]
     return frozenset(out)
@@ -215,7 +215,7 @@ def counts_of(program: Program) -> frozenset[str]:
     constant: set[str] = set()
     counts: set[str] = set()
     for node in program.nodes:
-        if node.op in ("full", "iota"):
+        if node.op in SPREADING and not node.inputs:
             constant |= set(node.outputs)
         elif node.op != "scan" and all(v in index or v in constant for v in node.inputs):
             if any(v in index for v in node.inputs):

@@ -14,10 +14,9 @@ from itertools import product
 
 from shardproof.synthesis.autodiff.forward import forward_values
 from shardproof.synthesis.lower import Choices, Placed
-from shardproof.synthesis.lower.availability import RESHAPING
 from shardproof.synthesis.lower.emission import place, readings
 from shardproof.synthesis.lower.layouts import beside, split as split_over, without
-from shardproof.synthesis.lower.local_attributes import LAZY, VIEWS, regroup_whole, source_layout
+from shardproof.synthesis.lower.local_attributes import regroup_whole, source_layout
 from shardproof.synthesis.lower.redistribute import path, volumes
 from shardproof.synthesis.lower.state import Setting, State, scope_state
 from shardproof.synthesis.optimum.linear import Linear
@@ -31,10 +30,10 @@ from shardproof.synthesis.planner.assign import (
 from shardproof.synthesis.planner.cost import adam_bytes
 from shardproof.synthesis.planner.scoring import Search
 from shardproof.verifier.kernel.layout import Layout, bound, whole
-from shardproof.verifier.kernel.ops import lookup
 from shardproof.verifier.kernel.ops.control import scan_parts
 from shardproof.verifier.kernel.program.program import Node, Program
 from shardproof.verifier.kernel.program.types import ITEMSIZE, TensorType
+from shardproof.verifier.ops.classes import ALIGNED, REARRANGING, SPREADING, TRANSPARENT
 
 PICO = 1e12
 
@@ -290,9 +289,9 @@ class _Scope:
         for node in self.program.nodes:
             if node.body is not None:
                 self._scan(node, node.body)
-            elif node.op in LAZY:
+            elif node.op in SPREADING:
                 self._lazy(node)
-            elif node.op in RESHAPING and node.inputs[0] in self.free:
+            elif node.op in REARRANGING and node.inputs[0] in self.free:
                 self._lazy_view(node)
             else:
                 self._op(node)
@@ -385,7 +384,7 @@ class _Scope:
     def _operands(self, node: Node) -> Iterator[tuple[Layout, ...]]:
         """Layouts of all operands to try: those made from nothing follow the others."""
         types, inputs = self.program.types, node.inputs
-        follows = lookup(node.op).kind == "map" or node.op in ("concat", "put_along")
+        follows = node.op in ALIGNED
         free = [i for i, v in enumerate(inputs) if v in self.free and follows]
         if len(free) == len(inputs):
             free = []
@@ -482,7 +481,7 @@ class _Scope:
                 linear.at_most(choices, [way])
         self.made[name] = dict(made)
         self._balance(name)
-        if node.op in VIEWS and node.inputs[0] in self.weights:
+        if node.op in TRANSPARENT and node.inputs[0] in self.weights:
             self.weights.add(name)
         self._keep(name)
 

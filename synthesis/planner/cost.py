@@ -21,8 +21,8 @@ from shardproof.synthesis.price.traffic import Group, exchange, ring
 from shardproof.verifier.kernel.ops import lookup
 from shardproof.verifier.kernel.program.program import Node, Program
 from shardproof.verifier.kernel.program.types import Mesh, TensorType, mesh_dims
+from shardproof.verifier.ops.classes import SILENT
 
-LOCAL = frozenset({"shard_slice", "shard_pad", "on_coord"})
 """Collectives that send nothing."""
 
 
@@ -119,7 +119,7 @@ class Prices:
     def collective(self, op: str, names: Sequence[str], nbytes: float) -> float:
         """Seconds of one collective on a whole tensor of `nbytes`."""
         group = self._group(names)
-        if group.ranks == 1 or op in LOCAL:
+        if group.ranks == 1 or op in SILENT:
             return 0.0
         if op == "all_to_all":
             return exchange(self.machine, group, nbytes / group.ranks, 1)
@@ -219,7 +219,7 @@ def estimate(
         names = mesh_dims(cast("str | tuple[str, ...]", node.attrs["mesh_dim"]))
         big = max(operands[0].nbytes, results[0].nbytes)
         seconds = prices.collective(node.op, names, big)
-        if node.op not in LOCAL:
+        if node.op not in SILENT:
             out.uses.append(Use(node, names, big, seconds, times, scope))
             out.comm_bytes += big * times
         if "dp" not in names:

@@ -13,10 +13,9 @@ from typing import NamedTuple
 from shardproof.synthesis.autodiff.forward import forward_values
 from shardproof.synthesis.lower import Lowered
 from shardproof.synthesis.planner.roles import Module, heads
+from shardproof.verifier.kernel.ops import lookup
 from shardproof.verifier.kernel.program.program import Node, Program
-
-MOVES = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "shard_slice"})
-VIEWS = frozenset({"reshape", "permute", "cast"})
+from shardproof.verifier.ops.classes import PRODUCTS, REARRANGING
 
 
 class Obstacle(NamedTuple):
@@ -117,11 +116,9 @@ def _gathers_product(scope: Scope, node: Node) -> bool:
     if node.op != "all_gather":
         return False
     made = scope.producers.get(node.inputs[0])
-    while made is not None and made.op in ("reshape", "permute", "add", "all_reduce"):
+    while made is not None and (made.op in REARRANGING or made.op in ("add", "all_reduce")):
         made = scope.producers.get(made.inputs[0])
-    return (
-        made is not None and made.op in ("mm", "bmm") and made.source.module == node.source.module
-    )
+    return made is not None and made.op in PRODUCTS and made.source.module == node.source.module
 
 
 def _within(scope: Scope, node: Node) -> bool:
@@ -187,7 +184,7 @@ def _before(producers: Mapping[str, Node], product: Node, others: set[str], tp: 
     another module; one that begins another module may be shared."""
     moves: list[Node] = []
     made = producers.get(product.inputs[0])
-    while made is not None and (_moves(made, tp) or made.op in VIEWS):
+    while made is not None and (_moves(made, tp) or made.op in REARRANGING or made.op == "cast"):
         moves += [made] if _moves(made, tp) else []
         made = producers.get(made.inputs[0])
     if made is None or made.source.module not in others:
@@ -207,4 +204,4 @@ def _entry(holder: Program, moves: list[Node], style: str, stream: str, tp: str)
 
 
 def _moves(node: Node, tp: str) -> bool:
-    return node.op in MOVES and node.attrs["mesh_dim"] == tp
+    return lookup(node.op).kind == "collective" and node.attrs["mesh_dim"] == tp

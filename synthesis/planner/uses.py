@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from shardproof.verifier.kernel.program.program import Node, Program
-
-PASSES = frozenset({"reshape", "permute", "cast", "add", "neg", "mul_scalar"})
+from shardproof.verifier.ops.classes import PRODUCTS, REARRANGING, SCALING
 
 
 @dataclass
@@ -40,6 +39,11 @@ def uses(program: Program) -> tuple[dict[str, list[Use]], dict[str, str]]:
     return found.uses, found.biases
 
 
+def _passes(node: Node) -> bool:
+    """Whether an op leaves numbers as they are, or nearly."""
+    return node.op in REARRANGING or node.op in SCALING
+
+
 class _Scope:
     """A program, or the body of a repeated block, whose inputs `params` are parameters."""
 
@@ -65,7 +69,7 @@ class _Scope:
 
     def passed_on(self, value: str) -> list[Node]:
         """The readers of a value that leave its numbers as they are, or nearly."""
-        return [n for n in self.read(value) if n.op in PASSES]
+        return [n for n in self.read(value) if _passes(n)]
 
     def visit(self, found: _Found) -> None:
         for node in self.program.nodes:
@@ -102,7 +106,7 @@ class _Scope:
         if not held:
             return None
         name, dims = held[0]
-        if node.op in ("mm", "bmm") and node.inputs[1] in origin and name in self.kernels:
+        if node.op in PRODUCTS and node.inputs[1] in origin and name in self.kernels:
             if name in found.uses:
                 return None
             sources = self._follows(node.inputs[0], channels=True)
@@ -262,7 +266,7 @@ class _Scope:
                     return shape[-2]
                 first = user.op == "slice" and user.attrs["start"] == 0
                 if (first and user.attrs["dim"] == len(shape) - 1) or (
-                    user.op in PASSES and shape[-1:] == (width,)
+                    _passes(user) and shape[-1:] == (width,)
                 ):
                     onward.append(user.outputs[0])
             if not onward:
@@ -333,7 +337,7 @@ class _Scope:
             joined = channels and made.op == "concat" and made.number("dim") == 1
             if joined or made.op in ("scan", "take"):
                 return frozenset()
-            if made.op in ("mm", "bmm") and made.inputs[1] in origin:
+            if made.op in PRODUCTS and made.inputs[1] in origin:
                 found.add(origin[made.inputs[1]][0])
                 continue
             vectors = [v for v in made.inputs if v in origin and origin[v][0] not in weights]

@@ -3,12 +3,12 @@
 import ast
 from collections.abc import Iterable, Iterator
 
+from shardproof.synthesis.emit.source import Edit
 from shardproof.synthesis.repair.in_source import (
     Function,
     Module,
     Rewrite,
     SourceFile,
-    Splice,
     groups_at,
 )
 
@@ -29,12 +29,12 @@ def finished(module: Module, file: SourceFile, attributes: set[str]) -> Iterator
         for items in iterables:
             text = file.spliced(file.put(loop.iter, items))
             if text is not None:
-                yield Rewrite(file.name, loop.lineno, "finish", text)
+                yield Rewrite(file.path, loop.lineno, "finish", text)
         if isinstance(loop.iter, ast.Tuple | ast.List) and len(loop.iter.elts) > 1:
             for at in range(len(loop.iter.elts)):
                 text = file.spliced(file.dropped(loop.iter.elts, at))
                 if text is not None:
-                    yield Rewrite(file.name, loop.lineno, "finish", text)
+                    yield Rewrite(file.path, loop.lineno, "finish", text)
     groups: Iterable[str] = groups_at(file, function, attributes, module.files)
     alone = next((n for n in module.mesh), "") if len(module.mesh) == 1 else ""
     for group in [*groups, *([""] if alone else [])]:
@@ -44,7 +44,7 @@ def finished(module: Module, file: SourceFile, attributes: set[str]) -> Iterator
                 lines = [f"for p in {items}:", f"    dist.all_reduce(p.grad{fold}{over})"]
                 text = file.spliced(file.beside(function.body[-1], lines))
                 if text is not None:
-                    yield Rewrite(file.name, function.lineno, "finish", text)
+                    yield Rewrite(file.path, function.lineno, "finish", text)
 
 
 WRAPPERS = ("DistributedDataParallel", "fully_shard")
@@ -64,16 +64,16 @@ def wrapped(module: Module, file: SourceFile) -> Iterator[Rewrite]:
         part = whole if len(module.mesh) == 1 else f'{whole}["{dim}"]'
         for name in (n for n in WRAPPERS if file.has(n)):
             option = "device_mesh" if name == WRAPPERS[0] else "mesh"
-            splices: list[Splice] = []
+            splices: list[Edit] = []
             if value is not None:
-                splices += [file.put(value, f"{name}({file.code(value)}, {option}={part})")]
+                splices += [file.put(value, f"{name}({file.of(value)}, {option}={part})")]
             if given[0] != whole:
                 line = f"{name}({given[0]}, {option}={part})"
                 splices += [file.beside(last, [line], before=value is not None)]
             for splice in splices:
                 text = file.spliced(splice)
                 if text is not None:
-                    yield Rewrite(file.name, last.lineno, "wrap", text)
+                    yield Rewrite(file.path, last.lineno, "wrap", text)
 
 
 def _attribute(module: str, path: str) -> str:

@@ -39,6 +39,7 @@ from shardproof.verifier.kernel.program.attrs import named_mesh_dims
 from shardproof.verifier.kernel.program.program import Node, Program
 from shardproof.verifier.kernel.program.types import Source
 from shardproof.verifier.kernel.program.where import contains
+from shardproof.verifier.ops.classes import LOOKUPS
 
 COUNTS, SETS = "counts the rows", "sets "
 Line = tuple[str, int]
@@ -229,7 +230,7 @@ def _on(file: SourceFile, line: int) -> Iterator[ast.AST]:
 def _made(looked: _Looked, attributes: Collection[str]) -> Told:
     """Where attributes of modules are set."""
     for file, node, own in _assigned(looked, attributes):
-        yield f"{SETS}{' and '.join(sorted(own))}", file.name, node.lineno
+        yield f"{SETS}{' and '.join(sorted(own))}", file.path, node.lineno
 
 
 def _assigned(
@@ -303,10 +304,10 @@ def _bounds(looked: _Looked, lines: Collection[int]) -> tuple[set[int], set[int]
     """How many rows a rank has of a table, and the numbers that lines compare with."""
     program, place = looked.seen.program, looked.seen.place
     first = program.mesh.coords()[0]
-    sizes = {
-        program.types[n.inputs[0]].shape[n.number("dim") if n.op == "take_along" else 0]
+    sizes: set[int] = {
+        program.types[n.inputs[0]].shape[lookup(n.op).with_defaults(n.attrs)["dim"]]
         for n in program.nodes
-        if n.source == place and n.op in ("take", "take_along")
+        if n.source == place and n.op in LOOKUPS
     }
     held = {
         int(_number(n.attrs["value"]) or 0)
@@ -327,7 +328,7 @@ def _constants(looked: _Looked) -> Told:
             for at in (n for n in ast.walk(made) if isinstance(n, ast.Assign)):
                 held = _number(at.value.value) if isinstance(at.value, ast.Constant) else None
                 if held is not None and ours & {held, 1 - held}:
-                    yield f"{SETS}{ast.unparse(at.targets[0])}", file.name, at.lineno
+                    yield f"{SETS}{ast.unparse(at.targets[0])}", file.path, at.lineno
 
 
 def _number(value: object) -> Fraction | None:
@@ -345,7 +346,7 @@ def _levelled(looked: _Looked) -> Told:
             if any("rank" in ast.unparse(n.value) for _, n in found):
                 for file, node in found:
                     if isinstance(node.value, ast.Constant):
-                        yield f"{SETS}{name} on all ranks alike", file.name, node.lineno
+                        yield f"{SETS}{name} on all ranks alike", file.path, node.lineno
 
 
 def _parted(looked: _Looked) -> Told:
@@ -386,7 +387,7 @@ def _silent(looked: _Looked, method: str) -> Told:
     other = {"forward": "backward", "backward": "forward"}[method]
     for said, file, function in _idle(looked) if looked.seen.pending else ():
         if function.name != other:
-            yield said, file.name, function.body[-1].lineno
+            yield said, file.path, function.body[-1].lineno
 
 
 def _called(looked: _Looked) -> Told:
@@ -396,7 +397,7 @@ def _called(looked: _Looked) -> Told:
         called = {call_name(n) for n in ast.walk(around)} if around is not None else set[str]()
         for said, file, function in _idle(looked):
             if function.name in called:
-                yield said, file.name, function.body[-1].lineno
+                yield said, file.path, function.body[-1].lineno
 
 
 def _idle(looked: _Looked) -> Iterator[tuple[str, SourceFile, Function]]:
@@ -464,7 +465,7 @@ def _back(looked: _Looked) -> Told:
         if over & looked.module.rows and looked.behind(node.source) and not lacking:
             yield REDUCES, *looked.own(node.source)[0]
     for _, file, node in afterwards(looked.module, looked.reached):
-        yield REDUCES, file.name, _body(node) if isinstance(node, Function) else node.lineno
+        yield REDUCES, file.path, _body(node) if isinstance(node, Function) else node.lineno
 
 
 def _body(function: Function) -> int:
@@ -490,7 +491,7 @@ def _around(looked: _Looked) -> Told:
 
 def _lines(found: Iterable[tuple[str, SourceFile, ast.expr | ast.stmt]]) -> Told:
     for said, file, node in found:
-        yield said, file.name, node.lineno
+        yield said, file.path, node.lineno
 
 
 RULES: tuple[Callable[[_Looked], Told], ...] = (

@@ -1,6 +1,6 @@
 """Source files of a parallel module, and small changes of their text. Nothing is judged here.
 
-A change is a few splices of the text, so whatever it does not touch stays as it was written.
+A change is a few edits of the text, so whatever it does not touch stays as it was written.
 """
 
 import ast
@@ -9,18 +9,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from shardproof.synthesis.emit.patch import EmitError
+from shardproof.synthesis.emit.source import Edit, Place, SourceText
+
 MOST_FILES = 40
 """Files of a module that are read."""
 Function = ast.FunctionDef | ast.AsyncFunctionDef
-
-
-@dataclass(frozen=True)
-class Splice:
-    """Bytes of a file, `start` up to `end`, that become others."""
-
-    start: int
-    end: int
-    new: str
 
 
 @dataclass(frozen=True)
@@ -35,55 +29,16 @@ class Rewrite:
     text: str
 
 
-@dataclass(frozen=True)
-class SourceFile:
-    """A file that could be parsed."""
-
-    name: str
-    text: str
-    tree: ast.Module
-
-    @cached_property
-    def raw(self) -> bytes:
-        return self.text.encode()
-
-    @cached_property
-    def starts(self) -> list[int]:
-        """Where each line starts, in bytes."""
-        out = [0]
-        for line in self.raw.splitlines(keepends=True):
-            out.append(out[-1] + len(line))
-        return out
+class SourceFile(SourceText):
+    """A file of a module, and small changes of it."""
 
     @cached_property
     def parents(self) -> dict[ast.AST, ast.AST]:
         return {c: p for p in ast.walk(self.tree) for c in ast.iter_child_nodes(p)}
 
-    @cached_property
-    def names(self) -> set[str]:
-        """What the file imports and defines, `*` for whatever a module has."""
-        out: set[str] = set()
-        for node in self.tree.body:
-            if isinstance(node, ast.Import | ast.ImportFrom):
-                out |= {a.asname or a.name for a in node.names}
-            elif isinstance(node, ast.ClassDef | Function):
-                out.add(node.name)
-        return out
-
     def has(self, name: str) -> bool:
-        return name in self.names or "*" in self.names
-
-    def code(self, node: ast.AST) -> str:
-        start, end = self.span(node)
-        return self.raw[start:end].decode()
-
-    def span(self, node: ast.AST) -> tuple[int, int]:
-        """Bytes of a node, first and one past the last."""
-        assert isinstance(node, ast.expr | ast.stmt | ast.arg | ast.keyword)
-        assert node.end_lineno is not None
-        assert node.end_col_offset is not None
-        start = self.starts[node.lineno - 1] + node.col_offset
-        return start, self.starts[node.end_lineno - 1] + node.end_col_offset
+        """Whether the file imports or defines a name."""
+        return not self.names().isdisjoint((name, "*"))
 
     def up(self, node: ast.AST) -> Iterator[ast.AST]:
         """What a node is in, innermost first."""
@@ -97,51 +52,44 @@ class SourceFile:
     def owner(self, node: ast.AST) -> ast.ClassDef | None:
         return next((n for n in self.up(node) if isinstance(n, ast.ClassDef)), None)
 
-    def put(self, node: ast.AST, new: str) -> Splice:
+    def put(self, node: Place, new: str) -> Edit:
         """Another text in place of a node."""
-        return Splice(*self.span(node), new)
+        return Edit(*self.span(node), new)
 
-    def without(self, stmt: ast.stmt) -> Splice | None:
+    def without(self, stmt: ast.stmt) -> Edit | None:
         """A statement less; `pass` where nothing else is in its block. None where it shares its
         lines."""
         start, end = self.span(stmt)
-        first = self.starts[stmt.lineno - 1]
-        assert stmt.end_lineno is not None
-        last = self.starts[stmt.end_lineno]
-        if self.raw[first:start].strip() or self.raw[end:last].partition(b"#")[0].strip():
+        first, last = self.starts[stmt.lineno - 1], self.starts[stmt.end_lineno or stmt.lineno]
+        if self.text[first:start].strip() or self.text[end:last].partition("#")[0].strip():
             return None
         block = getattr(self.parents[stmt], "body", [])
         if isinstance(block, list) and block == [stmt]:
-            return Splice(start, end, "pass")
-        return Splice(first, last, "")
+            return Edit(start, end, "pass")
+        return Edit(first, last, "")
 
-    def beside(self, stmt: ast.stmt, lines: Sequence[str], *, before: bool = False) -> Splice:
+    def beside(self, stmt: ast.stmt, lines: Sequence[str], *, before: bool = False) -> Edit:
         """Lines of the indentation of a statement, after it or before it."""
-        assert stmt.end_lineno is not None
-        at = self.starts[stmt.lineno - 1] if before else self.starts[stmt.end_lineno]
+        at = self.starts[stmt.lineno - 1 if before else stmt.end_lineno or stmt.lineno]
         pad = " " * stmt.col_offset
         text = "".join(f"{pad}{line}\n" for line in lines)
-        ended = before or self.raw[:at].endswith(b"\n")
-        return Splice(at, at, text if ended else f"\n{text}")
+        ended = before or self.text[:at].endswith("\n")
+        return Edit(at, at, text if ended else f"\n{text}")
 
-    def dropped(self, items: Sequence[ast.AST], at: int) -> Splice:
+    def dropped(self, items: Sequence[Place], at: int) -> Edit:
         """A list in the text without one of its items, its comma gone too."""
         start, end = self.span(items[at])
         if at + 1 < len(items):
-            return Splice(start, self.span(items[at + 1])[0], "")
+            return Edit(start, self.span(items[at + 1])[0], "")
         if at:
-            return Splice(self.span(items[at - 1])[1], end, "")
-        return Splice(start, end, "")
+            return Edit(self.span(items[at - 1])[1], end, "")
+        return Edit(start, end, "")
 
-    def spliced(self, *splices: Splice) -> str | None:
+    def spliced(self, *edits: Edit) -> str | None:
         """The text after all of them; None where it cannot be parsed or is the same."""
-        raw = self.raw
-        for s in sorted(splices, key=lambda s: -s.start):
-            raw = raw[: s.start] + s.new.encode() + raw[s.end :]
-        text = raw.decode()
         try:
-            ast.parse(text)
-        except (SyntaxError, ValueError):
+            text = self.apply(edits)
+        except (EmitError, ValueError):
             return None
         return text if text != self.text else None
 
@@ -179,9 +127,8 @@ def read_module(root: Path, first: str) -> dict[str, SourceFile]:
         if name in out or not path.is_file():
             continue
         try:
-            text = path.read_bytes().decode("utf-8")
-            out[name] = SourceFile(name, text, ast.parse(text))
-        except (OSError, UnicodeDecodeError, SyntaxError, ValueError):
+            out[name] = SourceFile(name, path.read_bytes().decode("utf-8"))
+        except (EmitError, OSError, ValueError):
             continue
         ahead += _imported(out[name].tree, Path(name).parent)
     return out

@@ -45,9 +45,9 @@ def leads(module: Module, place: Source) -> list[Lead]:
     found: dict[tuple[str, int], Lead] = {}
     for said, file, node in _found(module, reached, place):
         line = node.lineno
-        if (file.name, line) != (place.file, place.line):
+        if (file.path, line) != (place.file, place.line):
             text = file.text.splitlines()[line - 1].strip()
-            found.setdefault((file.name, line), Lead(file.name, line, said, text))
+            found.setdefault((file.path, line), Lead(file.path, line, said, text))
     return list(found.values())[:MOST]
 
 

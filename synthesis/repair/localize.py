@@ -24,6 +24,7 @@ from shardproof.verifier.kernel.live import leading_to
 from shardproof.verifier.kernel.ops import lookup
 from shardproof.verifier.kernel.program.groups import process_groups
 from shardproof.verifier.kernel.program.program import Node, Program
+from shardproof.verifier.ops.classes import CUTS
 from shardproof.verifier.problem import Problem
 from shardproof.verifier.refute.evaluate import Ranks, Values, elements
 from shardproof.verifier.refute.search import held_elements
@@ -77,7 +78,7 @@ def blame(
     first = next((n for n in nodes if n.inputs and not path & set(n.inputs)), None)
     if first is None or first.body is not None or _stated(first):
         return found
-    arranged = old is None or _stated(old) or (not broken and old.op in ARRANGING)
+    arranged = old is None or _stated(old) or (not broken and _arranges(old))
     if old is not None and not arranged and lost.leads(old, first):
         return found
     share = next((n for n in map(lost.share, first.inputs) if n is not None), None)
@@ -101,8 +102,12 @@ def _mended(
 
 MAX_MENDED = 60
 MENDED = "all numbers that were tried are right with"
-ARRANGING = frozenset({"slice", "concat", "pad", "merge", "only"})
-"""Ops that fused weights, padding, micro-batches and stages need where one device has none."""
+
+
+def _arranges(node: Node) -> bool:
+    """Whether fused weights, padding, micro-batches and stages need an op where one device has
+    none."""
+    return node.op in CUTS or lookup(node.op).traits.alias
 
 
 def _stated(node: Node) -> bool:

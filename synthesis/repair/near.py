@@ -15,6 +15,7 @@ from shardproof.verifier.kernel.program.attrs import named_mesh_dims
 from shardproof.verifier.kernel.program.program import Node, Program
 from shardproof.verifier.kernel.program.types import Affine, Attr, Mesh
 from shardproof.verifier.kernel.program.where import ranks_where
+from shardproof.verifier.ops.classes import MESSAGES
 
 FOLDS = ("sum", "avg", "max", "min")
 OTHERS = 12
@@ -327,7 +328,7 @@ def _after(program: Program, node: Node) -> set[str]:
 
 def messages(program: Program, node: Node) -> Iterator[Edit]:
     """A send or a receive that is missing, as others in the program have it."""
-    others = [n for n in program.nodes if n.op in ("send", "recv", "only")]
+    others = [n for n in program.nodes if n.op in MESSAGES or n.op == "only"]
     known = ((n.op, tuple(sorted(n.attrs.items())), n.where) for n in others)
     for op, attrs, where in dict.fromkeys(known):
         yield Edit("after", node.outputs[0], op, attrs, where=where)

@@ -5,13 +5,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from shardproof.synthesis.emit.source import Edit
 from shardproof.synthesis.repair.in_source import (
     Function,
     Module,
     Region,
     Rewrite,
     SourceFile,
-    Splice,
     applied,
     base_name,
     call_name,
@@ -53,11 +53,11 @@ class At:
             yield from self.expressions(node)
         yield from self.names(node)
 
-    def made(self, node: ast.AST, tactic: str, *splices: Splice | None) -> Iterator[Rewrite]:
+    def made(self, node: ast.AST, tactic: str, *splices: Edit | None) -> Iterator[Rewrite]:
         whole = [s for s in splices if s is not None]
         text = self.file.spliced(*whole) if len(whole) == len(splices) else None
         if text is not None:
-            yield Rewrite(self.file.name, getattr(node, "lineno", 0), tactic, text)
+            yield Rewrite(self.file.path, getattr(node, "lineno", 0), tactic, text)
 
     def groups(self, node: ast.AST) -> list[str]:
         function = self.file.function(node)
@@ -84,7 +84,7 @@ class At:
                 if function is None or not _is_number(value, function):
                     yield from self.inserted(node, name, before=False)
             case ast.AugAssign(target=ast.Attribute(attr="grad") as target):
-                yield from self.inserted(node, self.file.code(target), before=True)
+                yield from self.inserted(node, self.file.of(target), before=True)
             case ast.Return(value=value) if value is not None:
                 first = value.elts[0] if isinstance(value, ast.Tuple) and value.elts else value
                 if isinstance(first, ast.Name):
@@ -110,14 +110,14 @@ class At:
         file, name = self.file, call_name(node)
         region = applied(node)
         if region and node.args:
-            yield from self.made(node, "drop", file.put(node, file.code(node.args[0])))
+            yield from self.made(node, "drop", file.put(node, file.of(node.args[0])))
             takes = self.known[region].takes if region in self.known else len(node.args)
             assert isinstance(node.func, ast.Attribute)
             for other in self.known.values():
                 if other.name != region and other.takes == takes and file.has(other.name):
                     yield from self.made(node, "swap", file.put(node.func.value, other.name))
         elif name in REDUCING | GATHERING and node.args and not self.alone(node):
-            yield from self.made(node, "drop", file.put(node, file.code(node.args[0])))
+            yield from self.made(node, "drop", file.put(node, file.of(node.args[0])))
         if name in REDUCING:
             yield from self.folds(node)
         yield from self.grouped(node, bool(region))
@@ -142,12 +142,12 @@ class At:
             if given:
                 value = given[0].value
                 if isinstance(value, ast.Attribute) and value.attr != fold:
-                    new = f"{self.file.code(value.value)}.{fold}"
+                    new = f"{self.file.of(value.value)}.{fold}"
                     yield from self.made(node, "reduce", self.file.put(value, new))
             elif fold != "SUM" and _is_dist(node):
                 end = self.file.span(node)[1] - 1
                 new = f", op=dist.ReduceOp.{fold}"
-                yield from self.made(node, "reduce", Splice(end, end, new))
+                yield from self.made(node, "reduce", Edit(end, end, new))
         for word in (a for a in node.args if isinstance(a, ast.Constant)):
             for other in ("sum", "avg", "mean") if word.value in ("sum", "avg", "mean") else ():
                 yield from self.made(node, "reduce", self.file.put(word, f'"{other}"'))
@@ -157,13 +157,13 @@ class At:
         file = self.file
         given = [k.value for k in node.keywords if k.arg == "group"]
         if not given and region:
-            given = [a for a in node.args[1:] if "group" in file.code(a) or base_name(a) == "self"]
+            given = [a for a in node.args[1:] if "group" in file.of(a) or base_name(a) == "self"]
         for group in self.groups(node):
             for now in given:
                 yield from self.made(node, "group", file.put(now, group))
             if not given and call_name(node) in REDUCING | GATHERING and _is_dist(node):
                 end = file.span(node)[1] - 1
-                yield from self.made(node, "group", Splice(end, end, f", group={group}"))
+                yield from self.made(node, "group", Edit(end, end, f", group={group}"))
 
     def after(self, node: ast.Call) -> Iterator[Rewrite]:
         """What is added before a sum over ranks is added after it."""
@@ -194,11 +194,11 @@ class At:
                 continue
             start, end = file.span(node)
             if made is inner:  # the splice lies inside of the call
-                text = file.raw[start : splice.start].decode() + splice.new
-                text += file.raw[splice.end : end].decode()
-                yield from self.made(node, "order", Splice(start, end, f"({text} + {addend})"))
+                text = file.text[start : splice.start] + splice.new
+                text += file.text[splice.end : end]
+                yield from self.made(node, "order", Edit(start, end, f"({text} + {addend})"))
             else:
-                both = Splice(end, end, f" + {addend}"), Splice(start, start, "")
+                both = Edit(end, end, f" + {addend}"), Edit(start, start, "")
                 yield from self.made(node, "order", splice, *both)
 
     def expressions(self, node: ast.expr) -> Iterator[Rewrite]:
@@ -209,13 +209,13 @@ class At:
         yield from self.rows(node)
         if isinstance(node, ast.BinOp):
             if isinstance(node.op, ast.Mult | ast.Div):
-                yield from self.made(node, "scale", file.put(node, file.code(node.left)))
+                yield from self.made(node, "scale", file.put(node, file.of(node.left)))
             if isinstance(node.op, ast.Mult):
-                yield from self.made(node, "scale", file.put(node, file.code(node.right)))
+                yield from self.made(node, "scale", file.put(node, file.of(node.right)))
             if isinstance(node.op, ast.Add | ast.Sub):
-                yield from self.made(node, "number", file.put(node, file.code(node.left)))
+                yield from self.made(node, "number", file.put(node, file.of(node.left)))
         if isinstance(node, ast.Compare) and len(node.ops) == 1:
-            left, right = file.code(node.left), file.code(node.comparators[0])
+            left, right = file.of(node.left), file.of(node.comparators[0])
             for word in OPPOSITE.get(type(node.ops[0]), ()):
                 yield from self.made(node, "compare", file.put(node, f"{left} {word} {right}"))
         if self.is_value(node):
@@ -224,7 +224,7 @@ class At:
 
     def operands(self, node: ast.expr) -> Iterator[Rewrite]:
         """A local value that nothing reads joins a value that is made after it."""
-        function, code = self.file.function(node), self.file.code(node)
+        function, code = self.file.function(node), self.file.of(node)
         match self.file.parents[node]:
             case ast.BinOp(op=ast.Add() | ast.Sub()):
                 return  # as where the whole sum is
@@ -243,7 +243,7 @@ class At:
         file, parent, function = self.file, self.file.parents[node], self.file.function(node)
         if function is None or not isinstance(node, ast.Name | ast.Constant):
             return
-        code, args = file.code(node), [a.arg for a in function.args.args]
+        code, args = file.of(node), [a.arg for a in function.args.args]
         if isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.Mult):
             if "rank" in code:
                 for more in ("+ 1", "- 1"):
@@ -294,7 +294,7 @@ class At:
         for name in self.module.params:
             path = f"self.{name}"
             if path not in read and path.rpartition(".")[0] not in called:
-                new = f"{file.code(node.value)} + {path}"
+                new = f"{file.of(node.value)} + {path}"
                 yield from self.made(node, "addend", file.put(node.value, new))
 
     def is_value(self, node: ast.expr) -> bool:
@@ -315,7 +315,7 @@ class At:
 
     def wrapped(self, node: ast.expr) -> Iterator[Rewrite]:
         """A region around a value, or a factor."""
-        file, code = self.file, self.file.code(node)
+        file, code = self.file, self.file.of(node)
         function = self.file.function(node)
         if applied(node) or function is None or function.name == "__init__":
             return
@@ -410,11 +410,11 @@ def unread(function: Function, line: int) -> list[str]:
     return [n for n in made if n not in read and not n.startswith("_")]
 
 
-def _renamed(file: SourceFile, function: Function, old: str, new: str) -> Iterator[Splice]:
+def _renamed(file: SourceFile, function: Function, old: str, new: str) -> Iterator[Edit]:
     for node in ast.walk(function):
         if isinstance(node, ast.arg) and node.arg == old:
             start = file.span(node)[0]
-            yield Splice(start, start + len(old.encode()), new)
+            yield Edit(start, start + len(old), new)
         elif isinstance(node, ast.Name) and node.id == old:
             yield file.put(node, new)
 
@@ -427,20 +427,20 @@ def _is_dist(node: ast.AST) -> bool:
     )
 
 
-def _addends(file: SourceFile, node: ast.expr) -> Iterator[tuple[Splice, str]]:
+def _addends(file: SourceFile, node: ast.expr) -> Iterator[tuple[Edit, str]]:
     """Ways to take something away that is added to a value, and what it is."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        left, right = file.code(node.left), file.code(node.right)
+        left, right = file.of(node.left), file.of(node.right)
         yield file.put(node, left), right
         yield file.put(node, right), left
     if call_name(node) == "linear" and isinstance(node, ast.Call):
         more = [*node.args, *node.keywords]
         if len(more) == 3:
             last = more[2]
-            code = file.code(last.value if isinstance(last, ast.keyword) else last)
+            code = file.of(last.value if isinstance(last, ast.keyword) else last)
             yield file.dropped(more, 2), code
     if isinstance(node, ast.Call) and len(node.args) == 1 and file.has("F"):
-        layer = file.code(node.func)
+        layer = file.of(node.func)
         if base_name(node.func) == "self" and "." in layer:
-            plain = f"F.linear({file.code(node.args[0])}, {layer}.weight)"
+            plain = f"F.linear({file.of(node.args[0])}, {layer}.weight)"
             yield file.put(node, plain), f"{layer}.bias"

@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from shardproof.synthesis.repair.in_source import Rewrite, SourceFile, Splice, call_name
+from shardproof.synthesis.emit.source import Edit
+from shardproof.synthesis.repair.in_source import Rewrite, SourceFile, call_name
 
 STYLES = ("ColwiseParallel", "RowwiseParallel", "SequenceParallel")
 LAYOUTS = ("Shard(0)", "Shard(1)", "Shard(-1)", "Replicate()")
@@ -34,13 +35,13 @@ def plan_entries(
                 yield from _style(file, node)
 
 
-def _made(file: SourceFile, node: ast.expr, *splices: Splice) -> Iterator[Rewrite]:
+def _made(file: SourceFile, node: ast.expr, *splices: Edit) -> Iterator[Rewrite]:
     text = file.spliced(*splices)
     if text is not None:
-        yield Rewrite(file.name, node.lineno, "plan", text)
+        yield Rewrite(file.path, node.lineno, "plan", text)
 
 
-def _imported(file: SourceFile, name: str, of: str) -> list[Splice] | None:
+def _imported(file: SourceFile, name: str, of: str) -> list[Edit] | None:
     """What lets a file say a name: nothing, or one more name in the import of `of`; None where
     there is no such import."""
     name = name.partition("(")[0]
@@ -51,8 +52,8 @@ def _imported(file: SourceFile, name: str, of: str) -> list[Splice] | None:
             end = node.names[-1]
             assert end.end_lineno is not None
             assert end.end_col_offset is not None
-            at = file.starts[end.end_lineno - 1] + end.end_col_offset
-            return [Splice(at, at, f", {name}")]
+            at = file.offset(end.end_lineno, end.end_col_offset)
+            return [Edit(at, at, f", {name}")]
     first = next((n for n in file.tree.body if isinstance(n, ast.Import | ast.ImportFrom)), None)
     return (
         None if first is None else [file.beside(first, [f"from {of} import {name}"], before=True)]
@@ -81,7 +82,7 @@ def _style(file: SourceFile, node: ast.Call) -> Iterator[Rewrite]:
             more = _imported(file, value, "torch.distributed.tensor") if side in SIDES else []
             if side not in given and more is not None:
                 comma = ", " if node.args or node.keywords else ""
-                yield from _made(file, node, Splice(end, end, f"{comma}{side}={value}"), *more)
+                yield from _made(file, node, Edit(end, end, f"{comma}{side}={value}"), *more)
 
 
 def _dict(file: SourceFile, node: ast.Dict, modules: Sequence[str]) -> Iterator[Rewrite]:
@@ -96,7 +97,7 @@ def _dict(file: SourceFile, node: ast.Dict, modules: Sequence[str]) -> Iterator[
         for style in STYLES if module not in names else ():
             more = _imported(file, style, "torch.distributed.tensor.parallel")
             if more is not None:
-                yield from _made(file, node, Splice(last, last, f', "{module}": {style}()'), *more)
+                yield from _made(file, node, Edit(last, last, f', "{module}": {style}()'), *more)
 
 
 def rules(given: Mapping[str, str], wrong: Sequence[str]) -> Iterator[dict[str, str]]:
@@ -130,12 +131,12 @@ def _patterns(file: SourceFile, node: ast.Dict, modules: Sequence[str]) -> Itera
             parts.pop(0)
         pattern, last = ".".join(parts), file.span(node.values[-1])[1]
         for style in RULES if pattern and pattern not in names else ():
-            yield from _made(file, node, Splice(last, last, f', "{pattern}": "{style}"'))
+            yield from _made(file, node, Edit(last, last, f', "{pattern}": "{style}"'))
     for at in range(len(values)):
         yield from _made(file, node, _entry(file, node, at))
 
 
-def _entry(file: SourceFile, node: ast.Dict, at: int) -> Splice:
+def _entry(file: SourceFile, node: ast.Dict, at: int) -> Edit:
     """What takes an entry out, its comma too."""
     spans = [
         (file.span(k)[0] if k is not None else file.span(v)[0] - 2, file.span(v)[1])
@@ -146,4 +147,4 @@ def _entry(file: SourceFile, node: ast.Dict, at: int) -> Splice:
         end = spans[at + 1][0]
     elif at:
         start = spans[at - 1][1]
-    return Splice(start, end, "")
+    return Edit(start, end, "")

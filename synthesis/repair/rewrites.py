@@ -95,7 +95,7 @@ def rewrites(module: Module, hints: Sequence[Hint]) -> list[Rewrite]:
     hints = [*hints, *_led_to(module, hints)]
     used: dict[str, list[range]] = {name: [] for name in module.files}
     for file, made in reached_from(module).values():
-        used[file.name].append(range(made.lineno, (made.end_lineno or made.lineno) + 1))
+        used[file.path].append(range(made.lineno, (made.end_lineno or made.lineno) + 1))
     found: dict[tuple[str, str], tuple[float, Rewrite]] = {}
     for rewrite in _all(module, known, hints):
         if (rewrite.file, rewrite.line) in module.shared:
@@ -143,7 +143,7 @@ def _all(module: Module, known: Mapping[str, Region], hints: Sequence[Hint]) -> 
         near = {
             line
             for h in hints
-            if h.file == file.name
+            if h.file == file.path
             for line in range(h.line - NEAR, h.line + NEAR + 1)
         }
         at = At(module, known, attributes, file, near)

@@ -13,7 +13,7 @@ from tests.commands import COMMAND, Command, environment
 
 FIRST = ("parallelize", "check", "verify", "apply", "batch", "chat")
 COMMANDS = (*FIRST, "plan", "capture", "doctor", "ops")
-HEAVY = ("torch", "z3", "numpy", "pydantic", "rich", "libcst", "openai", "jinja2", "networkx")
+HEAVY = ("torch", "z3", "numpy", "pydantic", "rich", "openai", "jinja2", "networkx")
 
 
 def test_help_names_every_command(command: Command) -> None:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from shardproof.synthesis.frontends.torch.stand_ins import STAND_INS
+from benchmarks.declared.stand_ins import STAND_INS
 
 ROOT = Path(__file__).parents[2]
 ELSEWHERE = ("guard",)

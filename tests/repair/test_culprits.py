@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-
 import pytest
 
 from shardproof.synthesis.repair.culprits import Seen, culprit
@@ -61,7 +59,7 @@ def blamed(
     shared: tuple[tuple[str, int], ...] = (),
 ) -> str:
     texts = {"layer.py": LAYER, "regions.py": REGIONS}
-    files = {n: SourceFile(n, t, ast.parse(t)) for n, t in texts.items()}
+    files = {n: SourceFile(n, t) for n, t in texts.items()}
     module = Module(
         *(files, {"tp": 2}, ("up.weight",), wrong, bool(wrong), finish, "Layer"), frozenset(shared)
     )
@@ -142,7 +140,7 @@ ON_RANKS = """program ranks mesh(tp=2)
 
 
 def told(target: str, place: str, *edits: Edit, spared: tuple[int, ...] = ()) -> str:
-    files = {"layer.py": SourceFile("layer.py", NUMBERS, ast.parse(NUMBERS))}
+    files = {"layer.py": SourceFile("layer.py", NUMBERS)}
     shared = frozenset({("layer.py", 11)} if edits else ())
     module = Module(*(files, {"tp": 2}, (), (), False, "", target), shared)
     program = parse_text(ON_RANKS)
@@ -208,7 +206,7 @@ def test_a_group_that_is_named_where_it_is_used_is_blamed_there() -> None:
 
 
 def _of(layer: str, ranks: str, *edits: Edit) -> str:
-    files = {"layer.py": SourceFile("layer.py", layer, ast.parse(layer))}
+    files = {"layer.py": SourceFile("layer.py", layer)}
     module = Module(files, {"tp": 2}, (), (), False, "", "Layer")
     program = parse_text(ranks)
     made = program.producers()
@@ -242,7 +240,7 @@ OF_A_RANK = """program rank mesh(tp=2)
 
 @pytest.mark.parametrize(("low", "line"), [("4", "layer.py:7"), ("1", "layer.py:4")])
 def test_an_index_that_leaves_its_table_is_blamed_where_it_is_counted(low: str, line: str) -> None:
-    files = {"layer.py": SourceFile("layer.py", WINDOW, ast.parse(WINDOW))}
+    files = {"layer.py": SourceFile("layer.py", WINDOW)}
     module = Module(files, {"tp": 2}, (), (), False, "", "Table")
     program = parse_text(OF_A_RANK.replace("LOW", low))
     place = program.producers()["t"].source

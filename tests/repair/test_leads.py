@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-
 import pytest
 
 from shardproof.synthesis.repair.in_source import Module, SourceFile
@@ -59,7 +57,7 @@ def finish(model):
 
 def found(target: str, place: str, *wrong: str, finish: str = "") -> list[tuple[str, str]]:
     texts = {"layer.py": LAYER, "regions.py": REGIONS}
-    files = {n: SourceFile(n, t, ast.parse(t)) for n, t in texts.items()}
+    files = {n: SourceFile(n, t) for n, t in texts.items()}
     module = Module(files, {"tp": 2}, (), wrong, bool(wrong), finish, target)
     file, _, line = place.partition(":")
     lines = {n: t.splitlines() for n, t in texts.items()}

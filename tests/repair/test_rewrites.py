@@ -18,7 +18,7 @@ def tried(
     text: dict[str, str], hint: Hint, wrong: tuple[str, ...] = (), finish: str = ""
 ) -> list[Rewrite]:
     """Changes of some files with one place at fault."""
-    files = {n: SourceFile(n, t, ast.parse(t)) for n, t in text.items()}
+    files = {n: SourceFile(n, t) for n, t in text.items()}
     params = ("up.weight", "down.weight", "down.bias")
     found = Module(files, {"dp": 2, "tp": 2}, params, wrong, bool(wrong), finish)
     return rewrites(found, [hint])
@@ -97,7 +97,7 @@ def test_rules_of_a_plan_are_by_pattern() -> None:
 
 
 def test_rules_in_a_file_are_by_pattern() -> None:
-    files = {"a.py": SourceFile("a.py", RULES, ast.parse(RULES))}
+    files = {"a.py": SourceFile("a.py", RULES)}
     params = ("lm.layers.3.up.weight", "lm.layers.3.down.weight", "lm.layers.3.norm.weight")
     found = [r.text for r in plan_entries(files, params, params[2:])]
     assert any('"layers.*.down": "rowwise",' in t for t in found)
@@ -106,7 +106,7 @@ def test_rules_in_a_file_are_by_pattern() -> None:
 
 
 def test_nothing_is_changed_that_cannot_be_parsed() -> None:
-    file = SourceFile("a.py", "if x:\n    f(y)\n", ast.parse("if x:\n    f(y)\n"))
+    file = SourceFile("a.py", "if x:\n    f(y)\n")
     stmt = file.tree.body[0].body[0]  # pyright: ignore[reportAttributeAccessIssue]
     gone = file.without(stmt)
     assert gone is not None

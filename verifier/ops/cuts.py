@@ -49,7 +49,7 @@ def _flip(d: Domain, x: Array, dim: int) -> Array:
     return np.flip(x, axis=dim)
 
 
-flip = moves(cuts.flip, _flip, "Reverse one dim.")
+flip = moves(cuts.flip, _flip, "Reverse one dim.", rearranges=True)
 
 
 @slice_.vjp

@@ -43,6 +43,8 @@ class Facets:
     # placements
     fold: str = ""
     """Of a reduction, the fold that split dims leave: provers read it."""
+    rearranges: bool = False
+    """The result is the entries of its one operand, each once."""
     spreads: bool = False
     """Results are equal along a dim, and may be read in very many ways."""
     folds: frozenset[str] = frozenset()

@@ -93,6 +93,7 @@ put_along = describe(
     indexing.put_along,
     _put_along,
     doc="Zeros, with each value added where its index says: the adjoint of `take_along`.",
+    adds=True,
 )
 
 

@@ -15,7 +15,10 @@ def _reshape(d: Domain, x: Array, shape: tuple[int, ...]) -> Array:
 
 
 reshape = moves(
-    views.reshape, _reshape, "The same elements in row-major order under another shape."
+    views.reshape,
+    _reshape,
+    "The same elements in row-major order under another shape.",
+    rearranges=True,
 )
 
 
@@ -23,7 +26,7 @@ def _permute(d: Domain, x: Array, dims: tuple[int, ...]) -> Array:
     return x.transpose(dims)
 
 
-permute = moves(views.permute, _permute, "Reorder the dims.")
+permute = moves(views.permute, _permute, "Reorder the dims.", rearranges=True)
 
 
 def _expand(d: Domain, x: Array, shape: tuple[int, ...]) -> Array:

@@ -176,7 +176,7 @@ class _Rank:
         stream, label = node.timing.stream or ev.MAIN, self._label(node.outputs[0])
         comm = "+".join(names)
         group = next(g for g in process_groups(self.met.mesh, names) if self.rank in g)
-        rooted = node.op in ("broadcast", "reduce_to", "gather", "scatter")
+        rooted = "index" in attrs
         handle = self._handle(node, label)
         held = node.inputs[0] in self.held and not self.quiet
         event = ev.Collective(

@@ -19,10 +19,10 @@ import numpy as np
 from shardproof.synthesis.frontends.rank_programs.classes import Line, TextClass, actual
 from shardproof.synthesis.frontends.rank_programs.form import Ints, Lines, keys
 from shardproof.synthesis.frontends.rank_programs.groups import Grid
+from shardproof.verifier.ops.classes import SILENT
 
 MAX_STEPS = 5_000_000
 """So many calls of cells are run; more end without an answer."""
-SILENT = ("shard_slice", "shard_pad", "on_coord")
 """Collectives in which nothing is sent: they wait for nobody."""
 
 

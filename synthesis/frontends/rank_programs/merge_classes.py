@@ -32,7 +32,6 @@ from shardproof.verifier.kernel.program.types import Attr, TensorType
 
 Channel = tuple[str, int, int, int | None]
 """Mesh dim, coordinate of the sender, of the receiver, tag."""
-COMMUTATIVE = frozenset({"add", "mul", "maximum", "minimum"})
 """Ops whose operands may stand in either order on different ranks."""
 
 
@@ -198,7 +197,7 @@ class Uniting:
         dims: tuple[str, ...] = (),
     ) -> tuple[int, ...]:
         """The same node of other classes, with the ranks of these added; else a new one."""
-        read = tuple(sorted(operands)) if node.op in COMMUTATIVE else operands
+        read = tuple(sorted(operands)) if lookup(node.op).traits.symmetric else operands
         key = (node.op, read, frozen(node.attrs), types, node.timing, shape(node.body), more)
         begun = max(self.last[i] for i in members)
         for other in self.known.get(key, ()):

@@ -3,7 +3,6 @@ be compared: which ATen ops a call comes to may depend on that, what the code ca
 """
 
 # pyright: basic
-# (PyTorch has no types for what is used here.)
 
 import sys
 from dataclasses import dataclass

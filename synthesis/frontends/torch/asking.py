@@ -6,7 +6,6 @@ gives is an object, or some plain value: a tensor, a number, text, or a tuple of
 """
 
 # pyright: basic
-# (PyTorch has no types for what is used here.)
 
 import ast
 import builtins

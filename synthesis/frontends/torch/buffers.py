@@ -7,7 +7,6 @@ infinities.
 """
 
 # pyright: basic
-# (PyTorch has no types for what is used here.)
 
 import hashlib
 import operator

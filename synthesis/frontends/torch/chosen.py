@@ -12,7 +12,6 @@ mask or a loop, and from there on.
 """
 
 # pyright: basic
-# (PyTorch has no types for what is used here.)
 
 import ast
 import math

@@ -1,7 +1,6 @@
 """Ops of PyTorch without a rule of ours are opened by PyTorch's own decompositions."""
 
 # pyright: basic
-# (PyTorch has no types for what is used here.)
 
 from collections.abc import Callable
 from functools import cache

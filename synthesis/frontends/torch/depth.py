@@ -6,7 +6,6 @@ and its layers are compared op by op when they are rolled.
 """
 
 # pyright: basic
-# (PyTorch has no types for what is used here.)
 
 from dataclasses import dataclass, replace
 from typing import Any

@@ -7,7 +7,6 @@ found in a cache what the other made: unless that was made of what may be anothe
 """
 
 # pyright: basic
-# (PyTorch has no types for what is used here.)
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Reads off a model what others need to know of it without torch."""
 
 # pyright: basic
-# (PyTorch has no types for what is used here.)
 
 import hashlib
 import inspect

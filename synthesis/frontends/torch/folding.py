@@ -5,7 +5,6 @@ so that a mask for a batch costs no more than one for a row.
 """
 
 # pyright: basic
-# (PyTorch has no types for what is used here.)
 
 import hashlib
 import operator

@@ -6,7 +6,6 @@ another. Such places are told.
 """
 
 # pyright: basic
-# (PyTorch has no types for what is used here.)
 
 import math
 from collections.abc import Callable, Mapping

@@ -1,7 +1,6 @@
 """Decides the arguments of `forward`: from the request, the user's file, or the model's config."""
 
 # pyright: basic
-# (PyTorch has no types for what is used here.)
 
 import inspect
 from dataclasses import replace

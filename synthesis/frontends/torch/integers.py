@@ -11,7 +11,6 @@ range of each integer is followed from those of the inputs:
 """
 
 # pyright: basic
-# (PyTorch has no types for what is used here.)
 
 import math
 from collections.abc import Callable, Mapping, Set

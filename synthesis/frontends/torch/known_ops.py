@@ -5,7 +5,6 @@ it has worked out before (`FakeTensorMode.cache`) in its own process alone. Runs
 """
 
 # pyright: basic
-# (PyTorch has no types for what is used here.)
 
 import contextlib
 import os

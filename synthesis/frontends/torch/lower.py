@@ -1,7 +1,6 @@
 """Writes a joint graph of aten ops as a Program."""
 
 # pyright: basic
-# (PyTorch has no types for what is used here.)
 
 import operator
 from collections.abc import Mapping

@@ -1,7 +1,6 @@
 """Builds modules whose parameters take no memory and whose buffers hold their real values."""
 
 # pyright: basic
-# (PyTorch has no types for what is used here.)
 
 import math
 import weakref

@@ -4,7 +4,6 @@ One of them is traced. That stands for the others where they run the same ops, d
 """
 
 # pyright: basic
-# (PyTorch has no types for what is used here.)
 
 import itertools
 import linecache

@@ -5,7 +5,6 @@ outputs: another program is put between them later.
 """
 
 # pyright: basic
-# (PyTorch has no types for what is used here.)
 
 from dataclasses import dataclass, field, replace
 from typing import Any

@@ -1,7 +1,6 @@
 """Where a node of the joint graph comes from in the owner's code."""
 
 # pyright: basic
-# (PyTorch has no types for what is used here.)
 
 import linecache
 import re

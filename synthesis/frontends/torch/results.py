@@ -4,7 +4,6 @@ The processes of a run read this file too: it imports nothing of shardproof.
 """
 
 # pyright: basic
-# (PyTorch has no types for what is used here.)
 
 import ast
 import inspect

@@ -4,7 +4,6 @@ Floats are float64 where the code allows it: casts to narrower floats are not do
 """
 
 # pyright: basic
-# (PyTorch has no types for what is used here.)
 
 import inspect
 import sys

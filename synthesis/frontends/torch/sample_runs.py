@@ -4,7 +4,6 @@ Runs inside the worker: the user's code is imported here.
 """
 
 # pyright: basic
-# (PyTorch has no types for what is used here.)
 
 import copy
 import inspect

@@ -1,7 +1,6 @@
 """Captures a model in this process. Runs inside the worker: the user's code is imported here."""
 
 # pyright: basic
-# (PyTorch has no types for what is used here.)
 
 import resource
 import time

@@ -6,7 +6,6 @@ read on their own account is not looked at.
 """
 
 # pyright: basic
-# (PyTorch has no types for what is used here.)
 
 import datetime
 import gc

@@ -5,7 +5,6 @@ a call, so no trace would have it.
 """
 
 # pyright: basic
-# (PyTorch has no types for what is used here.)
 
 from typing import Any, TypeVar
 

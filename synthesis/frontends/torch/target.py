@@ -1,7 +1,6 @@
 """Finds the model class a request names, and builds the model."""
 
 # pyright: basic
-# (PyTorch has no types for what is used here.)
 
 import dataclasses
 import difflib

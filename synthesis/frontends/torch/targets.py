@@ -1,7 +1,6 @@
 """Runs one subject, a model or a module of it, on samples, and writes down what came out."""
 
 # pyright: basic
-# (PyTorch has no types for what is used here.)
 
 import copy
 import linecache

@@ -1,7 +1,6 @@
 """The private parts of PyTorch that capture stands on, behind one version check."""
 
 # pyright: basic
-# (PyTorch has no types for what is used here.)
 
 import os
 import sys

@@ -1,7 +1,6 @@
 """Traces a model to one joint forward and backward graph of aten ops."""
 
 # pyright: basic
-# (PyTorch has no types for what is used here.)
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

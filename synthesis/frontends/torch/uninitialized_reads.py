@@ -6,7 +6,6 @@ one entry stands for all of them (stride 0), so that a tensor of any size may be
 """
 
 # pyright: basic
-# (PyTorch has no types for what is used here.)
 
 import math
 import operator

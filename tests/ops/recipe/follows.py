@@ -91,18 +91,34 @@ def of_a_sum(shares: bool = False) -> Body:
     return body
 
 
+def mirror(b: Builder, x: str) -> str:
+    return b.add("mirror", x)
+
+
+def kept(reduce: str = "") -> Body:
+    def body(b: Builder, x: str) -> str:
+        made = b.add("keep_piece", x, mesh_dim="tp", dim=0)
+        return b.add("all_reduce", made, mesh_dim="tp", reduce=reduce) if reduce else made
+
+    return body
+
+
 SPLIT, ROWS = laid("S(1)", 4, 6), laid("S(0)", 4, 6)
-WHOLE = laid("R", 4)
+WHOLE, ALL = laid("R", 4), laid("R", 4, 6)
 RIGHT = {
     "mish": pair(SPLIT, SPLIT, mish, mish),
     "mish by its definition": pair(SPLIT, SPLIT, mish, by_definition),
     "amin": pair(SPLIT, WHOLE, least(), least("min")),
     "cumprod": pair(ROWS, ROWS, cumprod(1), cumprod(1)),
+    "mirror": pair(ALL, ALL, mirror, mirror),
+    "keep_piece": pair(ALL, ALL, lambda b, x: x, kept("sum")),
 }
 WRONG = {
     "mish of shares": pair(SPLIT, WHOLE, of_a_sum(), of_a_sum(shares=True)),
     "amin of ranks added": pair(SPLIT, WHOLE, least(), least("sum")),
     "cumprod of pieces": pair(SPLIT, SPLIT, cumprod(1), cumprod(1)),
+    "mirror of pieces": pair(SPLIT, SPLIT, mirror, mirror),
+    "a piece alone": pair(ALL, ALL, lambda b, x: x, kept()),
 }
 
 

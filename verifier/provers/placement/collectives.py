@@ -161,7 +161,7 @@ def _on_coord_place(op: Op, given: Operands) -> list[Placed]:
         raise Refused(
             f"keeps one rank's part over {name} of a value that depends on {name}", name, 0
         )
-    return [Placed((_beside_zeros(layout, (name,)),), moves=True)]
+    return [Placed((beside_zeros(layout, (name,)),), moves=True)]
 
 
 @of_ops(collectives.shard_pad)
@@ -170,10 +170,10 @@ def _shard_pad_place(op: Op, given: Operands) -> list[Placed]:
     names = mesh_dims(given.attr("mesh_dim"))
     joined = _gathered(layout, names, given.mesh, given.attr("dim"))
     waits = tuple(name for name in names if given.mesh[name] > 1)
-    return [Placed((_beside_zeros(joined, waits),), moves=True)]
+    return [Placed((beside_zeros(joined, waits),), moves=True)]
 
 
-def _beside_zeros(layout: Layout, names: tuple[str, ...]) -> Layout:
+def beside_zeros(layout: Layout, names: tuple[str, ...]) -> Layout:
     """Of a value that other ranks along these mesh dims have zeros for."""
     for other, fold in layout.partial:
         if fold != "sum":

@@ -51,7 +51,7 @@ def _moved(
     region: Where,
     rules: Rules,
 ) -> list[Fact]:
-    if node.op in ("merge", "only", "wait"):
+    if lookup(node.op).traits.alias:
         where = _kept(fact.where, region, fact.layout)
         out = [Fact(fact.ref, fact.layout, premises, node.op, where)]
         if node.op == "only":

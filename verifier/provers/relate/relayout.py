@@ -13,6 +13,7 @@ from shardproof.verifier.kernel.layout import Atom, Layout, bound, normal
 from shardproof.verifier.kernel.ops import lookup
 from shardproof.verifier.kernel.program.program import Node, Program
 from shardproof.verifier.kernel.program.types import Mesh, mesh_dims
+from shardproof.verifier.ops.classes import REDUCING
 from shardproof.verifier.provers.relate.facts import Fact
 from shardproof.verifier.terms import Ref, Terms
 
@@ -112,7 +113,7 @@ def reread(
             for name in sorted(_split(fact)):
                 if name in called:
                     fresh += [home(terms, index, fact, name, d) for d in along if d < rank]
-                    if node.op in ("all_reduce", "reduce_scatter") and mesh[name] > 1:
+                    if node.op in REDUCING and mesh[name] > 1:
                         fresh.append(addends(terms, index, fact, name))
                 elif name in others:
                     dims = range(min(rank, MAX_DIMS))

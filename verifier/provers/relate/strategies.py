@@ -18,6 +18,7 @@ from shardproof.verifier.kernel.ops import lookup
 from shardproof.verifier.kernel.program.program import Node, Program
 from shardproof.verifier.kernel.program.types import Mesh, mesh_dims
 from shardproof.verifier.kernel.program.where import Where, common, ranks_where
+from shardproof.verifier.ops.classes import CUTS
 from shardproof.verifier.provers.canonical.rearranged import view
 from shardproof.verifier.provers.placement.movement import leading, without
 from shardproof.verifier.provers.relate.facts import Fact, Related
@@ -30,7 +31,6 @@ from shardproof.verifier.terms import Ref, Terms
 
 MAX_COORDINATES = 16
 """Along mesh dims with more coordinates no parts are told apart."""
-CUTS = frozenset({"slice", "concat", "pad"})
 MAX_CUTS = 32
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from shardproof.verifier.kernel.ops import lookup
 from shardproof.verifier.kernel.ops.control import scan_parts
 from shardproof.verifier.kernel.program.program import Node, Program
+from shardproof.verifier.ops.classes import SCATTERS
 from shardproof.verifier.refute.scale_down.reading import Dims, Reading, Sized, blocks
 from shardproof.verifier.refute.scale_down.rules import KINDS, RULES, unchanged
 from shardproof.verifier.refute.scale_down.system import Declined, System
@@ -94,7 +95,7 @@ def _trace(r: Reading, out: Sizes) -> None:
     if at is None:
         return
     index = out.origins[r.node.inputs[at]]
-    s, adds = r.system, r.node.op in ("index_add", "put_along")
+    s, adds = r.system, r.node.op in SCATTERS
     dim = 0 if r.node.op == "index_add" else r.number("dim")
     rows = r.outs[0][dim] if adds else r.ins[0][dim]
     ramps = {v for v in index.ramps if s.values[v] > 1}

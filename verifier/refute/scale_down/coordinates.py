@@ -13,14 +13,13 @@ from shardproof.verifier.kernel.ops import lookup
 from shardproof.verifier.kernel.program.program import Program
 from shardproof.verifier.kernel.program.types import Affine, Attr, Mesh
 from shardproof.verifier.kernel.program.where import Where
+from shardproof.verifier.ops.classes import PIECES
 from shardproof.verifier.refute.scale_down.system import Declined
 
 COORDINATES = ("index", "src", "dst")
 """Attributes of collectives that name a coordinate."""
 NO_COORDINATES = frozenset({"mesh_dim", "dim", "split_dim", "concat_dim", "reduce", *COORDINATES})
 OFFSETS = ("offset", "q_offset", "k_offset")
-PIECES = frozenset({"shard_slice", "shard_pad", "all_gather", "reduce_scatter", "all_to_all"})
-"""Collectives in which the coordinate says which piece a rank brings or gets."""
 Kept = Mapping[str, tuple[int, ...]]
 """By mesh dim the coordinates that are left, in order: the first becomes 0."""
 

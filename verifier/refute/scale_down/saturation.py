@@ -16,6 +16,7 @@ from shardproof.verifier.kernel.contract import Contract, output_key
 from shardproof.verifier.kernel.ops import lookup
 from shardproof.verifier.kernel.program.program import Node, Program
 from shardproof.verifier.ops import facets
+from shardproof.verifier.ops.classes import REDUCING
 from shardproof.verifier.refute.compare import TOLERANCE
 from shardproof.verifier.refute.dedup import BUDGET, Arrays, simulate
 from shardproof.verifier.refute.evaluate import Ranks
@@ -24,7 +25,7 @@ from shardproof.verifier.refute.scale_down.system import Declined
 from shardproof.verifier.refute.scatter import scatter
 
 Seed = Callable[[Node], bool]
-SHIFTS = frozenset({"all_reduce", "expand", "reshape", "merge", "only"})
+SHIFTS = frozenset({"all_reduce", "expand", "reshape"})
 """Ops that a maximum passes on its way to what it is subtracted from."""
 
 
@@ -78,7 +79,7 @@ def _keeps(scope: Program, reached: set[str]) -> bool:
         attrs, index = op.with_defaults(node.attrs), op.traits.index
         ok = node.outputs[0] in shifts
         ok |= node.op == "where" and not mine[0]
-        ok |= node.op in ("all_reduce", "reduce_scatter") and attrs["reduce"] in ("sum", "avg")
+        ok |= node.op in REDUCING and attrs["reduce"] in ("sum", "avg")
         ok |= index is not None and not mine[index]
         ok |= node.op == "cast" and scope.types[node.outputs[0]].is_float
         if not ok:
@@ -99,7 +100,8 @@ def _shift(scope: Program, top: Node) -> set[str]:
     for node in scope.nodes:
         if not copies.intersection(node.inputs):
             continue
-        if node.op in SHIFTS and (node.op != "all_reduce" or node.attrs.get("reduce") == "max"):
+        shifts = node.op in SHIFTS or lookup(node.op).traits.alias
+        if shifts and (node.op != "all_reduce" or node.attrs.get("reduce") == "max"):
             copies |= set(node.outputs)
         elif node.op != "sub" or node.inputs[0] != top.inputs[0] or node.inputs[0] in copies:
             return set()

@@ -5,7 +5,6 @@ has, whether it is compiled. The rest, such as addresses, is refused with the li
 """
 
 # pyright: basic
-# (PyTorch has no types for what is used here.)
 
 import gc
 import inspect

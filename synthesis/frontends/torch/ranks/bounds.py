@@ -13,10 +13,9 @@ from shardproof.synthesis.frontends.torch.request import InputSpec
 from shardproof.verifier.kernel.ops import lookup
 from shardproof.verifier.kernel.program.program import Input, Node, Output, Program
 from shardproof.verifier.kernel.program.types import NO_MESH, Source
+from shardproof.verifier.ops.classes import SCATTERS
 from shardproof.verifier.refute.evaluate import evaluate
 
-_TABLES = {"take": "dim", "take_along": "dim", "index_add": "size", "put_along": "size"}
-_VIEWS = ("reshape", "permute", "expand", "slice")
 MOST = 1 << 22
 """Entries of indices that are computed for one lookup."""
 
@@ -47,7 +46,7 @@ def outside(program: Program, specs: Sequence[InputSpec]) -> list[Outside]:
     out: list[Outside] = []
     seen: set[tuple[str, int]] = set()
     for node in program.nodes:
-        if node.op not in _TABLES:
+        if lookup(node.op).kind != "index":
             continue
         size = _size(program, node)
         key = (node.inputs[1], size)
@@ -62,9 +61,10 @@ def outside(program: Program, specs: Sequence[InputSpec]) -> list[Outside]:
 
 
 def _size(program: Program, node: Node) -> int:
-    attr = node.attrs[_TABLES[node.op]]
-    assert isinstance(attr, int)
-    return attr if _TABLES[node.op] == "size" else program.types[node.inputs[0]].shape[attr]
+    if node.op in SCATTERS:
+        return node.number("size")
+    dim: int = lookup(node.op).with_defaults(node.attrs)["dim"]
+    return program.types[node.inputs[0]].shape[dim]
 
 
 def _before(producers: dict[str, Node], value: str) -> list[str]:
@@ -121,7 +121,8 @@ def _one_entry(nodes: Sequence[Node], given: Sequence[Input]) -> bool:
     for node in nodes:
         ways = {paths[v] for v in node.inputs if v in paths}
         kind = lookup(node.op).kind
-        if len(ways) > 1 or not (kind in ("map", "create") or node.op in _VIEWS):
+        one = kind in ("map", "create") or (kind == "view" and len(node.inputs) == 1)
+        if len(ways) > 1 or not one:
             return False
         if ways:
             (way,) = ways

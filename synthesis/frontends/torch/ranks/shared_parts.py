@@ -33,11 +33,11 @@ from shardproof.verifier.kernel.ops import lookup
 from shardproof.verifier.kernel.program.builder import Builder
 from shardproof.verifier.kernel.program.program import Node, Program
 from shardproof.verifier.kernel.program.types import Attr
+from shardproof.verifier.ops.classes import SCALING
 
 Shape = tuple[int, ...]
 Known = dict[tuple[str, "Shared"], str]
 """What was made of each part that stands among zeros."""
-LINEAR = frozenset({"add", "sub", "neg", "mul_scalar"})
 """Ops on operands of which each is a part among zeros."""
 
 
@@ -183,18 +183,19 @@ def _placed(r: Rewriting, node: Node, shared: Shared) -> tuple[Shared, dict[str,
     where the op does not leave their dim alone."""
     before, after = r.type(node.inputs[0]).shape, r.type(node.outputs[0]).shape
     attrs, dim = dict(node.attrs), shared.dim
-    if lookup(node.op).kind == "map":
+    kind = lookup(node.op).kind
+    if kind == "map":
         return shared, attrs
+    if kind == "reduce":
+        dims = _order(node)
+        gone = 0 if attrs["keepdim"] else sum(d < dim for d in dims)
+        return (shared.along(dim - gone), attrs) if dim not in dims else None
+    if kind == "view" and "dim" in attrs:
+        return (shared, attrs) if attrs["dim"] != dim else None
     match node.op:
-        case "sum" | "amax" | "amin":
-            dims = _order(node)
-            gone = 0 if attrs["keepdim"] else sum(d < dim for d in dims)
-            return (shared.along(dim - gone), attrs) if dim not in dims else None
         case "permute":
             order = _order(node)
             return (shared.along(order.index(dim)), attrs) if order[dim] != dim else None
-        case "slice" | "pad" | "flip" | "concat":
-            return (shared, attrs) if attrs["dim"] != dim else None
         case "expand":
             if before[dim] != after[dim] or len(before) != len(after):
                 return None
@@ -295,7 +296,7 @@ def _linear(known: Known, r: Rewriting, node: Node, shared: Shared) -> list[str]
             gone = _order(made) if made is not None else ()
             places = [d for d in _same_places(after, before, dim) if d not in gone]
             at = next((d for d in places if before[d] <= after[dim]), None)
-        case op if op in LINEAR:
+        case op if op in SCALING:
             if any(r.type(v).shape != after for v in node.inputs):
                 at = None
         case _:

@@ -17,9 +17,7 @@ from itertools import takewhile
 
 from shardproof.verifier.kernel.ops import lookup
 from shardproof.verifier.kernel.program.program import IN_ORDER, Node, Program
-
-VIEWS = frozenset({"reshape", "permute", "expand"})
-JOINED = VIEWS | {"slice", "concat"}
+from shardproof.verifier.ops.classes import VIEWS
 
 
 def recompute_views(program: Program, backward: frozenset[str]) -> tuple[Program, frozenset[str]]:
@@ -131,6 +129,8 @@ def _gathered(program: Program) -> set[str]:
             found |= dict.fromkeys(node.outputs, pieces[first])
         elif node.op in VIEWS and first in pieces:
             pieces |= dict.fromkeys(node.outputs, pieces[first])
-        elif node.op in JOINED and {found.get(v) for v in node.inputs} == {node.source.module}:
+        elif lookup(node.op).kind != "view":
+            continue
+        elif {found.get(v) for v in node.inputs} == {node.source.module}:
             found |= dict.fromkeys(node.outputs, node.source.module)
     return set(found)
