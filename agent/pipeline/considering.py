@@ -1,6 +1,5 @@
 """`shardproof candidates` and `shardproof why-not`: what else a plan could be, tried."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shardproof.agent.pipeline import pipeline
@@ -25,26 +24,6 @@ class Question:
     mesh: Mesh
     cluster: Cluster
     wishes: Wishes = NO_WISHES
-
-
-def wished(
-    pins: Sequence[str], bans: Sequence[str], memory: str | None, constraints: Sequence[str]
-) -> Wishes:
-    """The wishes of a command line.
-
-    Raises:
-        WishError: one that cannot be read.
-    """
-    out = NO_WISHES
-    for words in pins:
-        out = out.with_wish("pin", words)
-    for words in bans:
-        out = out.with_wish("ban", words)
-    if memory is not None:
-        out = out.with_wish("constrain", f"memory={memory}")
-    for words in constraints:
-        out = out.with_wish("constrain", words)
-    return out
 
 
 def judge(run: Run, asked: Question) -> Judge:

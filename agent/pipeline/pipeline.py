@@ -2,10 +2,11 @@
 
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from shardproof.agent.cli.options import Wanted
+from shardproof.agent.actions.models import Parallelize
+from shardproof.agent.actions.words import mesh_for
 from shardproof.agent.pipeline.finishing import finish
 from shardproof.agent.pipeline.planning import Planning, Tried
 from shardproof.agent.pipeline.writing import Written, write
@@ -22,7 +23,7 @@ from shardproof.synthesis.execute.job import collect_facts
 from shardproof.synthesis.frontends.torch.capture import capture
 from shardproof.synthesis.frontends.torch.captured import Captured, ModelFacts as CapturedFacts
 from shardproof.synthesis.frontends.torch.request import CaptureRequest
-from shardproof.synthesis.hardware import Cluster
+from shardproof.synthesis.hardware import Cluster, load
 from shardproof.synthesis.planner.constraints import NO_WISHES, Wishes
 from shardproof.synthesis.planner.describe import left_whole
 from shardproof.synthesis.planner.plan import Plan
@@ -42,25 +43,14 @@ from shardproof.verifier.verdict import Counterexample, Proof, Verdict
 class Job:
     """What `parallelize` was asked for."""
 
+    asked: Parallelize
     request: CaptureRequest
     mesh: Mesh
     cluster: Cluster
     out: Path
-    execute: bool | None = None
-    """Whether to run the patch; None: where the model is small enough."""
-    force: bool = False
-    guard: bool = False
-    """Whether the patch starts the guard, with the layouts of the plan."""
-    inline: bool = False
-    """Whether definitions are pasted into the patch instead of imported."""
     known_ops: Path | None = None
     """A folder where those who read patches of one model leave what ops give, for the next."""
-    arguments: tuple[str, ...] = ()
     wishes: Wishes = NO_WISHES
-    llm: str = "none"
-    """`none`, `auto` or the name of a model: its proposals become starting points of the search."""
-    wanted: Wanted = field(default_factory=Wanted)
-    """Tokens and dtype that the mesh is priced for."""
     choice: Choice | None = None
     """The whole configuration and its price, where the model has one."""
     tokens: str = ""
@@ -70,7 +60,26 @@ class Job:
 
     @property
     def command(self) -> str:
-        return shlex.join(("shardproof", *self.arguments))
+        return shlex.join(("shardproof", *self.asked.words()))
+
+
+def job_of(
+    asked: Parallelize, out: Path, request: CaptureRequest | None = None, inputs: str = ""
+) -> Job:
+    """What the words ask for, written to `out`.
+
+    Raises:
+        InputError, CaptureError, HardwareError, WishError: words that cannot be read.
+    """
+    return Job(
+        asked.model_copy(update={"out": out}),
+        request or asked.request(),
+        mesh_for(asked.mesh, asked.gpus),
+        load(asked.hardware),
+        out,
+        wishes=asked.wishes(),
+        inputs=inputs,
+    )
 
 
 def show_program(run: Run, asked: CaptureRequest) -> Outcome:
@@ -122,7 +131,7 @@ def parallelize(
         ShardproofError, or an error of a lower package that reads as one: nothing was written.
     """
     axes(job.mesh)
-    outdir.check_free(job.out, force=job.force)
+    outdir.check_free(job.out, force=job.asked.force)
     model = take(run, job.request)
     captured, facts = model.captured, model.facts
     whole_loss = loss_obstacle(facts)
@@ -161,7 +170,7 @@ def _configured(job: Job, captured: Captured) -> tuple[Job, Needs]:
     given = job.choice is None
     if given:
         sizes = dict(job.mesh.dims)
-        found = strategies.given(job.wanted, captured, sizes.get("dp", 1), sizes.get("tp", 1))
+        found = strategies.given(job.asked, captured, sizes.get("dp", 1), sizes.get("tp", 1))
         if found is not None:
             job = replace(job, choice=found[0], tokens=found[1])
     choice = job.choice
@@ -209,7 +218,7 @@ def parallelize_bound(run: Run, job: Job, facts: CapturedFacts, bound: Bound) ->
         ShardproofError, or an error of a lower package that reads as one: nothing was written.
     """
     axes(job.mesh)
-    outdir.check_free(job.out, force=job.force)
+    outdir.check_free(job.out, force=job.asked.force)
     captured = Captured(bound.program, bound.consts, facts)
     found = settled(run, job, captured, None, split_loss=True)
     verdict = found.verdict
@@ -263,7 +272,7 @@ def settled(
     """The first plan that fits and whose patch is proved; the first of all where none is. `needs`
     says what is held against the memory that there is."""
     asked = asked_in(job, captured, split_loss, needs)
-    model = asking(run, job.llm)
+    model = asking(run, job.asked)
     try:
         planning = Planning(run, asked, facts, captured.consts, model)
         with run.phase("plan") as phase:

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, fields, replace
 from typing import Any
 
-from shardproof.agent.cli.options import Wanted
+from shardproof.agent.actions.models import Priced as Wanted
 from shardproof.agent.report import model as m
 from shardproof.agent.run import events
 from shardproof.agent.run.errors import InputError
@@ -80,7 +80,7 @@ def _agreed(shape: Shape, captured: Captured) -> Shape:
     return shape
 
 
-def space_of(shape: Shape, wanted: Wanted) -> tuple[Space, str]:
+def space_of(shape: Shape, wanted: Wanted, gpus: int) -> tuple[Space, str]:
     """The space of plans, and for which tokens they are priced, in words.
 
     Raises:
@@ -89,7 +89,7 @@ def space_of(shape: Shape, wanted: Wanted) -> tuple[Space, str]:
     seq = wanted.seq or shape.model.seq
     if not seq:
         raise InputError("no sequence length is stated", where="--seq", hint="--seq 4096")
-    batch = wanted.global_batch or choices.default_batch(wanted.gpus, seq)
+    batch = wanted.global_batch or choices.default_batch(gpus, seq)
     cluster = load(wanted.hardware)
     named = wanted.dtype or ("" if shape.dtype not in PRECISIONS else shape.dtype)
     if wanted.dtype not in (None, "bf16", "fp8", "fp4"):
@@ -107,7 +107,7 @@ def space_of(shape: Shape, wanted: Wanted) -> tuple[Space, str]:
         limit = min(read_bytes(wanted.memory), cluster.device.memory_bytes)
         cluster = replace(cluster, device=replace(cluster.device, memory_bytes=float(limit)))
     machine = Machine(cluster, constants_of(wanted.hardware, "patched"))
-    space = Space(machine, shape.model, wanted.gpus, batch, seq, precision, fixed=wanted.fixed)
+    space = Space(machine, shape.model, gpus, batch, seq, precision, fixed=wanted.fixed)
     return space, _said(shape, wanted, batch, seq, precision)
 
 
@@ -140,7 +140,7 @@ def given(wanted: Wanted, captured: Captured, dp: int, tp: int) -> tuple[Choice,
         shape, batch = shape_of(captured), wanted.global_batch
         if shape.source == CAPTURED:
             batch = batch or next(iter(tokens_of(captured)), None)
-        space, said = space_of(shape, replace(wanted, gpus=dp * tp, global_batch=batch))
+        space, said = space_of(shape, wanted.model_copy(update={"global_batch": batch}), dp * tp)
     except (InputError, PriceError, WishError):
         return None
     if space.global_batch % dp or tp > space.model.heads:
