@@ -137,7 +137,7 @@ class Asking(Action):
 
 
 class Priced(Captured):
-    """For what a training configuration is chosen or priced."""
+    """For what a step is priced."""
 
     hardware: Hardware = "h100"
     global_batch: Annotated[
@@ -148,6 +148,11 @@ class Priced(Captured):
         Option("What products are priced in: bf16, fp8 or fp4; by default the config's."),
     ] = None
     memory: Memory = None
+
+
+class Chosen(Priced):
+    """For what a training configuration is chosen."""
+
     fix: Annotated[
         Words,
         Option(
@@ -165,7 +170,7 @@ class Priced(Captured):
         return read_fixed(self.fix)
 
 
-class Parallelize(Asking, Wished, Priced, work="pipeline.starting:parallelize", limited=True):
+class Parallelize(Asking, Wished, Chosen, work="pipeline.starting:parallelize", limited=True):
     """Plan, prove and patch a model for a mesh or a cluster.
 
     With `--gpus` the mesh, batches, schedule and all else is chosen and priced. The model is
@@ -208,7 +213,7 @@ class Parallelize(Asking, Wished, Priced, work="pipeline.starting:parallelize", 
     ] = None
 
 
-class Step(Priced, work="pipeline.starting:step", limited=True):
+class Step(Chosen, work="pipeline.starting:step", limited=True):
     """Prove a model's whole training step.
 
     Micro-batches, gradient reduction, clipping and AdamW. `--batch` is the extent of one
@@ -278,11 +283,10 @@ class Translate(Asking, Captured, work="pipeline.starting:translate", limited=Tr
     ] = "auto"
 
 
-class Planned(Wished, Captured):
+class Planned(Wished, Priced):
     """A question about plans for a mesh."""
 
     mesh: Mesh
-    hardware: Hardware = "h100"
 
     def question(self) -> "Question":
         """Raises CaptureError, InputError, WishError: an option that cannot be read."""
@@ -293,7 +297,7 @@ class Planned(Wished, Captured):
         from shardproof.agent.pipeline.considering import Question
         from shardproof.synthesis import hardware
 
-        return Question(asked, mesh, hardware.load(self.hardware), self.wishes())
+        return Question(self, asked, mesh, hardware.load(self.hardware), self.wishes())
 
 
 class Candidates(Planned, work="pipeline.starting:candidates", limited=True):
@@ -332,7 +336,7 @@ class WhyNot(Planned, work="pipeline.starting:why_not", limited=True):
     ] = False
 
 
-class Plan(Priced, work="pipeline.starting:plan", limited=True):
+class Plan(Chosen, work="pipeline.starting:plan", limited=True):
     """Choose a training configuration for a cluster by price.
 
     Chosen are the degrees of tp, cp, ep, pp and dp, micro-batch, ZeRO stage, schedule and

@@ -207,11 +207,13 @@ def report(session: Session, out: Path | None) -> Outcome:
 
 def _written(session: Session, place: Path, *, force: bool) -> Outcome:
     from shardproof.agent.pipeline.finishing import finish
+    from shardproof.agent.pipeline.pipeline import priced_as
     from shardproof.agent.run import outdir
 
     outdir.check_free(place, force=force)
     job = _job(session, place, force)
     made = session.desk.made()
+    job = priced_as(session.run, job, session.desk.captured(), made)
     verdict = replace(session.desk.verdict(), relations=())
     if session.desk.facts() is None:
         session.run.warn("no patch: the plan is one of a translation, whose source is not edited")

@@ -105,13 +105,16 @@ def _mesh(session: Session, table: dict[str, Any]) -> Mesh:
 def asked(session: Session, where: Mesh | None = None) -> Asked:
     """What a plan is asked for, on the mesh of the session or another. Raises InputError."""
     from shardproof.agent.pipeline import pipeline
+    from shardproof.agent.training import strategy
     from shardproof.synthesis import hardware
     from shardproof.synthesis.planner.planner import Asked
 
     captured = session.desk.captured()
     cluster = hardware.load(session.state.settings.hardware)
     kinds, split = pipeline.kinds(captured), session.desk.splits_loss()
-    return Asked(captured.program, where or mesh(session), cluster, kinds, split, wishes(session))
+    at, wished = where or mesh(session), wishes(session)
+    priced = strategy.configured(session.desk.asked(), captured, at, wished.memory_bytes)
+    return Asked(captured.program, at, cluster, kinds, split, wished, priced)
 
 
 def space(session: Session) -> Search:
@@ -157,8 +160,7 @@ def estimated(plan: Plan) -> str:
     from shardproof.synthesis.optimum.linear import within
 
     found = plan.estimates
-    least = found.get("bound_s")
-    bounded = f", {within(found['step_s'], least)}" if least else ""
+    bounded = f", {within(found['cost_gap'])}" if "cost_gap" in found else ""
     return (
         f"estimated step {text.duration(found['step_s'])}{bounded}, "
         f"{text.size(found['comm_bytes'])} sent per rank, memory "
@@ -207,7 +209,7 @@ def priced(session: Session, where: Mesh) -> events.PlanJudged:
     return events.PlanJudged(
         name=",".join(f"{name}={size}" for name, size in where.dims),
         status="priced",
-        step_s=best.estimate.step_s,
+        step_s=best.price.seconds,
         memory_bytes=best.memory_bytes,
         comm_bytes=best.estimate.comm_bytes,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from shardproof.agent.actions.models import Asking, Plan, Priced as Wanted
+from shardproof.agent.actions.models import Asking, Chosen as Wanted, Plan
 from shardproof.agent.llm.configuring import configure
 from shardproof.agent.llm.dialogue import Read
 from shardproof.agent.pipeline import pipeline
