@@ -296,10 +296,8 @@ def _estimates(best: Candidate, baseline: StepPrice) -> dict[str, float]:
 
 def _bound(found: Found) -> dict[str, float]:
     """By what share the ops cost more than in any placement, where a bound is known and holds."""
-    known = found.bound
-    if known is None or not known.holds or known.seconds > found.best.estimate.step_s:
-        return {}
-    return {"cost_gap": found.best.estimate.step_s / known.seconds - 1}
+    gap = found.bound.gap(found.best.estimate.step_s) if found.bound is not None else None
+    return {} if gap is None else {"cost_gap": gap}
 
 
 def _collectives(cost: Estimate, program: Program) -> tuple[CollectiveUse, ...]:

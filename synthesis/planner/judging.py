@@ -168,7 +168,7 @@ def _dearer(mine: float, its: float) -> str:
     if abs(ratio - 1) < 0.0005:
         return "its ops cost as much as those of the chosen plan"
     how = "more" if ratio > 1 else "less"
-    return f"its ops cost {100 * abs(ratio - 1):.1f} % {how} than those of the chosen plan"
+    return f"its ops cost {abs(ratio - 1):.1%} {how} than those of the chosen plan"
 
 
 def passed_over(
