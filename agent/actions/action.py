@@ -42,6 +42,13 @@ class Argument(Option):
     """A parameter that is given by its place."""
 
 
+def option(default: Any, help: str, *shown: str, **more: Any) -> Any:
+    """A parameter with a default, as an `Option`."""
+    found = FieldInfo(default=default)
+    found.metadata.append(Option(help, *shown, **more))
+    return found
+
+
 @dataclass(frozen=True)
 class Command:
     """An action on the command line."""

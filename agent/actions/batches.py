@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import create_model
 
-from shardproof.agent.actions.action import Action, Argument, Option, flags
+from shardproof.agent.actions.action import Action, Argument, Option, flags, option
 from shardproof.agent.actions.models import Parallelize, Words
 
 if TYPE_CHECKING:
@@ -60,32 +60,26 @@ class Batch(ForJobs, work="batch.command:begun", formats=True):
         ),
     ]
     out: Annotated[Path, Option("Folder to write: jobs/NAME for each job, and the summary.")]
-    mesh: Annotated[Words, Option("Mesh dims, outermost first: dp=2,tp=2. Repeatable.")] = ()
-    only: Annotated[
-        Words,
-        Option("Jobs by name: 'llama-*'. Repeatable.", "PATTERN", flags=("--only", "--select")),
-    ] = ()
-    workers: Annotated[
-        int | None, Option("Jobs at once: cores, at most 4.", "N", min=1, flags=("--jobs", "-j"))
-    ] = None
-    executor: Annotated[
-        Literal["local", "ray"], Option("Processes of this machine, or tasks of a Ray cluster.")
-    ] = "local"
-    address: Annotated[
-        str | None, Option("Of a Ray cluster, or auto; without it one is started here.")
-    ] = None
-    cpus: Annotated[float, Option("CPUs that a job takes of a Ray node.", "N", min=0.1)] = 1.0
-    ram: Annotated[str | None, Option("Memory that a job takes of a Ray node: 4GB.", "SIZE")] = None
-    timeout: Annotated[float | None, Option("Seconds that one job may take.", "S", min=0.1)] = None
-    resume: Annotated[bool, Option("Leave jobs alone that are done and of the same inputs.")] = (
-        False
+    mesh: Words = option((), "Mesh dims, outermost first: dp=2,tp=2. Repeatable.")
+    only: Words = option(
+        (), "Jobs by name: 'llama-*'. Repeatable.", "PATTERN", flags=("--only", "--select")
     )
-    force: Annotated[bool, Option("Run all jobs again, in place of what is in --out.")] = False
-    fail_fast: Annotated[bool, Option("End with the first job that is not proved.")] = False
-    listed: Annotated[
-        bool,
-        Option("Print the jobs and whether they are done; run nothing.", flags=("--list",)),
-    ] = False
+    workers: int | None = option(
+        None, "Jobs at once: cores, at most 4.", "N", min=1, flags=("--jobs", "-j")
+    )
+    executor: Literal["local", "ray"] = option(
+        "local", "Processes of this machine, or tasks of a Ray cluster."
+    )
+    address: str | None = option(None, "Of a Ray cluster, or auto; without it one is started here.")
+    cpus: float = option(1.0, "CPUs that a job takes of a Ray node.", "N", min=0.1)
+    ram: str | None = option(None, "Memory that a job takes of a Ray node: 4GB.", "SIZE")
+    timeout: float | None = option(None, "Seconds that one job may take.", "S", min=0.1)
+    resume: bool = option(False, "Leave jobs alone that are done and of the same inputs.")
+    force: bool = option(False, "Run all jobs again, in place of what is in --out.")
+    fail_fast: bool = option(False, "End with the first job that is not proved.")
+    listed: bool = option(
+        False, "Print the jobs and whether they are done; run nothing.", flags=("--list",)
+    )
 
     @property
     def given(self) -> "Options":
@@ -93,8 +87,8 @@ class Batch(ForJobs, work="batch.command:begun", formats=True):
         from shardproof.agent.batch.manifest import Options
 
         said: dict[str, Any] = {}
-        for name, (_, option) in self.parameters().items():
-            key, value = entry(name, option), getattr(self, name)
+        for name, (_, written) in self.parameters().items():
+            key, value = entry(name, written), getattr(self, name)
             if key in Options.model_fields and value not in (None, ()):
                 said[key] = list(value) if isinstance(value, tuple) else value  # pyright: ignore[reportUnknownArgumentType]
         if len(self.mesh) == 1:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from pydantic import BeforeValidator
 
-from shardproof.agent.actions.action import Action, Argument, Option
+from shardproof.agent.actions.action import Action, Argument, Option, option
 
 if TYPE_CHECKING:
     from shardproof.agent.pipeline.considering import Question
@@ -70,7 +70,7 @@ class Captured(Action):
     inputs: Inputs = ()
     batch: Batch = None
     seq: Seq = None
-    full_depth: Annotated[bool, Option("Capture every layer instead of what is distinct.")] = False
+    full_depth: bool = option(False, "Capture every layer instead of what is distinct.")
 
     def request(self, gradients: bool = True) -> "CaptureRequest":
         """What to capture.
@@ -96,18 +96,12 @@ class Captured(Action):
 class Wished(Action):
     """What a plan must keep."""
 
-    pin: Annotated[
-        Words, Option(f"Give a module this style: {STYLES}. Repeatable.", "PATH=STYLE")
-    ] = ()
-    ban: Annotated[
-        Words,
-        Option("Never this style, or this tactic. Repeatable.", "PATH=STYLE|TACTIC"),
-    ] = ()
+    pin: Words = option((), f"Give a module this style: {STYLES}. Repeatable.", "PATH=STYLE")
+    ban: Words = option((), "Never this style, or this tactic. Repeatable.", "PATH=STYLE|TACTIC")
     memory: Memory = None
-    constrain: Annotated[
-        Words,
-        Option("sequence_parallel, no_sequence_parallel or no_loss_parallel. Repeatable.", "WORD"),
-    ] = ()
+    constrain: Words = option(
+        (), "sequence_parallel, no_sequence_parallel or no_loss_parallel. Repeatable.", "WORD"
+    )
 
     def wishes(self) -> "Wishes":
         """Raises WishError: one that cannot be read."""
@@ -126,41 +120,36 @@ class Wished(Action):
 class Asking(Action):
     """Which language model is asked."""
 
-    llm: Annotated[
-        str,
-        Option("Let a language model propose starting points of the search.", "none|auto|MODEL"),
-    ] = "none"
-    answer_cache: Annotated[
-        bool,
-        Option("Answer a question to the model from what it answered to an equal one before."),
-    ] = True
+    llm: str = option(
+        "none", "Let a language model propose starting points of the search.", "none|auto|MODEL"
+    )
+    answer_cache: bool = option(
+        True, "Answer a question to the model from what it answered to an equal one before."
+    )
 
 
 class Priced(Captured):
     """For what a step is priced."""
 
     hardware: Hardware = "h100"
-    global_batch: Annotated[
-        int | None, Option("Sequences of an optimizer step that is priced.", "N", min=1)
-    ] = None
-    dtype: Annotated[
-        str | None,
-        Option("What products are priced in: bf16, fp8 or fp4; by default the config's."),
-    ] = None
+    global_batch: int | None = option(
+        None, "Sequences of an optimizer step that is priced.", "N", min=1
+    )
+    dtype: str | None = option(
+        None, "What products are priced in: bf16, fp8 or fp4; by default the config's."
+    )
     memory: Memory = None
 
 
 class Chosen(Priced):
     """For what a training configuration is chosen."""
 
-    fix: Annotated[
-        Words,
-        Option(
-            "Leave this of the configuration as it is given: tp=8,pp=4, zero=1, recompute=none; "
-            "repeatable.",
-            "KEY=VALUE",
-        ),
-    ] = ()
+    fix: Words = option(
+        (),
+        "Leave this of the configuration as it is given: tp=8,pp=4, zero=1, recompute=none; "
+        "repeatable.",
+        "KEY=VALUE",
+    )
 
     @property
     def fixed(self) -> tuple[tuple[str, int | str], ...]:
@@ -192,25 +181,20 @@ class Parallelize(Asking, Wished, Chosen, work="pipeline.starting:parallelize", 
         Option("Mesh dims, outermost first: dp=2,tp=2. Or --gpus."),
     ] = None
     gpus: Gpus = None
-    out: Annotated[
-        Path | None,
-        Option("Directory to write, empty or absent; by default shardproof-out/CLASS."),
-    ] = None
-    run: Annotated[
-        bool | None,
-        Option(
-            "Run the patched model on local processes and compare it with one process; by default "
-            "where the model is small enough."
-        ),
-    ] = None
-    guard: Annotated[bool, Option("Have the patch watch what ranks exchange as it runs.")] = False
-    inline: Annotated[
-        bool, Option("Paste what the patch needs, not import it from shardproof.")
-    ] = False
-    force: Annotated[bool, Option("Replace what an earlier run wrote to --out.")] = False
-    translation: Annotated[
-        Path | None, Option("A program for code that capture refuses; compared with it first.")
-    ] = None
+    out: Path | None = option(
+        None, "Directory to write, empty or absent; by default shardproof-out/CLASS."
+    )
+    run: bool | None = option(
+        None,
+        "Run the patched model on local processes and compare it with one process; by default "
+        "where the model is small enough.",
+    )
+    guard: bool = option(False, "Have the patch watch what ranks exchange as it runs.")
+    inline: bool = option(False, "Paste what the patch needs, not import it from shardproof.")
+    force: bool = option(False, "Replace what an earlier run wrote to --out.")
+    translation: Path | None = option(
+        None, "A program for code that capture refuses; compared with it first."
+    )
 
 
 class Step(Chosen, work="pipeline.starting:step", limited=True):
@@ -229,12 +213,10 @@ class Step(Chosen, work="pipeline.starting:step", limited=True):
     mesh: Annotated[
         str | None, BeforeValidator(_mesh), Option("Mesh dims, outermost first: pp=2,dp=2,tp=2.")
     ] = None
-    gpus: Annotated[int | None, Option("Choose mesh, batches and schedule.", "N", min=1)] = None
-    micro_batches: Annotated[int, Option("Micro-batches of a step.", "N", min=1)] = 1
-    schedule: Annotated[
-        str, Option("Order along pp: gpipe, 1f1b, zero_bubble, zero_bubble_2p.")
-    ] = "1f1b"
-    out: Annotated[Path | None, Option("Directory for programs, contract and certificate.")] = None
+    gpus: int | None = option(None, "Choose mesh, batches and schedule.", "N", min=1)
+    micro_batches: int = option(1, "Micro-batches of a step.", "N", min=1)
+    schedule: str = option("1f1b", "Order along pp: gpipe, 1f1b, zero_bubble, zero_bubble_2p.")
+    out: Path | None = option(None, "Directory for programs, contract and certificate.")
 
 
 class Capture(Captured, work="pipeline.starting:capture", limited=True):
@@ -248,7 +230,7 @@ class Capture(Captured, work="pipeline.starting:capture", limited=True):
       shardproof capture hf:LlamaForCausalLM --config num_hidden_layers=2 --batch 2 --seq 16
     """
 
-    forward_only: Annotated[bool, Option("Leave the backward pass out.")] = False
+    forward_only: bool = option(False, "Leave the backward pass out.")
 
 
 class Translate(Asking, Captured, work="pipeline.starting:translate", limited=True):
@@ -263,24 +245,20 @@ class Translate(Asking, Captured, work="pipeline.starting:translate", limited=Tr
       shardproof translate examples/untraceable/squared_relu.py:FeedForward --reply reply.txt
     """
 
-    reply: Annotated[
-        tuple[Path, ...],
-        Option(
-            "A reply written beforehand: the program, or JSON of the form. Repeatable; without one "
-            "the model is asked.",
-            "FILE",
-        ),
-    ] = ()
-    out: Annotated[Path | None, Option("Write the program that was bound.")] = None
-    show_prompt: Annotated[bool, Option("Print what would be sent, and send nothing.")] = False
-    whole: Annotated[bool, Option("The whole file, also where a module of it would do.")] = False
-    llm: Annotated[
-        str,
-        Option(
-            "The model that is asked: auto is the one that the environment names.",
-            "none|auto|MODEL",
-        ),
-    ] = "auto"
+    reply: tuple[Path, ...] = option(
+        (),
+        "A reply written beforehand: the program, or JSON of the form. Repeatable; without one "
+        "the model is asked.",
+        "FILE",
+    )
+    out: Path | None = option(None, "Write the program that was bound.")
+    show_prompt: bool = option(False, "Print what would be sent, and send nothing.")
+    whole: bool = option(False, "The whole file, also where a module of it would do.")
+    llm: str = option(
+        "auto",
+        "The model that is asked: auto is the one that the environment names.",
+        "none|auto|MODEL",
+    )
 
 
 class Planned(Wished, Priced):
@@ -311,7 +289,7 @@ class Candidates(Planned, work="pipeline.starting:candidates", limited=True):
       shardproof candidates examples/nanogpt.py:GPT --mesh tp=2 --ban "h.*.mlp.c_fc=column"
     """
 
-    count: Annotated[int, Option("How many at most.", "N", min=1)] = 5
+    count: int = option(5, "How many at most.", "N", min=1)
 
 
 class WhyNot(Planned, work="pipeline.starting:why_not", limited=True):
@@ -331,9 +309,7 @@ class WhyNot(Planned, work="pipeline.starting:why_not", limited=True):
 
     path: Annotated[str, Argument("A module: h.*.mlp.c_fc", "PATH")]
     style: Annotated[str, Argument(f"{STYLES}.", "STYLE")]
-    bare: Annotated[
-        bool, Option("Also judge the style alone, without the collectives around it.")
-    ] = False
+    bare: bool = option(False, "Also judge the style alone, without the collectives around it.")
 
 
 class Plan(Chosen, work="pipeline.starting:plan", limited=True):
@@ -356,8 +332,8 @@ class Plan(Chosen, work="pipeline.starting:plan", limited=True):
     """
 
     gpus: Annotated[int, Option("Devices of the cluster.", "N", min=1)]
-    out: Annotated[Path | None, Option("Write choice and certificate as JSON.", "FILE")] = None
-    timeline: Annotated[Path | None, Option("Write a step in time, for Perfetto.", "FILE")] = None
+    out: Path | None = option(None, "Write choice and certificate as JSON.", "FILE")
+    timeline: Path | None = option(None, "Write a step in time, for Perfetto.", "FILE")
 
 
 class Price(Action, work="cli.pricing:show", json=False):
@@ -373,4 +349,4 @@ class Price(Action, work="cli.pricing:show", json=False):
     """
 
     rows: Annotated[Path, Argument("One configuration a line, JSON.", "ROWS")]
-    groups: Annotated[Path | None, Option("JSON file with models and hardware by name.")] = None
+    groups: Path | None = option(None, "JSON file with models and hardware by name.")

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-from shardproof.agent.actions.action import Action, Argument, Option
+from shardproof.agent.actions.action import Action, Argument, option
 from shardproof.agent.actions.models import Root
 
 Out = Annotated[Path, Argument("A directory that parallelize wrote.", "OUT")]
@@ -41,11 +41,9 @@ class Apply(Action, work="patching.command:apply", exits=PATCH_EXITS):
 
     out: Out
     root: Root = Path()
-    unsafe: Annotated[
-        bool, Option("Also a program that was compared with the code on samples only.")
-    ] = False
-    yes: Annotated[bool, Option("Do not ask.")] = False
-    recapture: Annotated[bool, Option("Read the patched source again and prove it first.")] = True
+    unsafe: bool = option(False, "Also a program that was compared with the code on samples only.")
+    yes: bool = option(False, "Do not ask.")
+    recapture: bool = option(True, "Read the patched source again and prove it first.")
 
 
 class Undo(Action, work="patching.command:undo", exits=PATCH_EXITS):

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-from shardproof.agent.actions.action import Action, Argument, Option
+from shardproof.agent.actions.action import Action, Argument, Option, option
 from shardproof.agent.actions.models import (
     Asking,
     Batch,
@@ -47,11 +47,9 @@ class Verify(Action, work="verdict.reverify:dispatch", limited=True, formats=Tru
     sequential: Annotated[Path | None, Sequential] = None
     distributed: Annotated[Path | None, Distributed] = None
     contract: Annotated[Path | None, Contract] = None
-    relations: Annotated[bool, Option("Print the relation of every value.")] = False
+    relations: bool = option(False, "Print the relation of every value.")
     cache: Cache = True
-    recapture: Annotated[
-        bool, Option("Read the patched source again and prove what it computes.")
-    ] = False
+    recapture: bool = option(False, "Read the patched source again and prove what it computes.")
     root: Root = Path()
 
 
@@ -69,7 +67,7 @@ class Explain(Action, work="verdict.derivation:explain"):
 
     directory: Annotated[Path, Argument("A directory with a proof.")]
     value: Annotated[str, Argument("A value of distributed.json: %57.")]
-    depth: Annotated[int, Option("How many ops back.", min=0)] = 3
+    depth: int = option(3, "How many ops back.", min=0)
 
 
 class CheckCertificate(Action, work="verdict.certificates:check_alone", limited=True):
@@ -89,14 +87,10 @@ class CheckCertificate(Action, work="verdict.certificates:check_alone", limited=
     path: Annotated[
         Path, Argument("An out-directory, or a certificate and files beside it.", "DIRECTORY|FILE")
     ]
-    sequential: Annotated[Path | None, Option("One-device program, if not program.json there.")] = (
-        None
-    )
-    distributed: Annotated[
-        Path | None, Option("Program of the ranks, if not distributed.json there.")
-    ] = None
-    contract: Annotated[Path | None, Option("The contract, if not contract.json there.")] = None
-    rules_trusted: Annotated[bool, Option("Do not ask Z3 about the steps.")] = False
+    sequential: Path | None = option(None, "One-device program, if not program.json there.")
+    distributed: Path | None = option(None, "Program of the ranks, if not distributed.json there.")
+    contract: Path | None = option(None, "The contract, if not contract.json there.")
+    rules_trusted: bool = option(False, "Do not ask Z3 about the steps.")
     cache: Cache = True
 
 
@@ -121,100 +115,71 @@ class Check(Action, work="check.starting:check", limited=True, formats=True):
         ),
     ]
     mesh: Mesh
-    against: Annotated[
-        str,
-        Option(
-            "model.py:Name, the one-device model; same@1, TARGET on one rank; hf:Class is its own.",
-            "MODEL",
-        ),
-    ] = ""
-    tp_plan: Annotated[
-        str,
-        Option(
-            "Of hf:Class: the plan it is published with, or rules that override it.", "auto|FILE"
-        ),
-    ] = ""
-    layout: Annotated[
-        Words,
-        Option(
-            "How a parameter is laid out: fc.weight=S(0)@tp. By default from its shape.",
-            "NAME=PLACEMENT|FILE",
-        ),
-    ] = ()
-    input_layout: Annotated[
-        Words, Option("Of an input; by default replicated.", "NAME=PLACEMENT|FILE")
-    ] = ()
-    output_layout: Annotated[
-        Words, Option("Of an output; by default from its shape.", "NAME=PLACEMENT|FILE")
-    ] = ()
-    param: Annotated[
-        Words,
-        Option(
-            "A parameter that the model calls differently: fc1.*=mlp.up.*, and where a rank "
-            "numbers its own experts.#.*=experts.{2*ep+#}.*. Repeatable.",
-            "NAME=NAME",
-        ),
-    ] = ()
+    against: str = option(
+        "",
+        "model.py:Name, the one-device model; same@1, TARGET on one rank; hf:Class is its own.",
+        "MODEL",
+    )
+    tp_plan: str = option(
+        "", "Of hf:Class: the plan it is published with, or rules that override it.", "auto|FILE"
+    )
+    layout: Words = option(
+        (),
+        "How a parameter is laid out: fc.weight=S(0)@tp. By default from its shape.",
+        "NAME=PLACEMENT|FILE",
+    )
+    input_layout: Words = option((), "Of an input; by default replicated.", "NAME=PLACEMENT|FILE")
+    output_layout: Words = option(
+        (), "Of an output; by default from its shape.", "NAME=PLACEMENT|FILE"
+    )
+    param: Words = option(
+        (),
+        "A parameter that the model calls differently: fc1.*=mlp.up.*, and where a rank "
+        "numbers its own experts.#.*=experts.{2*ep+#}.*. Repeatable.",
+        "NAME=NAME",
+    )
     config: Config = ()
     inputs: Inputs = ()
     batch: Batch = None
     seq: Seq = None
-    gradients: Annotated[bool, Option("Also check the backward.")] = True
-    no_grad: Annotated[Words, Option("An input without a gradient: a mask, say.", "NAME")] = ()
-    grad_of_input: Annotated[
-        Words,
-        Option("An input whose gradient is compared although the model returns its loss.", "NAME"),
-    ] = ()
-    skip_output: Annotated[
-        Words, Option("An output that is not compared; gradients still are.", "NAME")
-    ] = ()
-    after_backward: Annotated[
-        str,
-        Option(
-            "Of TARGET's file, called with the module after the backward: reduces gradients.",
-            "FUNCTION",
-        ),
-    ] = ""
-    op: Annotated[
-        Words,
-        Option(
-            "A custom op that is to be taken for a collective: vllm.all_reduce=all_reduce@tp.",
-            "OP=COLLECTIVE@MESH_DIM",
-        ),
-    ] = ()
-    device_free: Annotated[bool, Option("Let the CPU answer calls for a CUDA device.")] = False
-    load: Annotated[
-        str,
-        Option(
-            "Load each rank too, elements numbered, and look at the piece that it then holds.",
-            "made-up|CHECKPOINT",
-        ),
-    ] = ""
-    load_with: Annotated[
-        str,
-        Option(
-            "Of TARGET's file, called with the module and the model's state dict to load it; "
-            "by default load_state_dict.",
-            "FUNCTION",
-        ),
-    ] = ""
-    mode: Annotated[
-        str, Option("Check one mode of the modules; by default both.", "train|eval")
-    ] = ""
-    run: Annotated[
-        bool | None,
-        Option("Run both modules on local processes, train and eval mode; by default small ones."),
-    ] = None
-    repair: Annotated[
-        bool, Option("Look for a change of the source that is proved; show its diff.")
-    ] = False
-    write: Annotated[bool, Option("Write that change; shardproof undo takes it back.")] = False
-    repair_seconds: Annotated[
-        float | None, Option("Seconds to look for a repair: 10; with --repair 60.", min=0)
-    ] = None
-    keep: Annotated[Path | None, Option("Write both programs and the contract.", "DIRECTORY")] = (
-        None
+    gradients: bool = option(True, "Also check the backward.")
+    no_grad: Words = option((), "An input without a gradient: a mask, say.", "NAME")
+    grad_of_input: Words = option(
+        (), "An input whose gradient is compared although the model returns its loss.", "NAME"
     )
+    skip_output: Words = option((), "An output that is not compared; gradients still are.", "NAME")
+    after_backward: str = option(
+        "",
+        "Of TARGET's file, called with the module after the backward: reduces gradients.",
+        "FUNCTION",
+    )
+    op: Words = option(
+        (),
+        "A custom op that is to be taken for a collective: vllm.all_reduce=all_reduce@tp.",
+        "OP=COLLECTIVE@MESH_DIM",
+    )
+    device_free: bool = option(False, "Let the CPU answer calls for a CUDA device.")
+    load: str = option(
+        "",
+        "Load each rank too, elements numbered, and look at the piece that it then holds.",
+        "made-up|CHECKPOINT",
+    )
+    load_with: str = option(
+        "",
+        "Of TARGET's file, called with the module and the model's state dict to load it; "
+        "by default load_state_dict.",
+        "FUNCTION",
+    )
+    mode: str = option("", "Check one mode of the modules; by default both.", "train|eval")
+    run: bool | None = option(
+        None, "Run both modules on local processes, train and eval mode; by default small ones."
+    )
+    repair: bool = option(False, "Look for a change of the source that is proved; show its diff.")
+    write: bool = option(False, "Write that change; shardproof undo takes it back.")
+    repair_seconds: float | None = option(
+        None, "Seconds to look for a repair: 10; with --repair 60.", min=0
+    )
+    keep: Path | None = option(None, "Write both programs and the contract.", "DIRECTORY")
 
 
 class VerifyRanks(Action, work="verdict.ranks:verify", limited=True):
@@ -239,23 +204,20 @@ class VerifyRanks(Action, work="verdict.ranks:verify", limited=True):
 class Mending(Asking):
     """How a repair is looked for, and what is asked where the search finds none."""
 
-    max_edits: Annotated[
-        int, Option("Edits of one search at most.", min=1, flags=("--max-edits", "--edits"))
-    ] = 3
-    seconds: Annotated[float, Option("Seconds of the whole loop.", min=0)] = 30.0
-    rounds: Annotated[int, Option("Searches and questions to the model at most.", min=1)] = 6
-    llm: Annotated[
-        str,
-        Option(
-            "A model to ask where the search finds nothing, or several equal repairs: auto is the "
-            "one that the environment names.",
-            "none|auto|MODEL",
-        ),
-    ] = "none"
-    feedback: Annotated[
-        str,
-        Option("What a model is shown: none, message, relation, witness or fixes.", "LEVEL"),
-    ] = "fixes"
+    max_edits: int = option(
+        3, "Edits of one search at most.", min=1, flags=("--max-edits", "--edits")
+    )
+    seconds: float = option(30.0, "Seconds of the whole loop.", min=0)
+    rounds: int = option(6, "Searches and questions to the model at most.", min=1)
+    llm: str = option(
+        "none",
+        "A model to ask where the search finds nothing, or several equal repairs: auto is the "
+        "one that the environment names.",
+        "none|auto|MODEL",
+    )
+    feedback: str = option(
+        "fixes", "What a model is shown: none, message, relation, witness or fixes.", "LEVEL"
+    )
 
 
 class Repair(Mending, work="repair.repairing:command", formats=True):

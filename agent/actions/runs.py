@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-from shardproof.agent.actions.action import Action, Argument, Option
+from shardproof.agent.actions.action import Action, Argument, option
 from shardproof.agent.actions.models import Words
 
 
@@ -33,21 +33,17 @@ class Guard(Action, work="cli.guarding:guard"):
     """
 
     script: Annotated[Words, Argument("The command that starts the script, after --.", "COMMAND")]
-    every: Annotated[int, Option("Check one call in N.", min=1)] = 100
-    cycle: Annotated[
-        int,
-        Option(
-            "Check calls in one optimizer step of N, and more of them there; 1: all steps. "
-            "By default a tenth of --every, 10 at most.",
-            min=0,
-        ),
-    ] = 0
-    level: Annotated[
-        str, Option("How sums are checked: R, or T3 to the bit at three times the cost.")
-    ] = "R"
-    keep_going: Annotated[bool, Option("Log alarms; do not end the run.")] = False
-    log: Annotated[Path | None, Option("File of JSON lines to append to.")] = None
-    patience: Annotated[float, Option("Seconds that a rank waits for the others.", min=1)] = 60.0
+    every: int = option(100, "Check one call in N.", min=1)
+    cycle: int = option(
+        0,
+        "Check calls in one optimizer step of N, and more of them there; 1: all steps. "
+        "By default a tenth of --every, 10 at most.",
+        min=0,
+    )
+    level: str = option("R", "How sums are checked: R, or T3 to the bit at three times the cost.")
+    keep_going: bool = option(False, "Log alarms; do not end the run.")
+    log: Path | None = option(None, "File of JSON lines to append to.")
+    patience: float = option(60.0, "Seconds that a rank waits for the others.", min=1)
 
 
 class Doctor(Action, work="cli.doctor:show"):
@@ -59,7 +55,7 @@ class Doctor(Action, work="cli.doctor:show"):
       shardproof doctor --probe
     """
 
-    probe: Annotated[bool, Option("Also ask the model, at the cost of a few short calls.")] = False
+    probe: bool = option(False, "Also ask the model, at the cost of a few short calls.")
 
 
 class Ops(Action, work="cli.ops_table:show"):
@@ -71,7 +67,7 @@ class Ops(Action, work="cli.ops_table:show"):
       shardproof ops --markdown > docs/ops.md
     """
 
-    markdown: Annotated[bool, Option("As the page docs/ops.md.")] = False
+    markdown: bool = option(False, "As the page docs/ops.md.")
 
 
 class Lift(Action, work="cli.schedules:lift", limited=True):
@@ -87,15 +83,13 @@ class Lift(Action, work="cli.schedules:lift", limited=True):
     """
 
     path: Annotated[Path, Argument("A TIR or TileLang script.", "FILE")]
-    mesh: Annotated[str, Option("Also prove it on ranks: tp=2 or dp=2,tp=2.")] = ""
-    place: Annotated[Words, Option("How an input is placed: A:tp=S(1). Repeatable.")] = ()
-    output: Annotated[Words, Option("How an output must be: C:tp=R. Repeatable.")] = ()
-    collective: Annotated[
-        Words, Option("After a buffer is made: C:all_reduce(tp). Repeatable.")
-    ] = ()
-    extent: Annotated[Words, Option("Value of a symbolic size: M=128. Repeatable.")] = ()
-    func: Annotated[str | None, Option("Which function, where there are several.")] = None
-    local: Annotated[str | None, Option("The script that the ranks run.")] = None
+    mesh: str = option("", "Also prove it on ranks: tp=2 or dp=2,tp=2.")
+    place: Words = option((), "How an input is placed: A:tp=S(1). Repeatable.")
+    output: Words = option((), "How an output must be: C:tp=R. Repeatable.")
+    collective: Words = option((), "After a buffer is made: C:all_reduce(tp). Repeatable.")
+    extent: Words = option((), "Value of a symbolic size: M=128. Repeatable.")
+    func: str | None = option(None, "Which function, where there are several.")
+    local: str | None = option(None, "The script that the ranks run.")
 
 
 class Schedule(Action, work="cli.schedules:schedule"):
@@ -110,11 +104,11 @@ class Schedule(Action, work="cli.schedules:schedule"):
     """
 
     source: Annotated[str, Argument("A kind to generate, or a file to check.", "KIND|FILE")]
-    stages: Annotated[int, Option("Pipeline stages.")] = 4
-    micro_batches: Annotated[int, Option("Micro-batches of a step.")] = 8
-    chunks: Annotated[int, Option("Model chunks of a stage.")] = 1
-    svg: Annotated[Path | None, Option("Write a drawing.")] = None
-    text: Annotated[bool, Option("Print it as text to edit.")] = False
+    stages: int = option(4, "Pipeline stages.")
+    micro_batches: int = option(8, "Micro-batches of a step.")
+    chunks: int = option(1, "Model chunks of a stage.")
+    svg: Path | None = option(None, "Write a drawing.")
+    text: bool = option(False, "Print it as text to edit.")
 
 
 class Order(Action, work="cli.schedules:order"):
@@ -145,12 +139,12 @@ class Bench(Action, work="cli.schedules:bench"):
     """
 
     what: Annotated[str, Argument("Requests to the model of a chat.", "agent")]
-    only: Annotated[Words, Option("A task by its name. Repeatable.")] = ()
-    without: Annotated[Words, Option("Withhold search, counterexample or fixes. Repeatable.")] = ()
-    results: Annotated[
-        Path, Option("A row for each task; tasks that have one are not run again.")
-    ] = Path("agent.jsonl")
-    offline: Annotated[str, Option("Ask a script on this machine, no model.", "scripted")] = ""
+    only: Words = option((), "A task by its name. Repeatable.")
+    without: Words = option((), "Withhold search, counterexample or fixes. Repeatable.")
+    results: Path = option(
+        Path("agent.jsonl"), "A row for each task; tasks that have one are not run again."
+    )
+    offline: str = option("", "Ask a script on this machine, no model.", "scripted")
 
 
 class Replay(Action, work="chat.replaying:replay"):
