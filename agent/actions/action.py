@@ -42,10 +42,10 @@ class Argument(Option):
     """A parameter that is given by its place."""
 
 
-def option(default: Any, help: str, *shown: str, **more: Any) -> Any:
+def option(default: Any, help: str, metavar: str | None = None, **more: Any) -> Any:
     """A parameter with a default, as an `Option`."""
     found = FieldInfo(default=default)
-    found.metadata.append(Option(help, *shown, **more))
+    found.metadata.append(Option(help, metavar, **more))
     return found
 
 
