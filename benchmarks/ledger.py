@@ -202,7 +202,7 @@ def demo(clock: Clock) -> None:
         code: object = None
         with contextlib.redirect_stdout(io.StringIO()) as told:
             try:
-                cli.main()
+                cli()
             except SystemExit as end:
                 code = end.code
     assert code == 0, told.getvalue()

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shardproof.agent.cli.options import Wanted
+from shardproof.agent.actions.models import Plan
 from shardproof.agent.training.strategy import space_of
 from shardproof.synthesis.frontends.torch.request import read_config_file
 from shardproof.synthesis.price.plan import read_plan
@@ -21,7 +21,7 @@ from shardproof.synthesis.strategy.check import refusal
 from shardproof.synthesis.strategy.choice import choose
 from shardproof.synthesis.strategy.shape import of_config
 
-EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+ROOT = Path(__file__).resolve().parents[1]
 
 
 @dataclass(frozen=True)
@@ -29,49 +29,51 @@ class Case:
     """A model on a cluster, and the configuration that was published for it."""
 
     name: str
-    config: str
-    target: str
-    wanted: Wanted
+    wanted: Plan
     published: dict[str, Any]
     source: str
 
     @property
     def command(self) -> str:
-        w = self.wanted
-        options = {
-            "gpus": w.gpus, "hardware": w.hardware if w.hardware != "h100" else None,
-            "global-batch": w.global_batch, "seq": w.seq, "dtype": w.dtype,
-        }  # fmt: skip
-        told = " ".join(f"--{k} {v}" for k, v in options.items() if v is not None)
-        return f"shardproof plan hf:{self.target} --config examples/{self.config} {told}"
+        return " ".join(("shardproof", *self.wanted.words()))
+
+
+def planned(config: str, target: str, gpus: int, **more: Any) -> Plan:
+    return Plan(target=f"hf:{target}", config=(f"examples/{config}",), gpus=gpus, **more)
 
 
 LLAMA = "LlamaForCausalLM"
 CASES = (
     Case(
-        "Llama 3 8B", "llama3-8b.json", LLAMA, Wanted(64, global_batch=96),
+        "Llama 3 8B",
+        planned("llama3-8b.json", LLAMA, 64, global_batch=96),
         {"tp": 8, "zero": 3, "micro_batch": 12, "recompute": "selective"},
         "torchtitan, asynchronous TP",
     ),
     Case(
-        "Llama 3 70B", "llama3-70b.json", LLAMA, Wanted(512, global_batch=1024),
+        "Llama 3 70B",
+        planned("llama3-70b.json", LLAMA, 512, global_batch=1024),
         {"tp": 8, "zero": 3, "micro_batch": 16, "recompute": "full"},
         "torchtitan, 256 devices and 512 sequences there",
     ),
     Case(
-        "Llama 3 405B", "llama3-405b.json", LLAMA, Wanted(16384, global_batch=2048, seq=8192),
+        "Llama 3 405B",
+        planned("llama3-405b.json", LLAMA, 16384, global_batch=2048, seq=8192),
         {"tp": 8, "pp": 16, "zero": 1, "schedule": "interleaved", "vp": 4, "recompute": "none"},
         "arXiv 2407.21783, table 4; ZeRO and virtual stages as we read it",
     ),
     Case(
-        "Mixtral 8x7B", "mixtral-8x7b.json", "MixtralForCausalLM",
-        Wanted(64, global_batch=256, seq=4096),
+        "Mixtral 8x7B",
+        planned("mixtral-8x7b.json", "MixtralForCausalLM", 64, global_batch=256, seq=4096),
         {"pp": 4, "vp": 8, "ep": 8, "zero": 1},
         "Megatron-Core's page on experts",
     ),
     Case(
-        "DeepSeek-V3", "deepseek-v3.json", "DeepseekV3ForCausalLM",
-        Wanted(2048, "h800", global_batch=15360, seq=4096, dtype="fp8"),
+        "DeepSeek-V3",
+        planned(
+            "deepseek-v3.json", "DeepseekV3ForCausalLM", 2048,
+            hardware="h800", global_batch=15360, seq=4096, dtype="fp8",
+        ),
         {"pp": 16, "ep": 64, "zero": 1, "schedule": "dualpipe"},
         "arXiv 2412.19437",
     ),
@@ -81,8 +83,10 @@ CASES = (
 def row(case: Case) -> str:
     """One line of the table, and what led to it."""
     began = time.process_time()
-    shape = of_config(read_config_file(str(EXAMPLES / case.config)), case.target)
-    space, _ = space_of(shape, case.wanted)
+    shape = of_config(
+        read_config_file(str(ROOT / case.wanted.config[0])), case.wanted.target.removeprefix("hf:")
+    )
+    space, _ = space_of(shape, case.wanted, case.wanted.gpus)
     chosen = choose(space)
     spent = time.process_time() - began
     assert chosen.proof is not None

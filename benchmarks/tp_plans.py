@@ -131,17 +131,16 @@ def check(name: str, mesh: str) -> Row:
 
 def check_in(name: str, mesh: str, mode: str, repair: bool = False) -> Row:
     """Check one class in this process, with the worker processes that are kept warm."""
-    from shardproof.agent.check.asked import Asked
+    from shardproof.agent.actions.programs import Check
     from shardproof.agent.check.command import run_check
 
     last, begun = Last(), processor()
     run = Run([last])
     try:
-        config = [f"{k}={json.dumps(v)}" for k, v in fields(name, ranks(mesh)).items()]
-        asked = Asked(
-            f"hf:{name}",
-            mesh,
-            config=config,
+        asked = Check(
+            target=f"hf:{name}",
+            mesh=mesh,
+            config=fields(name, ranks(mesh)),
             batch=2,
             seq=8,
             mode=mode,

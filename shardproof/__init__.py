@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from shardproof.agent.run.errors import ShardproofError
     from shardproof.api import (
+        Ended,
         Repair,
         assert_parallel_equal,
         check,
+        command,
         load_problem,
         parallelize,
         repair,
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 HOME = {
     "Contract": "shardproof.verifier.kernel.contract",
     "Counterexample": "shardproof.verifier.verdict",
+    "Ended": "shardproof.api",
     "Plan": "shardproof.planned",
     "Problem": "shardproof.verifier.problem",
     "Proof": "shardproof.verifier.verdict",
@@ -40,6 +43,7 @@ HOME = {
     "Verdict": "shardproof.verifier.verdict",
     "assert_parallel_equal": "shardproof.api",
     "check": "shardproof.api",
+    "command": "shardproof.api",
     "load_problem": "shardproof.api",
     "parallelize": "shardproof.api",
     "repair": "shardproof.api",
@@ -48,6 +52,7 @@ HOME = {
 __all__ = [
     "Contract",
     "Counterexample",
+    "Ended",
     "Plan",
     "Problem",
     "Proof",
@@ -57,6 +62,7 @@ __all__ = [
     "Verdict",
     "assert_parallel_equal",
     "check",
+    "command",
     "load_problem",
     "parallelize",
     "repair",

@@ -7,22 +7,26 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
+from shardproof.agent.actions.action import Action
+from shardproof.agent.actions.models import Parallelize
+from shardproof.agent.actions.programs import Check, Mending
+from shardproof.agent.actions.words import read_mesh
 from shardproof.agent.run import events
 from shardproof.agent.run.errors import InputError
 from shardproof.agent.run.run import Outcome, Run
 from shardproof.agent.run.translate import as_ours
 from shardproof.agent.verdict import verdicts
 from shardproof.planned import Plan
-from shardproof.verifier.kernel.program.types import Mesh
 from shardproof.verifier.problem import Problem
 from shardproof.verifier.verdict import Counterexample, Proof, Unknown, Verdict
 
+F = TypeVar("F", bound=Callable[..., Any])
 MeshLike = Any
 """`"dp=2,tp=2"`, `{"dp": 2, "tp": 2}`, or a `DeviceMesh` with names."""
 
@@ -39,71 +43,60 @@ class Repair:
     """The same question about the repaired program: `verify` proves it."""
 
 
-def parallelize(
-    model: Any,
-    *,
-    mesh: MeshLike = None,
-    gpus: int | None = None,
-    config: Mapping[str, Any] | None = None,
-    inputs: Sequence[str] = (),
-    batch: int | None = None,
-    seq: int | None = None,
-    hardware: str = "h100",
-    memory: str | None = None,
-    pin: Sequence[str] = (),
-    ban: Sequence[str] = (),
-    constrain: Sequence[str] = (),
-    inline: bool = False,
-    guard: bool = False,
-    run: bool | None = None,
-    out: str | os.PathLike[str] | None = None,
-    progress: bool = False,
-) -> Plan:
+@dataclass(frozen=True)
+class Ended:
+    """What a command ended with."""
+
+    exit: int
+    """Its exit code."""
+    verdict: str
+    answer: str
+    """What it prints."""
+    events: tuple[events.Event, ...]
+    """What `--json` prints, in order."""
+
+
+def _takes(action: type[Action]) -> Callable[[F], F]:
+    """The signature and the description of a function's `**options` are those of an action."""
+
+    def render(work: F) -> F:
+        own = [p for p in inspect.signature(work).parameters.values() if p.kind != p.VAR_KEYWORD]
+        named = {"target", *(p.name for p in own)}
+        left = {n: found for n, found in action.parameters().items() if n not in named}
+        kind = inspect.Parameter.KEYWORD_ONLY
+        own += [
+            inspect.Parameter(n, kind, default=field.default, annotation=field.annotation)
+            for n, (field, _) in left.items()
+        ]
+        returned = inspect.signature(work).return_annotation
+        work.__dict__["__signature__"] = inspect.Signature(own, return_annotation=returned)
+        listed = "\n".join(f"    {n}: {option.help}" for n, (_, option) in left.items())
+        work.__doc__ = f"{inspect.cleandoc(work.__doc__ or '')}\n\nOptions:\n{listed}"
+        return work
+
+    return render
+
+
+@_takes(Parallelize)
+def parallelize(model: Any, *, progress: bool = False, **options: Any) -> Plan:
     """Plan a model for a mesh or a number of devices, write the patch, read it back and prove it.
 
     Args:
         model: `"model.py:GPT"`, `"hf:LlamaForCausalLM"`, a class, or a model of transformers.
-        mesh: the mesh; or `gpus`, for which mesh and all else is chosen.
-        config: arguments of the class, or entries of the config of a transformers model.
-        inputs: `"idx=i64[4,32]<256"`, where the file has no `example_inputs()`.
-        batch, seq: extents of generated inputs.
-        memory: per rank at most, `"40GB"`.
-        pin, ban, constrain: as on the command line, `"wte=replicate"`.
-        inline: have the patch define what it needs instead of importing `shardproof.runtime`.
-        run: whether to run the patch on local processes; None: where the model is small enough.
-        out: directory to write, empty or absent; a temporary one where not given.
         progress: show phases on stderr.
 
     Raises:
         ShardproofError: something given cannot be used, or no plan can be written.
     """
-    from shardproof.agent.cli.options import Wanted, mesh_for
-    from shardproof.agent.pipeline import pipeline
-    from shardproof.agent.pipeline.considering import wished
-    from shardproof.agent.training import choosing
-    from shardproof.synthesis import hardware as clusters
-    from shardproof.synthesis.frontends.torch.request import CaptureRequest, InputSpec
+    from shardproof.agent.pipeline import starting
 
     with _said():
-        target, fields = _target(model, config)
-        sizes = _mesh(mesh) if mesh is not None else None
-        specs = tuple(InputSpec.parse(text) for text in inputs)
-        place = _place(out)
-        job = pipeline.Job(
-            CaptureRequest(target, fields, inputs=specs, batch=batch, seq=seq),
-            sizes if sizes is not None else mesh_for(None, gpus),
-            clusters.load(hardware),
-            place,
-            execute=run,
-            guard=guard,
-            inline=inline,
-            arguments=("parallelize", target),
-            wishes=wished(list(pin), list(ban), memory, list(constrain)),
-            wanted=Wanted(gpus or 1, hardware, None, seq, None, memory),
-        )
+        target, fields = _target(model, options.pop("config", None))
+        place = _place(options.pop("out", None))
+        given = {**options, "target": target, "config": fields, "out": place}
         conducted = _run(progress)
-        work = pipeline.parallelize if sizes is not None else choosing.parallelize
-        outcome: Outcome = work(conducted, job)
+        asked = Parallelize.of("shardproof.parallelize", given)
+        outcome: Outcome = starting.parallelize(conducted, asked)
     (word,) = [e for e in conducted.seen if isinstance(e, events.VerdictReached)][-1:]
     return Plan(
         outcome.verdict,
@@ -113,6 +106,24 @@ def parallelize(
         place,
         _root(target),
     )
+
+
+def command(name: str, *, progress: bool = False, **options: Any) -> Ended:
+    """Any other command, with its options by their names: `command("plan", target=..., gpus=64)`.
+
+    Raises:
+        ShardproofError: there is no such command, or something given cannot be used.
+    """
+    from shardproof.agent.actions.catalogue import ACTIONS
+    from shardproof.agent.cli.command import perform
+
+    with _said():
+        found = {action.command.name: action for action in ACTIONS}
+        if name not in found:
+            raise InputError(f"no command {name}", where="command", expected=", ".join(found))
+        conducted = _run(progress)
+        outcome = perform(conducted, found[name].of(f"shardproof.command {name}", options))
+    return Ended(int(outcome.exit), outcome.verdict, outcome.answer, tuple(conducted.seen))
 
 
 def verify(problem: Problem) -> Verdict:
@@ -148,6 +159,7 @@ def load_problem(
         return Problem(one, many, stated)
 
 
+@_takes(Check)
 def check(
     module: Any, against: Any, mesh: MeshLike, *, progress: bool = False, **options: Any
 ) -> Verdict:
@@ -158,28 +170,25 @@ def check(
     Args:
         module: `"parallel.py:Block"`, or a class or function of a file that builds the module.
         against: `"model.py:Block"`, or its class.
-        options: those of `shardproof check`, with `_` for `-`: `layout=["fc.weight=S(0)@tp"]`,
-            `inputs=["x=f32[8,16]"]`, `batch=8`, `gradients=False`, `repair_seconds=0` ...
+        mesh: `"dp=2,tp=2"`, `{"dp": 2, "tp": 2}`, or a `DeviceMesh` with names.
+        progress: show phases on stderr.
 
     Raises:
         ShardproofError: code that cannot be traced, an option that cannot be used.
     """
-    from shardproof.agent.check.asked import Asked
     from shardproof.agent.check.command import decided
 
-    unknown = sorted(set(options) - set(Asked.__dataclass_fields__))
     with _said():
-        if unknown:
-            raise InputError(f"check has no option {unknown[0]}", where="shardproof.check")
-        config = cast("Mapping[str, Any]", options.get("config") or {})
-        words = [f"{key}={value}" for key, value in config.items()]
-        given: dict[str, Any] = {**options, "config": words}
-        dims = ",".join(f"{name}={size}" for name, size in _mesh(mesh).dims)
-        asked = Asked(_named(module), dims, _named(against), **given)
+        named = {"target": _named(module), "against": _named(against), "mesh": mesh}
+        asked = Check.of("shardproof.check", {**options, **named})
+        read_mesh(asked.mesh)
         return decided(_run(progress), asked)[0]
 
 
-def assert_parallel_equal(module: Any, against: Any, mesh: MeshLike, **options: Any) -> Proof:
+@_takes(Check)
+def assert_parallel_equal(
+    module: Any, against: Any, mesh: MeshLike, *, progress: bool = False, **options: Any
+) -> Proof:
     """In a test: `module` on the ranks of `mesh` computes what `against` computes.
 
     The arguments are those of `check`.
@@ -189,7 +198,7 @@ def assert_parallel_equal(module: Any, against: Any, mesh: MeshLike, **options: 
         ShardproofError: code that cannot be traced, an option that cannot be used.
     """
     __tracebackhide__ = True
-    found = check(module, against, mesh, **options)
+    found = check(module, against, mesh, progress=progress, **options)
     match found:
         case Proof():
             return found
@@ -202,17 +211,22 @@ def assert_parallel_equal(module: Any, against: Any, mesh: MeshLike, **options: 
     raise AssertionError("\n".join(lines))
 
 
-def repair(problem: Problem, *, seconds: float = 30.0, max_edits: int = 3) -> Repair | Unknown:
+@_takes(Mending)
+def repair(problem: Problem, *, progress: bool = False, **options: Any) -> Repair | Unknown:
     """The fewest edits of the ranks' program after which it is proved; Unknown where none is found.
 
     Args:
-        seconds: of the whole search.
-        max_edits: of one repair.
+        problem: what is not proved.
+        progress: show phases on stderr.
+
+    Raises:
+        ShardproofError: an option that cannot be used.
     """
-    from shardproof.agent.repair import Mended, Question, Settings, mend
-    from shardproof.agent.repair.repairing import diff
+    from shardproof.agent.repair import Mended, Question
+    from shardproof.agent.repair.repairing import diff, searched
 
     with _said():
+        asked = Mending.of("shardproof.repair", options)
         stated = json.dumps(problem.contract.to_json())
         question = Question(
             problem.sequential,
@@ -220,9 +234,9 @@ def repair(problem: Problem, *, seconds: float = 30.0, max_edits: int = 3) -> Re
             problem.contract,
             stated,
             problem.consts,
-            max_edits,
+            asked.max_edits,
         )
-        ended = mend(question, Settings(seconds=seconds, search=seconds * 0.4))
+        ended = searched(_run(progress), question, asked)
     if not isinstance(ended, Mended):
         return Unknown(f"not repaired: {ended.reason}")
     found = ended.found.program
@@ -250,28 +264,6 @@ def _said() -> Generator[None]:
             if text := getattr(ours, name):
                 ours.add_note(f"{name}: {text}")
         raise ours from (None if ours is error else error)
-
-
-def _mesh(mesh: MeshLike) -> Mesh:
-    """Raises InputError for what is no mesh with names."""
-    from shardproof.agent.cli.options import read_mesh
-
-    if isinstance(mesh, Mesh):
-        return mesh
-    if isinstance(mesh, Mapping):
-        sizes = cast("Mapping[str, int]", mesh)
-        mesh = ",".join(f"{name}={size}" for name, size in sizes.items())
-    names: Sequence[str] | None = getattr(mesh, "mesh_dim_names", None)
-    if names:
-        mesh = ",".join(f"{n}={s}" for n, s in zip(names, mesh.shape, strict=True))
-    if not isinstance(mesh, str):
-        raise InputError(
-            "not a mesh with names",
-            where="mesh",
-            expected='"dp=2,tp=2", {"dp": 2, "tp": 2} or a DeviceMesh with mesh_dim_names',
-            got=repr(mesh),
-        )
-    return read_mesh(mesh)
 
 
 def _target(model: Any, config: Mapping[str, Any] | None) -> tuple[str, dict[str, Any]]:

@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing
 
+from shardproof.agent.actions.batches import Batch
 from shardproof.agent.batch import cluster, expand, keys, processes, rows, summary
-from shardproof.agent.batch.asked import Asked
 from shardproof.agent.batch.folder import Folder, check, held
 from shardproof.agent.batch.forked import Warm
 from shardproof.agent.batch.jobs import asked
@@ -23,8 +23,13 @@ AT_ONCE = 4
 """Jobs at once where it is not said: captures of large models take gigabytes."""
 
 
+def begun(run: Run, asked: Batch) -> Outcome:
+    """`shardproof batch`: run the jobs, or list them. Raises InputError."""
+    return show(run, asked) if asked.listed else batch(run, asked)
+
+
 def batch(
-    run: Run, what: Asked, start: Callable[[Task], Sequence[str]] = processes.command
+    run: Run, what: Batch, start: Callable[[Task], Sequence[str]] = processes.command
 ) -> Outcome:
     """Run every job that was selected and is not done. `start` is how a process is started.
 
@@ -59,7 +64,7 @@ def batch(
 
 
 def workers(
-    what: Asked,
+    what: Batch,
     folder: Folder,
     start: Callable[[Task], Sequence[str]],
     lock: int,
@@ -87,7 +92,7 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
-def read(run: Run, what: Asked) -> list[Planned]:
+def read(run: Run, what: Batch) -> list[Planned]:
     """All jobs, with what their results depend on."""
     with run.phase("read") as phase:
         jobs = expand.gather(what.what, what.given)
@@ -109,7 +114,7 @@ def read(run: Run, what: Asked) -> list[Planned]:
     return planned
 
 
-def nothing(run: Run, what: Asked, planned: Sequence[Planned]) -> Outcome:
+def nothing(run: Run, what: Batch, planned: Sequence[Planned]) -> Outcome:
     """No job is selected: an error of its own, since nothing that was asked for is proved."""
     names = ", ".join(p.job.name for p in planned[:8])
     more = f" and {len(planned) - 8} more" if len(planned) > 8 else ""
@@ -255,7 +260,7 @@ def finished(progress: Progress, found: summary.Summary, stopped: str) -> Outcom
     )
 
 
-def show(run: Run, what: Asked) -> Outcome:
+def show(run: Run, what: Batch) -> Outcome:
     """The jobs, and which of them are done; nothing is run or written."""
     planned = read(run, what)
     chosen = [p for p in planned if p.chosen]
@@ -266,5 +271,6 @@ def show(run: Run, what: Asked) -> Outcome:
     wide = max(len(p.job.name) for p in chosen)
     for p in chosen:
         state = "done" if folder.current(p.job.name, p.inputs) else "to run"
-        lines.append(f"{p.job.name:<{wide}}  {state:<6}  {p.job.mesh:<12}  {p.job.target}")
+        mesh = p.job.mesh or ""
+        lines.append(f"{p.job.name:<{wide}}  {state:<6}  {mesh:<12}  {p.job.target}")
     return Outcome(Exit.PROVED, answer="\n".join(lines))

@@ -8,7 +8,7 @@ from pydantic import BaseModel
 from shardproof.agent.batch.rows import ORDER, Row
 from shardproof.agent.batch.summary import detail, rows_in
 from shardproof.agent.run.errors import Exit, InputError
-from shardproof.agent.run.run import Outcome
+from shardproof.agent.run.run import Outcome, Run
 
 SLOWER = 1.5
 """Times the seconds of the older run from which a job counts as slower, if it took a second."""
@@ -33,6 +33,12 @@ def compare(old: Path, new: Path) -> Outcome:
     broke = any(c.kind == "broke" for c in found)
     head = f"{len(found)} jobs changed" if found else "no job changed"
     return Outcome(Exit.NOT_PROVED if broke else Exit.PROVED, answer="\n".join([*lines, head]))
+
+
+def compared(run: Run, old: Path, new: Path) -> Outcome:
+    """`shardproof batch-compare`."""
+    del run
+    return compare(old, new)
 
 
 def _read(root: Path) -> dict[str, Row]:

@@ -11,6 +11,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from shardproof.agent.actions.models import Wished
 from shardproof.agent.batch.jobs import NAME, NAME_FORM, Job, asked
 from shardproof.agent.batch.manifest import Entry, Manifest, Options, Origin, Place, read, values
 from shardproof.agent.batch.names import is_field, label, labels, slug, worded
@@ -203,7 +204,7 @@ def _expanded(
             batch=batch,
             seq=seq,
             hardware=_hardware(hardware, folder),
-            translation=None if translation is None else _path(folder / translation),
+            translation=None if translation is None else Path(_path(folder / translation)),
             **taken,
         )
         if not NAME.fullmatch(job.name):
@@ -211,7 +212,8 @@ def _expanded(
         yield Placed(job, origin, place, longer)
 
 
-TAKEN = ("run", "pin", "ban", "memory", "constrain", "full_depth", "guard", "timeout")
+TAKEN = set(Options.model_fields) - {"mesh", "config", "input", "batch", "seq", "hardware"}
+"""Entries that are of a job as they stand."""
 
 
 def _target(entry: Entry, file: Path | None, folder: Path) -> str:
@@ -287,9 +289,7 @@ def _named_once(found: Iterable[Placed]) -> None:
             )
 
 
-FIELDS = {"--mesh": "mesh", "--hardware": "hardware", "--input": "input"} | {
-    name: name for name in ("pin", "ban", "memory", "constrain")
-}
+FIELDS = {f"--{name}": name for name in Options.model_fields} | {n: n for n in Wished.parameters()}
 """Which entry of a manifest an error of the command line is about, by how its place begins."""
 
 
@@ -301,8 +301,8 @@ def checked(placed: Placed) -> None:
     """
     try:
         asked(placed.job, Path(placed.job.name))
-        if placed.job.translation is not None and not Path(placed.job.translation).is_file():
-            raise InputError("no such file", where="translation", got=placed.job.translation)
+        if placed.job.translation is not None and not placed.job.translation.is_file():
+            raise InputError("no such file", where="translation", got=str(placed.job.translation))
     except Exception as error:
         ours: ShardproofError | None = as_ours(error)
         if ours is None:

@@ -37,17 +37,20 @@ def of_model(request: CaptureRequest) -> str:
     return _hash({"request": said, "class": name, "files": files, "versions": ours()})
 
 
+ELSEWHERE = {"name", "out", "timeout", "translation", "target", "config", "hardware"}
+"""Of a job, what its result does not depend on, or is hashed by what it names."""
+
+
 def of_job(job: Job, asked: pipeline.Job, model: str) -> str:
     """All that a result depends on, with the hash of its model; name and folder do not count."""
-    translation = Path(job.translation).read_bytes() if job.translation is not None else b""
+    translation = job.translation.read_bytes() if job.translation is not None else b""
     return _hash(
         {
             "model": model,
             "mesh": asked.mesh.dims,
             "cluster": asdict(asked.cluster),
             "wishes": asked.wishes.to_json(),
-            "execute": asked.execute,
-            "guard": asked.guard,
+            "asked": job.model_dump(mode="json", exclude=ELSEWHERE),
             "translation": hashlib.sha256(translation).hexdigest(),
         }
     )

@@ -7,36 +7,47 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, cast
+from types import NoneType
+from typing import Annotated, Any, cast, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
+from shardproof.agent.actions.action import expected
+from shardproof.agent.actions.batches import APART, entry
+from shardproof.agent.actions.models import Parallelize
 from shardproof.agent.run.errors import InputError
 
 Values = str | list[str]
-Extent = Annotated[int, Field(ge=1)]
+MATRIX = ("mesh", "batch", "seq", "hardware")
+"""Entries that may be a list: one job for each."""
 
 
-class Options(BaseModel):
-    """What may stand in `[defaults]` and in a job. An entry of a job replaces the default."""
-
+class Strict(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    mesh: Values | None = None
-    """`dp=2,tp=2`, or a list: one job for each."""
-    config: str | list[str] | dict[str, Any] | None = None
-    """A file, `key=value`, a list of those, or a table of entries."""
-    input: list[str] | None = None
-    batch: Extent | list[Extent] | None = None
-    seq: Extent | list[Extent] | None = None
-    hardware: Values | None = None
-    run: bool | None = None
-    pin: list[str] | None = None
-    ban: list[str] | None = None
-    memory: str | None = None
-    constrain: list[str] | None = None
-    full_depth: bool | None = None
-    guard: bool | None = None
+
+def _entries() -> dict[str, Any]:
+    """An entry for each parameter of `parallelize` that a job may have, all left out at first."""
+    found: dict[str, Any] = {}
+    for name, (known, option) in Parallelize.parameters().items():
+        if name in APART:
+            continue
+        kind: Any = list[str] if known.default == () else known.annotation
+        if name == "config":
+            kind = str | list[str] | dict[str, Any]
+        elif name in MATRIX:
+            (one,) = {k for k in get_args(kind) or (kind,) if k is not NoneType}
+            kind = Annotated[one, option] | list[Annotated[one, option]]
+        found[entry(name, option)] = (kind | None, None)
+    return found
+
+
+Entries = create_model("Entries", __base__=Strict, **_entries())
+
+
+class Options(Entries):
+    """What may stand in `[defaults]` and in a job. An entry of a job replaces the default."""
+
     timeout: float | None = Field(default=None, gt=0)
 
 
@@ -51,7 +62,7 @@ class Entry(Options):
     translation: str | None = None
 
 
-class Manifest(BaseModel, frozen=True, extra="forbid", strict=True):
+class Manifest(Strict):
     defaults: Options = Options()
     job: list[Entry] = Field(min_length=1)
 
@@ -64,21 +75,22 @@ FORMS = {
     "configs": 'a pattern of config files, "configs/*.json", or a list of them',
     "mesh": 'a mesh such as "dp=2,tp=2", or a list of them',
     "config": 'a file, a list such as ["llama.json", "num_hidden_layers=2"], or a table',
-    "input": 'a list such as ["idx=i64[4,32]<65"]',
-    "batch": "a whole number of at least 1, or a list of them",
-    "seq": "a whole number of at least 1, or a list of them",
-    "hardware": "a shipped name or a TOML file, or a list of them",
-    "run": "true or false",
-    "guard": "true or false",
-    "full_depth": "true or false",
-    "pin": 'a list such as ["wte=replicate"]',
-    "ban": 'a list such as ["wte=vocab", "sequence_parallel"]',
-    "constrain": 'a list such as ["sequence_parallel"]',
-    "memory": 'a size such as "80GB"',
     "timeout": "seconds, more than 0",
     "translation": "a file",
 }
-"""What is expected of each entry, for people."""
+"""What is expected of an entry that is not written as on the command line, for people."""
+
+
+def form(name: str) -> str:
+    """What is expected of an entry."""
+    if name in FORMS:
+        return FORMS[name]
+    found = {entry(n, each[1]): each for n, each in Parallelize.parameters().items()}
+    if name not in found:
+        return ""
+    word = expected(*found[name])
+    return f"{word}, or a list of them" if name in MATRIX else word
+
 
 Place = tuple[str | int, ...]
 
@@ -154,7 +166,7 @@ def _refused(error: ValidationError, data: Any, origin: Origin) -> InputError:
     return InputError(
         f"{name or 'the manifest'} {'is missing' if missing else 'cannot be read'}",
         where=origin.where(place),
-        expected=FORMS.get(name, first["msg"]),
+        expected=form(name) or first["msg"],
         got="" if missing else shown(_at(data, place)),
         hint=hint,
     )

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from shardproof.agent import __version__
+from shardproof.agent.actions.batches import Batch
 from shardproof.agent.batch import summary
-from shardproof.agent.batch.asked import Asked
 from shardproof.agent.batch.folder import Folder
 from shardproof.agent.batch.jobs import Job
 from shardproof.agent.batch.rows import Row
@@ -38,7 +38,7 @@ class Progress:
     """How far a batch is, and its summary on the disk."""
 
     run: Run
-    asked: Asked
+    asked: Batch
     folder: Folder
     planned: Sequence[Planned]
     rows: dict[str, Row] = field(default_factory=dict[str, Row])

@@ -10,10 +10,10 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
+from shardproof.agent.actions.words import read_mesh
 from shardproof.agent.batch.folder import Folder
 from shardproof.agent.batch.jobs import Job
 from shardproof.agent.batch.pool import Ended
-from shardproof.agent.cli.options import read_mesh
 from shardproof.agent.run import events, outdir
 from shardproof.agent.run.errors import Exit
 from shardproof.synthesis.planner import plan as plans
@@ -103,8 +103,8 @@ def blank(folder: Folder, job: Job, inputs: str, status: Status = "not run") -> 
     return Row(
         name=job.name,
         target=job.target,
-        mesh=job.mesh,
-        ranks=read_mesh(job.mesh).size,
+        mesh=job.mesh or "",
+        ranks=read_mesh(job.mesh or "").size,
         hardware=job.hardware,
         status=status,
         inputs=inputs,

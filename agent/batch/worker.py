@@ -52,7 +52,7 @@ def perform(order: Order) -> int:
         known = place.with_name(f"{place.name}.ops").absolute()
         what = replace(asked(job, Path(order.out), order.inputs), out=out, known_ops=known)
         if job.translation is not None:
-            return command.either(run, what, Path(job.translation))
+            return command.either(run, what)
         return pipeline.parallelize(run, what, lambda r, q: shelved(r, q, place))
 
     return conduct(

@@ -207,11 +207,13 @@ def report(session: Session, out: Path | None) -> Outcome:
 
 def _written(session: Session, place: Path, *, force: bool) -> Outcome:
     from shardproof.agent.pipeline.finishing import finish
+    from shardproof.agent.pipeline.pipeline import priced_as
     from shardproof.agent.run import outdir
 
     outdir.check_free(place, force=force)
     job = _job(session, place, force)
     made = session.desk.made()
+    job = priced_as(session.run, job, session.desk.captured(), made)
     verdict = replace(session.desk.verdict(), relations=())
     if session.desk.facts() is None:
         session.run.warn("no patch: the plan is one of a translation, whose source is not edited")
@@ -225,20 +227,8 @@ def _written(session: Session, place: Path, *, force: bool) -> Outcome:
 
 
 def _job(session: Session, out: Path, force: bool) -> Job:
-    from shardproof.agent.batch import jobs
     from shardproof.agent.chat import planning
+    from shardproof.agent.pipeline.pipeline import job_of
 
-    model, settings = session.desk.model(), session.state.settings
-    job = jobs.Job(
-        name="",
-        target=model.target,
-        mesh=",".join(f"{name}={size}" for name, size in planning.mesh(session).dims),
-        config=tuple(model.config),
-        inputs=tuple(model.inputs),
-        batch=model.batch,
-        seq=model.seq,
-        hardware=settings.hardware,
-        run={"auto": None, "always": True, "never": False}[settings.run],
-        full_depth=model.full_depth,
-    )
-    return replace(jobs.asked(job, out), force=force)
+    planning.mesh(session)
+    return job_of(session.desk.asked(force=force), out)

@@ -1,17 +1,15 @@
 """Sessions on the command line: the bare command, `-p`, `chat`, `resume` and `replay`."""
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from shardproof.agent.cli.arguments import EXITS, AnswerCache, Json
-from shardproof.agent.cli.command import command
-
-if TYPE_CHECKING:
-    from shardproof.agent.run.run import Outcome, Run
+from shardproof.agent.actions.action import EXITS
+from shardproof.agent.cli.command import Json
 
 app = typer.Typer()
 Prompts = Annotated[
@@ -22,6 +20,23 @@ Prompts = Annotated[
         metavar="TEXT",
         help="Run these inputs of a session and end: slash commands or words, a line each; "
         "repeatable; - reads stdin.",
+    ),
+]
+
+
+def _answers(kept: bool) -> bool:
+    """Into the environment, where a session looks its endpoint up."""
+    if not kept:
+        os.environ["SHARDPROOF_ANSWER_CACHE"] = "0"
+    return kept
+
+
+AnswerCache = Annotated[
+    bool,
+    typer.Option(
+        "--answer-cache/--no-answer-cache",
+        callback=_answers,
+        help="Answer a question to the model from what it answered to an equal one before.",
     ),
 ]
 
@@ -142,26 +157,22 @@ def _resume(session: str, prompts: list[str], listing: bool, json: bool) -> int:
     return _chat(place)
 
 
-@command(app)
-def replay(
-    run: "Run",
-    transcript: Annotated[
-        Path, typer.Argument(metavar="TRANSCRIPT", help="A journal.jsonl, or what /save wrote.")
-    ],
-) -> "Outcome":
-    """Run a session again and compare every event.
+@app.command(epilog=EXITS)
+def mcp() -> int:
+    """Serve the commands of a session to agents, over MCP.
 
-    Neither the language model nor the network is used. Files that were loaded, answers of the
-    model and of the owner come from the transcript; everything else is computed again, in a
-    scratch folder. Exits 1 with the first difference. Times, peak memory, the folder, the session's
-    name and boundary words are set to fixed words on both sides; steps that were interrupted and
-    commands that look at the machine
-    (/doctor, /model, /save, /resume, /fork) are not run again.
+    On stdin and stdout. What writes files needs `confirm` from the client. Needs the package mcp:
+    pip install 'shardproof[mcp]'.
 
     \b
-    Example:
-      shardproof replay session.jsonl
+    Examples:
+      shardproof mcp
     """
-    from shardproof.agent.chat import replaying
+    from shardproof.agent.chat.mcp_server import serve
+    from shardproof.agent.run.errors import ShardproofError
+    from shardproof.agent.run.run import refused
 
-    return replaying.replay(run, transcript)
+    try:
+        return serve()
+    except ShardproofError as error:
+        return refused("mcp", error, json=False)

@@ -241,11 +241,11 @@ def _one(session: Session, searched: Search, proposed: Proposed) -> tuple[events
     word = verdicts.word(verdict)
     if not isinstance(verdict, Proof):
         return word, f"{word}: {one_line(verdicts.message(verdict))}"
-    price = f"step {found.estimate.step_s * 1e3:.3f} ms"
+    price = f"step {found.price.seconds * 1e3:.3f} ms"
     planned = session.state.planned
     if planned is not None and planned.of == session.desk.planned_of():
         share = found.estimate.step_s / session.desk.made().found.best.estimate.step_s
-        price += f", {share:.2f} times the score of the plan"
+        price += f", {share:.2f} times what the ops of the plan cost"
     return "proved", f"proved, {price}"
 
 

@@ -100,6 +100,8 @@ class Asker:
         """When no question may be under way any more, by `time.monotonic`."""
         self.named = ""
         """A model of the session's choice, at the same endpoint."""
+        self.cached = True
+        """Whether answers to equal questions may be taken, where the endpoint has them kept."""
         self._client: Client | None = None
 
     def model(self) -> Model | NoModel:
@@ -127,6 +129,8 @@ class Asker:
             if self.named:
                 found.endpoint = replace(found.endpoint, model=self.named, price=None)
                 found.ledger.price = None
+            if not self.cached:
+                found.endpoint = replace(found.endpoint, answer_cache=False)
             self._client = found
         client = self._client
         client.show = self.show

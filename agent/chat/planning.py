@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from shardproof.agent.chat.registry import Words
+from shardproof.agent.actions.models import Wished
 from shardproof.agent.chat.state import Settings, Wish
 from shardproof.agent.cli import project
 from shardproof.agent.llm.endpoint import PROJECT_FILE
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from shardproof.synthesis.planner.plan import Plan
     from shardproof.synthesis.planner.planner import Asked, Synthesis
     from shardproof.synthesis.planner.scoring import Search
+
+
+SIZED = ("gpus", "seq", "global_batch", "dtype", "fix")
+"""Parameters of `parallelize` with which a mesh is chosen or priced."""
 
 
 def mesh(session: Session) -> Mesh:
@@ -41,12 +45,20 @@ def wishes(session: Session) -> Wishes:
     Raises:
         WishError: a wish that cannot be read.
     """
-    from shardproof.synthesis.planner.constraints import NO_WISHES
+    return Wished(**constraints(session)).wishes()
 
-    found = NO_WISHES
+
+def constraints(session: Session) -> dict[str, Any]:
+    """The same, as parameters of an action."""
+    found: dict[str, list[str]] = {"pin": [], "ban": [], "constrain": []}
+    memory: str | None = None
     for wish in session.state.wishes:
-        found = found.with_wish(wish.kind, wish.words)
-    return found
+        name, _, size = wish.words.partition("=")
+        if wish.kind == "constrain" and name == "memory" and memory is None:
+            memory = size
+        else:
+            found[wish.kind].append(wish.words)
+    return {**found, "memory": memory}
 
 
 def take_defaults(session: Session, *, first: bool) -> None:
@@ -80,11 +92,11 @@ def _hardware(session: Session, name: str) -> str:
 
 
 def _mesh(session: Session, table: dict[str, Any]) -> Mesh:
-    from shardproof.agent.cli.options import read_mesh
+    from shardproof.agent.actions.words import read_mesh
     from shardproof.synthesis.planner.search import axes
 
     gpus = table.get("gpus")
-    found = chosen(session, Words(""), gpus) if gpus else read_mesh(table["mesh"])
+    found = chosen(session, gpus=gpus) if gpus else read_mesh(table["mesh"])
     axes(found)
     session.change(mesh=dict(found.dims))
     return found
@@ -93,13 +105,16 @@ def _mesh(session: Session, table: dict[str, Any]) -> Mesh:
 def asked(session: Session, where: Mesh | None = None) -> Asked:
     """What a plan is asked for, on the mesh of the session or another. Raises InputError."""
     from shardproof.agent.pipeline import pipeline
+    from shardproof.agent.training import strategy
     from shardproof.synthesis import hardware
     from shardproof.synthesis.planner.planner import Asked
 
     captured = session.desk.captured()
     cluster = hardware.load(session.state.settings.hardware)
     kinds, split = pipeline.kinds(captured), session.desk.splits_loss()
-    return Asked(captured.program, where or mesh(session), cluster, kinds, split, wishes(session))
+    at, wished = where or mesh(session), wishes(session)
+    priced = strategy.configured(session.desk.asked(), captured, at, wished.memory_bytes)
+    return Asked(captured.program, at, cluster, kinds, split, wished, priced)
 
 
 def space(session: Session) -> Search:
@@ -145,8 +160,7 @@ def estimated(plan: Plan) -> str:
     from shardproof.synthesis.optimum.linear import within
 
     found = plan.estimates
-    least = found.get("bound_s")
-    bounded = f", {within(found['step_s'], least)}" if least else ""
+    bounded = f", {within(found['cost_gap'])}" if "cost_gap" in found else ""
     return (
         f"estimated step {text.duration(found['step_s'])}{bounded}, "
         f"{text.size(found['comm_bytes'])} sent per rank, memory "
@@ -154,26 +168,21 @@ def estimated(plan: Plan) -> str:
     )
 
 
-def chosen(session: Session, words: Words, gpus: int) -> Mesh:
+def chosen(session: Session, **more: Any) -> Mesh:
     """The mesh of the fastest configuration that a patch can do, of those that divide the batch and
-    keep the limit of memory; says what was chosen from.
+    keep the limit of memory; says what was chosen from. `more` are parameters of `parallelize`.
 
     Raises:
         InputError: none does.
     """
-    from shardproof.agent.cli.options import Wanted, read_fixed
     from shardproof.agent.training import choosing, strategy
     from shardproof.synthesis.strategy import choice
 
     captured = session.desk.captured()
-    fixed = read_fixed(words.options.get("fix", ()))
-    batch, seq = (count(words, name, "/mesh") for name in ("global-batch", "seq"))
-    hardware = session.state.settings.hardware
+    asked = session.desk.asked("/mesh", **more)
+    gpus = asked.gpus or 1
     shape, _ = choosing.shape_in(session.run, session.desk.request(), captured)
-    most = wishes(session).memory_bytes
-    memory = None if most is None else str(most)
-    wanted = Wanted(gpus, hardware, batch, seq, memory=memory, fixed=fixed)
-    plans, said = choosing.chosen_in(session.run, shape, wanted)
+    plans, said = choosing.chosen_in(session.run, shape, asked, gpus)
     rows = [i.shape[0] for i in captured.facts.inputs if i.shape]
     found = (p for p in choice.patches(plans.space) if all(n % p.plan.dp == 0 for n in rows))
     taken = next(found, None)
@@ -188,16 +197,6 @@ def chosen(session: Session, words: Words, gpus: int) -> Mesh:
     return choosing.mesh_of(taken)
 
 
-def count(words: Words, name: str, where: str = "/load") -> int | None:
-    """The number that an option gives; None without it. Raises InputError."""
-    text = words.one(name)
-    if not text:
-        return None
-    if not text.isdecimal() or int(text) < 1:
-        raise InputError(f"--{name} is a number from 1", where=where, got=text)
-    return int(text)
-
-
 def priced(session: Session, where: Mesh) -> events.PlanJudged:
     """The best plan on a mesh, by price; nothing of the session changes.
 
@@ -210,7 +209,7 @@ def priced(session: Session, where: Mesh) -> events.PlanJudged:
     return events.PlanJudged(
         name=",".join(f"{name}={size}" for name, size in where.dims),
         status="priced",
-        step_s=best.estimate.step_s,
+        step_s=best.price.seconds,
         memory_bytes=best.memory_bytes,
         comm_bytes=best.estimate.comm_bytes,
     )

@@ -5,10 +5,11 @@ Help, completion and the table in docs/chat.md are read off the declarations.
 
 import difflib
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+from shardproof.agent.actions.action import Action, flags
 from shardproof.agent.run.errors import InputError
 from shardproof.agent.run.run import Outcome
 
@@ -38,6 +39,15 @@ class Words:
     def one(self, name: str) -> str:
         """The last value of an option; empty where it was not given."""
         return self.options[name][-1] if name in self.options else ""
+
+    def given(self, action: type[Action]) -> dict[str, Any]:
+        """Parameters of an action that are among the options."""
+        found: dict[str, Any] = {}
+        for name, (known, option) in action.parameters().items():
+            for flag in flags(name, option):
+                if (said := self.options.get(flag[2:])) is not None:
+                    found[name] = said if known.default == () else said[-1] or True
+        return found
 
     def has(self, name: str) -> bool:
         return name in self.options
@@ -89,11 +99,22 @@ BARE = frozenset({"help", "?", "quit", "exit", "q", "bye"})
 """Inputs that are commands without their slash too."""
 
 
+def options_of(action: type[Action], names: Sequence[str]) -> dict[str, bool]:
+    """Parameters of an action as options of a command: which of them take a value."""
+    known = action.parameters()
+    return {
+        flag[2:]: known[name][0].annotation is not bool
+        for name in names
+        for flag in flags(name, known[name][1])
+    }
+
+
 def command(
     usage: str = "",
     *,
     group: str,
     name: str = "",
+    takes: tuple[type[Action], Sequence[str]] | None = None,
     options: Mapping[str, bool] | None = None,
     completes: tuple[Completes, ...] = (),
     examples: tuple[str, ...] = (),
@@ -103,7 +124,8 @@ def command(
     owners: tuple[str, ...] = (),
     most: int | None = None,
 ) -> Callable[[Work], Work]:
-    """Declare a command: its function's name, `_` read as `-`, and its docstring.
+    """Declare a command: its function's name, `_` read as `-`, and its docstring. `takes` are
+    parameters of an action that are options of it, besides `options` of its own.
 
     Raises:
         ValueError: a second one of that name, a group that is none, or one for a model's use that
@@ -120,7 +142,7 @@ def command(
             usage,
             group,
             work,
-            options or {},
+            {**(options_of(*takes) if takes else {}), **(options or {})},
             completes,
             examples,
             free,

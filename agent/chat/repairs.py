@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shardproof.agent import repair as loop
+from shardproof.agent.actions.programs import Mending
 from shardproof.agent.chat.state import Judged
 from shardproof.agent.chat.workspace import Pair
 from shardproof.agent.repair import repairing
 from shardproof.agent.run import events
-from shardproof.agent.run.errors import Exit, InputError
+from shardproof.agent.run.errors import Exit
 from shardproof.agent.run.run import Outcome
 from shardproof.synthesis.repair.frame import own_part
 from shardproof.synthesis.repair.textual import rewritten
@@ -26,19 +27,21 @@ SHARE = 0.4
 def mend(session: Session, words: Words) -> Outcome:
     """Repair what was loaded, or the program of the ranks that the plan stands for."""
     pair, settings = session.desk.pair(), session.state.settings
-    edits = _number(words.one("edits") or str(settings.repair_edits), "edits")
-    seconds = _number(words.one("seconds") or str(settings.repair_seconds), "seconds")
+    own = {"max_edits": settings.repair_edits, "seconds": settings.repair_seconds}
+    asked = Mending.of("/repair", {**own, **words.given(Mending)})
     question = loop.Question(
         pair.sequential,
         pair.distributed,
         pair.contract,
         _stated(session),
         pair.consts,
-        max(1, int(edits)),
+        asked.max_edits,
     )
     model = session.asker if words.has("model") else None
     with session.run.phase("repair") as phase:
-        bounds = loop.Settings(seconds=seconds, search=SHARE * seconds)
+        share = SHARE * asked.seconds
+        level = repairing.level_of(asked.feedback)
+        bounds = loop.Settings(asked.rounds, asked.seconds, share, level)
         found = loop.mend(question, bounds, model, session.run.emit)
         phase.summary = f"{found.rounds} round{'s' * (found.rounds != 1)}"
     if isinstance(found, loop.Mended):
@@ -96,13 +99,3 @@ def _kept(session: Session, pair: Pair, found: loop.Mended) -> str:
     kept = session.artifacts.keep(rewritten(text, pair.written, own) or to_text(own))
     session.change(programs=programs.model_copy(update={"repaired": kept}))
     return f"next: /diff shows it in {source.path}, /apply writes it"
-
-
-def _number(text: str, name: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < 1e6:
-        raise InputError(f"--{name} is a number above 0", where="/repair", got=text)
-    return value

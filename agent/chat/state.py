@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from shardproof.agent.actions.models import Captured
 from shardproof.agent.run import events
 
 
@@ -25,22 +26,7 @@ class Source(Part):
     sha256: str
 
 
-class Wanted(Part):
-    """A target, and with what it is built and called."""
-
-    target: str
-    config: list[str] = []
-    inputs: list[str] = []
-    batch: int | None = None
-    seq: int | None = None
-    full_depth: bool = False
-
-    def words(self) -> tuple[str, list[str], list[str], int | None, int | None, bool]:
-        """As `options.request` takes them."""
-        return self.target, self.config, self.inputs, self.batch, self.seq, self.full_depth
-
-
-class Refused(Wanted):
+class Refused(Captured):
     """A target that capture refused."""
 
     def reads(self) -> list[str]:
@@ -55,14 +41,14 @@ class Translated(Part):
     assumptions: list[str]
 
 
-class Model(Wanted):
+class Model(Captured):
     """A PyTorch model that was captured, or whose translation was bound to its code."""
 
     captured: str
     """Artifact."""
     facts: str
     """Artifact: what the emitter knows of the modules; empty for a translation."""
-    files: list[Source] = []
+    files: tuple[Source, ...] = ()
     translated: Translated | None = None
 
 
@@ -185,6 +171,10 @@ class Settings(Part):
     hardware: str = "h100"
     run: Literal["auto", "always", "never"] = "auto"
     """Whether a patch is run on local processes before it is applied."""
+    guard: bool = False
+    """Whether a patch watches what ranks exchange as it runs."""
+    inline: bool = False
+    """Whether what a patch needs is pasted into it."""
     repair_seconds: float = Field(default=30.0, gt=0, lt=1e6)
     repair_edits: int = Field(default=3, ge=1, lt=1_000_000)
     model: str = ""

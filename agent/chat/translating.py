@@ -53,7 +53,6 @@ def translate(session: Session, refused: Refused, reply: str, whole: bool) -> Ou
     """
     from shardproof.agent.chat.commands.subject import read
     from shardproof.agent.chat.workspace import key
-    from shardproof.agent.cli import options
     from shardproof.agent.translation.command import ended, sat, trial_of, tried
     from shardproof.agent.translation.rounds import GivenUp, Replies
     from shardproof.agent.translation.trust import Bound, DisplayOnly
@@ -61,7 +60,7 @@ def translate(session: Session, refused: Refused, reply: str, whole: bool) -> Ou
 
     files = [read(session, path) for path in refused.reads()]
     given = [session.artifacts.text(read(session, reply).sha256)] if reply else []
-    request = options.request(*refused.words())
+    request = refused.request()
     of = key(refused.model_dump(), [file.sha256 for file in files])
     observed = tried(session.run, request, lambda r, n: session.desk.observed(of, r, n))
     if observed.problem is None:
@@ -113,7 +112,7 @@ def _adopt(
             **refused.model_dump(),
             captured=session.desk.keep(packed(captured)),
             facts="",
-            files=files,
+            files=tuple(files),
             translated=Translated(assumptions=list(bound.assumptions)),
         )
     )

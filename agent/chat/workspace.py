@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from shardproof.agent.actions.models import Captured as Words, Parallelize
 from shardproof.agent.chat.state import KINDS, Model, Source
 from shardproof.agent.run.errors import InputError
 from shardproof.agent.verdict import verdicts
@@ -97,9 +98,26 @@ class Desk:
         return model
 
     def request(self) -> CaptureRequest:
-        from shardproof.agent.cli import options
+        return self.model().request()
 
-        return options.request(*self.model().words())
+    def asked(self, where: str = "", **more: Any) -> Parallelize:
+        """What the session asks of `parallelize`: model, mesh, constraints, settings, and `more`.
+
+        Raises:
+            InputError: no model is loaded, or one of `more` cannot be used.
+        """
+        from shardproof.agent.chat import planning
+
+        state = self.session.state
+        model, settings = self.model(), state.settings
+        mesh = ",".join(f"{name}={size}" for name, size in state.mesh.items()) or None
+        return Parallelize.of(
+            where,
+            {name: getattr(model, name) for name in Words.model_fields}
+            | {"mesh": mesh, "hardware": settings.hardware, "guard": settings.guard}
+            | {"run": {"auto": None, "always": True, "never": False}[settings.run]}
+            | {"inline": settings.inline, **planning.constraints(self.session), **more},
+        )
 
     def captured(self) -> Captured:
         name = self.model().captured
@@ -197,6 +215,7 @@ class Desk:
             InputError: there is no plan, or it is one of a translation.
         """
         from shardproof.synthesis.emit import emit
+        from shardproof.synthesis.emit.guarding import layouts
 
         facts = self.facts()
         if facts is None:
@@ -208,7 +227,14 @@ class Desk:
         made = self.made()
         planned = self.session.state.planned
         assert planned is not None
-        return self._once("patch", planned.of, lambda: emit(facts, made.plan, self.session.root))
+        settings, lowered = self.session.state.settings, made.lowered
+        watched = layouts(lowered.program, lowered.contract) if settings.guard else None
+        of = key(planned.of, settings.guard, settings.inline)
+
+        def write() -> Patch:
+            return emit(facts, made.plan, self.session.root, watched, settings.inline)
+
+        return self._once("patch", of, write)
 
     # -- programs ----------------------------------------------------------------------------
 

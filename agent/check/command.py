@@ -10,11 +10,11 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
+from shardproof.agent.actions.programs import ALONE, Check
+from shardproof.agent.actions.words import read_mesh
 from shardproof.agent.check import confirming, in_source, judging, layouts, loads
-from shardproof.agent.check.asked import ALONE, Asked
 from shardproof.agent.check.contract import Statements
 from shardproof.agent.check.judging import Checked
-from shardproof.agent.cli.options import read_mesh
 from shardproof.agent.run import events
 from shardproof.agent.run.errors import Exit, InputError
 from shardproof.agent.run.run import Outcome, Run, within
@@ -45,14 +45,14 @@ from shardproof.verifier.verdict import Counterexample, Proof, Verdict
 NOT_LOADED = "Each parameter of a rank holds the piece of the model's that the contract says."
 
 
-def run_check(run: Run, asked: Asked) -> Outcome:
+def run_check(run: Run, asked: Check) -> Outcome:
     """Decide, report the verdict, and show what repairs the source. Raises what `decided` does."""
     verdict, note, looked = decided(run, asked)
     outcome = verdicts.report(run, verdict, note)
     return outcome if looked.source is None else _told(run, looked.source, outcome, asked)
 
 
-def decided(run: Run, asked: Asked) -> "tuple[Verdict, str, Looked]":
+def decided(run: Run, asked: Check) -> "tuple[Verdict, str, Looked]":
     """Trace, join, state the contract, decide, look for a repair: the verdict, lines beside it, and
     what was found.
 
@@ -76,7 +76,7 @@ def decided(run: Run, asked: Asked) -> "tuple[Verdict, str, Looked]":
 
 
 def _decided(
-    run: Run, asked: Asked, request: RanksRequest, stated: Statements, scratch: Path
+    run: Run, asked: Check, request: RanksRequest, stated: Statements, scratch: Path
 ) -> "tuple[Verdict, str, Looked]":
     mesh, plan = request.mesh, None
     if not isinstance(request.tp_plan, str):
@@ -142,7 +142,7 @@ class Looked:
     source: in_source.InSource | None = None
 
 
-def _looked(run: Run, asked: Asked, asking: in_source.Asking, checked: Checked) -> Looked:
+def _looked(run: Run, asked: Check, asking: in_source.Asking, checked: Checked) -> Looked:
     """Look for what mends a module that is not proved, for as long as is asked."""
     found, seconds = Looked(), asked.repair_seconds
     if seconds is None:
@@ -168,7 +168,7 @@ def _looked(run: Run, asked: Asked, asking: in_source.Asking, checked: Checked) 
     return found
 
 
-def _told(run: Run, found: in_source.InSource, outcome: Outcome, asked: Asked) -> Outcome:
+def _told(run: Run, found: in_source.InSource, outcome: Outcome, asked: Check) -> Outcome:
     """Show a change of source, and write it where that is asked."""
     run.emit(events.Repaired(edits=[], sources=[found.place], diff=found.diff))
     if not asked.write:
@@ -220,7 +220,7 @@ def modes_told(captured: Sequence[RanksCaptured]) -> list[str]:
     return out
 
 
-def _request(asked: Asked, mesh: Mesh, stated: Statements) -> RanksRequest:
+def _request(asked: Check, mesh: Mesh, stated: Statements) -> RanksRequest:
     file, config = read_config(asked.config)
     if file:
         from shardproof.synthesis.frontends.torch.request import read_config_file

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from shardproof.agent.check.asked import Asked
+from shardproof.agent.actions.programs import Check
 from shardproof.agent.check.contract import Statements
 from shardproof.agent.check.pieces import Pieces
 from shardproof.agent.pipeline.execution import PARAMETERS, PROCESSES
@@ -37,7 +37,7 @@ def reason_not_to_run(request: RanksRequest, asked: bool | None, parameters: int
 
 def confirmed(
     run: Run,
-    asked: Asked,
+    asked: Check,
     request: RanksRequest,
     stated: Statements,
     verdict: Verdict,
@@ -69,7 +69,7 @@ def confirmed(
 
 
 def refused(
-    run: Run, asked: Asked, request: RanksRequest, stated: Statements, problem: Exception
+    run: Run, asked: Check, request: RanksRequest, stated: Statements, problem: Exception
 ) -> Verdict:
     """What a run says of modules that could not be followed.
 
@@ -83,7 +83,7 @@ def refused(
     return found
 
 
-def _order(request: RanksRequest, asked: Asked, captured: Sequence[RanksCaptured]) -> Order:
+def _order(request: RanksRequest, asked: Check, captured: Sequence[RanksCaptured]) -> Order:
     config = dict(request.config)
     one = _side(request.against, config)
     many = _side(request.target, config)

@@ -1,69 +1,100 @@
-"""`@command`: a function of a run and of options becomes a command of the command line."""
+"""An action becomes a command of the command line."""
 
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import MISSING, fields, is_dataclass
-from functools import wraps
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from types import GenericAlias
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
 
 import typer
 
-from shardproof.agent.cli.arguments import EXITS, Format, Json, Timeout
+from shardproof.agent.actions.action import Action, Argument, Option, flags
 
 if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
+
     from shardproof.agent.run.run import Outcome, Run
 
 WIDEST = 75
 """Characters of a line of an example, without its indent and what continues it."""
+Json = Annotated[bool, typer.Option("--json", help="One JSON object a line on stdout.")]
+Format = Annotated[
+    str,
+    typer.Option(
+        "--format",
+        metavar="github|sarif|rdjsonl|junit",
+        help="Write what was found to stdout in a format that CI reads.",
+    ),
+]
+Timeout = Annotated[
+    float | None, typer.Option(min=0.1, metavar="S", help="Seconds the whole command may take.")
+]
 
 
-def command(
-    app: typer.Typer,
-    name: str = "",
-    *,
-    epilog: str = EXITS,
-    limited: bool = False,
-    json: bool = True,
-    formats: bool = False,
-) -> Callable[[Callable[..., "Outcome"]], Callable[..., "Outcome"]]:
-    """Register a function under `name`, or under its own.
+def add(app: typer.Typer, action: type[Action]) -> None:
+    """Register the command of an action: its parameters, and `--timeout`, `--format` and `--json`
+    as it declares."""
+    command = action.command
+    known = [_parameter(name, *found) for name, found in action.parameters().items()]
+    more = [
+        ("timeout", Timeout, None, command.limited),
+        ("format", Format, "", command.formats),
+        ("json", Json, False, command.json),
+    ]
+    known += [_keyword(name, kind, default) for name, kind, default, wanted in more if wanted]
+    own = frozenset(action.parameters())
 
-    Its first parameter is the run. The others are options as typer reads them, or dataclasses whose
-    fields are options; those that are required come first. `limited` adds `--timeout`, `json` adds
-    `--json` and `formats` adds `--format`; a function with a parameter `json` of its own is told.
-    """
+    def called(**given: Any) -> int:
+        from shardproof.agent.run.run import conduct
 
-    def register(work: Callable[..., "Outcome"]) -> Callable[..., "Outcome"]:
-        _, *taken = inspect.signature(work).parameters.values()
-        known = {p.name: p for taker in taken for p in _options(taker)}
-        if limited:
-            known["timeout"] = _option("timeout", Timeout, None)
-        if formats:
-            known["format"] = _option("format", Format, "")
-        if json:
-            known["json"] = _option("json", Json, False)
+        asked = action(**{name: value for name, value in given.items() if name in own})
+        timeout = given["timeout"] if command.limited else None
+        return conduct(
+            command.name,
+            sys.argv[1:],
+            lambda run: perform(run, asked),
+            json=given.get("json", False),
+            timeout=timeout,
+            form=given.get("format", ""),
+        )
 
-        @wraps(work)
-        def called(**given: Any) -> int:
-            from shardproof.agent.run.run import conduct
+    required_first = sorted(known, key=lambda p: p.default is not p.empty)
+    called.__dict__["__signature__"] = inspect.Signature(required_first)
+    called.__annotations__ = {}
+    help = folded(action.__doc__ or "")
+    app.command(command.name, epilog=command.exits, help=help)(called)
 
-            def conducted(run: "Run") -> "Outcome":
-                return work(run, **{p.name: _value(p, given) for p in taken})
 
-            told, seconds = given.get("json", False), given.get("timeout")
-            title = name or work.__name__
-            form = given.get("format", "")
-            return conduct(title, sys.argv[1:], conducted, json=told, timeout=seconds, form=form)
+def perform(run: "Run", asked: Action) -> "Outcome":
+    """Do what is asked: by a function that takes the action, or its parameters by their names."""
+    room, _, name = asked.command.work.partition(":")
+    work = getattr(import_module(f"shardproof.agent.{room}"), name)
+    whole = "asked" in inspect.signature(work).parameters
+    return work(run, asked) if whole else work(run, **dict(asked))
 
-        required_first = sorted(known.values(), key=lambda p: p.default is not p.empty)
-        called.__dict__["__signature__"] = inspect.Signature(required_first)
-        called.__annotations__ = {}
-        app.command(name or None, epilog=epilog, help=folded(work.__doc__ or ""))(called)
-        return work
 
-    return register
+def _parameter(name: str, field: "FieldInfo", option: Option) -> inspect.Parameter:
+    """A field as typer reads it: a tuple is given one by one."""
+    kind: Any = field.annotation
+    if get_origin(kind) is tuple:
+        kind = GenericAlias(list, get_args(kind)[:1])
+    default: Any = [] if field.default == () else field.default
+    shown: dict[str, Any] = {"help": option.help, "metavar": option.metavar, "min": option.min}
+    if isinstance(option, Argument):
+        known: Any = typer.Argument(**shown)
+    else:
+        spelled = flags(name, option)
+        both = kind == bool | None or default is True
+        spelled = (f"{spelled[0]}/--no-{spelled[0][2:]}",) if both else spelled
+        known = typer.Option(*spelled, **shown, show_default=default is not None)
+    required = field.is_required()
+    return _keyword(name, Annotated[kind, known], inspect.Parameter.empty if required else default)
+
+
+def _keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(name, kind, default=default, annotation=annotation)
 
 
 def folded(doc: str) -> str:
@@ -80,26 +111,3 @@ def _fold(example: re.Match[str]) -> str:
         else:
             lines.append(f"    {option}")
     return " \\\n".join(lines)
-
-
-def _options(taken: inspect.Parameter) -> Iterator[inspect.Parameter]:
-    if not is_dataclass(taken.annotation):
-        yield taken.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-        return
-    for entry in fields(taken.annotation):
-        default = inspect.Parameter.empty if entry.default is MISSING else entry.default
-        if entry.default_factory is not MISSING:
-            default = entry.default_factory()
-        yield _option(entry.name, entry.type, default)
-
-
-def _option(name: str, annotation: Any, default: Any) -> inspect.Parameter:
-    kind = inspect.Parameter.KEYWORD_ONLY
-    return inspect.Parameter(name, kind, default=default, annotation=annotation)
-
-
-def _value(taken: inspect.Parameter, given: dict[str, Any]) -> Any:
-    if not is_dataclass(taken.annotation):
-        return given[taken.name]
-    kind: Any = taken.annotation
-    return kind(**{entry.name: given[entry.name] for entry in fields(kind)})

@@ -10,6 +10,8 @@ from importlib.metadata import PackageNotFoundError, version
 
 from shardproof.agent import __version__
 from shardproof.agent.llm.endpoint import shown
+from shardproof.agent.run.errors import Exit
+from shardproof.agent.run.run import Outcome, Run
 
 _PARTS = (
     ("numpy", "numpy", True, "programs on numbers"),
@@ -75,3 +77,13 @@ def table(found: list[Part]) -> str:
         get = f"; pip install {part.name}" if part.needed and not part.found else ""
         lines.append(f"  {part.name:<15}{state:<18}{part.gives}{get}".rstrip())
     return "\n".join(lines)
+
+
+def show(run: Run, probe: bool) -> Outcome:
+    """`shardproof doctor`: 2 where a needed part is missing."""
+    with run.phase("look") as phase:
+        found = [*parts(), model(probe)]
+        missing = [part.name for part in found if part.needed and not part.found]
+        phase.summary = f"{len(missing)} needed parts missing" if missing else "nothing missing"
+        phase.facts.update({part.name: part.found for part in found})
+    return Outcome(Exit.INPUT if missing else Exit.PROVED, answer=table(found))

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from shardproof.agent.cli.arguments import Guarded
+from shardproof.agent.actions.runs import Guard
 from shardproof.agent.run import events
 from shardproof.agent.run.errors import Exit, InputError
 from shardproof.agent.run.run import Outcome, Run
 
 
-def guard(run: Run, command: Sequence[str], asked: Guarded) -> Outcome:
+def guard(run: Run, asked: Guard) -> Outcome:
     """Run the command with the guard, and say what it saw.
 
     The exit code is the command's own; with an alarm it is 6.
@@ -35,7 +35,7 @@ def guard(run: Run, command: Sequence[str], asked: Guarded) -> Outcome:
             "report": scratch,
             "log": str(asked.log.resolve()) if asked.log else None,
         }
-        code = _run(command, settings, asked.json)
+        code = _run(asked.script, settings, run.in_events)
         reports = [json.loads(p.read_text()) for p in sorted(Path(scratch).glob("rank*.json"))]
         found = _alarms(reports)
         phase.summary = _summary(reports, found)

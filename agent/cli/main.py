@@ -4,27 +4,18 @@ import gc
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
+from shardproof.agent.actions.action import EXITS
+from shardproof.agent.actions.catalogue import ACTIONS
 from shardproof.agent.chat import command as sessions
-from shardproof.agent.cli import (
-    batch as cli_batch,
-    checks as cli_checks,
-    models as cli_models,
-    patches as cli_patches,
-    plans as cli_plans,
-    schedules as cli_more,
-)
-from shardproof.agent.cli.arguments import EXITS, Guarded, Json
-from shardproof.agent.cli.command import command
+from shardproof.agent.cli.command import Json, add
 
-if TYPE_CHECKING:
-    from shardproof.agent.run.run import Outcome, Run
-
-# Everything heavier than typer is imported inside a command: `--help` must answer at once.
+# Everything heavier than typer and pydantic is imported inside a command: `--help` must answer at
+# once.
 
 FIRST = ("parallelize", "check", "verify", "apply", "batch", "chat")
 """The commands that people need first; `--help` lists the others apart."""
@@ -99,84 +90,9 @@ def _project(command: str, json: bool) -> dict[str, Any]:
         raise typer.Exit(refused(command, error, json=json or "--json" in sys.argv)) from None
 
 
-@command(app)
-def guard(
-    run: "Run",
-    script: Annotated[
-        list[str],
-        typer.Argument(metavar="COMMAND", help="The command that starts the script, after --."),
-    ],
-    asked: Guarded,
-) -> "Outcome":
-    """Run a training script and check its collectives.
-
-    What its ranks exchange is compared as they run. The script is not changed.
-
-    The exit code is the script's own, or 6 where an exchange went wrong.
-
-    \b
-    Examples:
-      shardproof guard -- torchrun --nproc-per-node 4 train.py
-      shardproof guard --every 1 --level T3 --log guard.jsonl -- torchrun train.py --steps 10
-    """
-    from shardproof.agent.cli import guarding
-
-    return guarding.guard(run, script, asked)
-
-
-@command(app)
-def doctor(
-    run: "Run",
-    probe: Annotated[
-        bool, typer.Option("--probe", help="Also ask the model, at the cost of a few short calls.")
-    ] = False,
-) -> "Outcome":
-    """Say what is installed, and what is missing for what.
-
-    \b
-    Examples:
-      shardproof doctor
-      shardproof doctor --probe
-    """
-    from shardproof.agent.cli import doctor as visit
-    from shardproof.agent.run.errors import Exit
-    from shardproof.agent.run.run import Outcome
-
-    with run.phase("look") as phase:
-        found = [*visit.parts(), visit.model(probe)]
-        missing = [part.name for part in found if part.needed and not part.found]
-        phase.summary = f"{len(missing)} needed parts missing" if missing else "nothing missing"
-        phase.facts.update({part.name: part.found for part in found})
-    code = Exit.INPUT if missing else Exit.PROVED
-    return Outcome(code, answer=visit.table(found))
-
-
-@command(app)
-def ops(
-    run: "Run",
-    markdown: Annotated[bool, typer.Option("--markdown", help="As the page docs/ops.md.")] = False,
-    json: Json = False,
-) -> "Outcome":
-    """List the ops with signature, attributes and gradient.
-
-    \b
-    Examples:
-      shardproof ops
-      shardproof ops --markdown > docs/ops.md
-    """
-    from shardproof.agent.cli import ops_table as optable
-    from shardproof.agent.run import events
-    from shardproof.agent.run.errors import Exit
-    from shardproof.agent.run.run import Outcome
-
-    text = optable.markdown().removesuffix("\n") if markdown else optable.table()
-    if json:
-        run.emit(events.Said(text=text))
-    return Outcome(Exit.PROVED, answer=text)
-
-
-for part in (cli_models, cli_batch, cli_plans, cli_checks, cli_more, sessions, cli_patches):
-    app.registered_commands += part.app.registered_commands
+for action in ACTIONS:
+    add(app, action)
+app.registered_commands += sessions.app.registered_commands
 
 
 def main() -> None:

@@ -3,6 +3,10 @@
 from dataclasses import dataclass
 from itertools import groupby
 
+from shardproof.agent.actions.runs import Ops
+from shardproof.agent.run import events
+from shardproof.agent.run.errors import Exit
+from shardproof.agent.run.run import Outcome, Run
 from shardproof.verifier.kernel.ops import REQUIRED, Op
 from shardproof.verifier.ops import REGISTRY, facets
 
@@ -92,3 +96,11 @@ def table() -> str:
     return "\n".join(
         f"{a:<{name}}  {b:<{kind}}  {c:<{signature}}  {d}".rstrip() for a, b, c, d in wide
     )
+
+
+def show(run: Run, asked: Ops) -> Outcome:
+    """`shardproof ops`: for a person, as the page, or as an event."""
+    text = markdown().removesuffix("\n") if asked.markdown else table()
+    if run.in_events:
+        run.emit(events.Said(text=text))
+    return Outcome(Exit.PROVED, answer=text)

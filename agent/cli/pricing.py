@@ -8,16 +8,17 @@ from typing import Any, cast
 from shardproof.agent.run.console import Pipe
 from shardproof.agent.run.errors import Exit, InputError
 from shardproof.agent.run.files import read_text
-from shardproof.agent.run.run import Outcome
+from shardproof.agent.run.run import Outcome, Run
 from shardproof.synthesis.strategy.answers import answers
 
 
-def show(rows: Path, groups: Path | None) -> Outcome:
+def show(run: Run, rows: Path, groups: Path | None) -> Outcome:
     """Print the price of every row.
 
     Raises:
         InputError: a file cannot be read, or names of models and hardware are not an object.
     """
+    del run
     tables = _tables(groups) if groups else {}
     out = Pipe(sys.stdout)
     for line in answers(read_text(rows, "a file of rows").splitlines(), tables):

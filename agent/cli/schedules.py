@@ -1,125 +1,63 @@
-"""`lift`, `schedule` and `order`: kernels, pipeline schedules, and events of ranks."""
+"""`lift`, `schedule`, `order` and `bench`: kernels, pipeline schedules, events of ranks, chats."""
 
+import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from shardproof.agent.cli.arguments import EXITS
-from shardproof.agent.cli.command import command
+from shardproof.agent.actions.runs import Bench, Lift, Schedule
+from shardproof.agent.run import events
 from shardproof.agent.run.errors import Exit, InputError
 from shardproof.agent.run.files import read_text
-
-if TYPE_CHECKING:
-    from shardproof.agent.run.run import Outcome, Run
-
-app = typer.Typer()
+from shardproof.agent.run.run import Outcome, Run
+from shardproof.installed import IMPORTED_FROM
 
 
-@command(app, limited=True)
-def lift(
-    run: "Run",
-    path: Annotated[Path, typer.Argument(metavar="FILE", help="A TIR or TileLang script.")],
-    mesh: Annotated[str, typer.Option(help="Also prove it on ranks: tp=2 or dp=2,tp=2.")] = "",
-    place: Annotated[
-        list[str], typer.Option(help="How an input is placed: A:tp=S(1). Repeatable.")
-    ] = [],
-    output: Annotated[
-        list[str], typer.Option(help="How an output must be: C:tp=R. Repeatable.")
-    ] = [],
-    collective: Annotated[
-        list[str], typer.Option(help="After a buffer is made: C:all_reduce(tp). Repeatable.")
-    ] = [],
-    extent: Annotated[
-        list[str], typer.Option(help="Value of a symbolic size: M=128. Repeatable.")
-    ] = [],
-    func: Annotated[
-        str | None, typer.Option(help="Which function, where there are several.")
-    ] = None,
-    local: Annotated[str | None, typer.Option(help="The script that the ranks run.")] = None,
-) -> "Outcome":
-    """Lift a TIR or TileLang kernel to a program.
-
-    With a mesh, prove the kernel when it is split over ranks.
-
-    \b
-    Examples:
-      shardproof lift examples/tir/softmax.tir.py
-      shardproof lift examples/tir/gemm_tiled.tir.py --mesh tp=2 --place "A:tp=S(0)" \\
-        --output "C:tp=S(0)"
-    """
-    from shardproof.agent.run.run import Outcome
+def lift(run: Run, asked: Lift) -> Outcome:
+    """Lift a kernel, and prove it on ranks where a mesh is given. Raises InputError."""
     from shardproof.synthesis.frontends.tir.command import BAD_INPUT, main_lift
 
     with run.phase("lift"):
         code, said = main_lift(
-            str(path),
-            mesh,
-            placements=place,
-            outputs=output,
-            collectives=collective,
-            extents=extent,
-            func=func,
-            local=local,
+            str(asked.path),
+            asked.mesh,
+            placements=asked.place,
+            outputs=asked.output,
+            collectives=asked.collective,
+            extents=asked.extent,
+            func=asked.func,
+            local=asked.local,
         )
     if code == BAD_INPUT:
-        raise InputError(said, where=str(path))
+        raise InputError(said, where=str(asked.path))
     return Outcome(Exit.PROVED if code == 0 else Exit.NOT_PROVED, answer=said)
 
 
-@command(app)
-def schedule(
-    run: "Run",
-    source: Annotated[
-        str, typer.Argument(metavar="KIND|FILE", help="A kind to generate, or a file to check.")
-    ],
-    stages: Annotated[int, typer.Option(help="Pipeline stages.")] = 4,
-    micro_batches: Annotated[int, typer.Option(help="Micro-batches of a step.")] = 8,
-    chunks: Annotated[int, typer.Option(help="Model chunks of a stage.")] = 1,
-    svg: Annotated[Path | None, typer.Option(help="Write a drawing.")] = None,
-    text: Annotated[bool, typer.Option("--text", help="Print it as text to edit.")] = False,
-) -> "Outcome":
-    """Generate or check a pipeline schedule.
-
-    Checked are order, deadlock, memory and messages.
-
-    \b
-    Examples:
-      shardproof schedule 1f1b --stages 4 --micro-batches 8
-      shardproof schedule mine.txt
-    """
+def schedule(run: Run, asked: Schedule) -> Outcome:
+    """Check a schedule, and draw it. Raises InputError."""
     from shardproof.synthesis import schedules
 
     with run.phase("read") as phase:
-        if source in schedules.GENERATORS:
-            found = schedules.generate(source, stages, micro_batches, chunks)
+        if asked.source in schedules.GENERATORS:
+            sizes = asked.stages, asked.micro_batches, asked.chunks
+            found = schedules.generate(asked.source, *sizes)
         else:
             kinds = f"a kind ({', '.join(schedules.GENERATORS)}) or a file"
-            found = schedules.parse(read_text(Path(source), "the schedule", kinds), source)
+            found = schedules.parse(
+                read_text(Path(asked.source), "the schedule", kinds), asked.source
+            )
         phase.summary = f"{len(found.stages)} stages"
     with run.phase("check"):
         faults = schedules.check_schedule(found)
-    if svg is not None:
-        svg.write_text(schedules.draw_svg(found), encoding="utf-8")
-    drawn = schedules.to_text(found) if text else "" if faults else schedules.draw_text(found)
+    if asked.svg is not None:
+        asked.svg.write_text(schedules.draw_svg(found), encoding="utf-8")
+    drawn = schedules.to_text(found) if asked.text else "" if faults else schedules.draw_text(found)
     return _told(run, [(str(f), str(f.source)) for f in faults], drawn)
 
 
-@command(app)
-def order(
-    run: "Run",
-    path: Annotated[Path, typer.Argument(metavar="FILE", help="Events of every rank.")],
-) -> "Outcome":
-    """Check events of ranks for races and deadlocks.
-
-    Also missing waits, lost messages and buffers used too early.
-
-    \b
-    Example:
-      shardproof order events.txt
-    """
+def order(run: Run, path: Path) -> Outcome:
+    """Check events of ranks. Raises InputError."""
     from shardproof.verifier.order.text import parse_text
     from shardproof.verifier.order.verify import verify_time
 
@@ -135,10 +73,7 @@ def order(
     return _told(run, lines, "")
 
 
-def _told(run: "Run", faults: Sequence[tuple[str, str]], drawn: str) -> "Outcome":
-    from shardproof.agent.run import events
-    from shardproof.agent.run.run import Outcome
-
+def _told(run: Run, faults: Sequence[tuple[str, str]], drawn: str) -> Outcome:
     for message, where in faults:
         run.emit(events.VerdictReached(verdict="refuted", message=message, where=where))
     if faults:
@@ -146,72 +81,20 @@ def _told(run: "Run", faults: Sequence[tuple[str, str]], drawn: str) -> "Outcome
     return Outcome(Exit.PROVED, "proved", answer=drawn or "in order")
 
 
-@app.command(epilog=EXITS)
-def mcp() -> int:
-    """Serve the commands of a session to agents, over MCP.
-
-    On stdin and stdout. What writes files needs `confirm` from the client. Needs the package mcp:
-    pip install 'shardproof[mcp]'.
-
-    \b
-    Examples:
-      shardproof mcp
-    """
-    from shardproof.agent.chat.mcp_server import serve
-    from shardproof.agent.run.errors import ShardproofError
-    from shardproof.agent.run.run import refused
-
-    try:
-        return serve()
-    except ShardproofError as error:
-        return refused("mcp", error, json=False)
-
-
-@command(app)
-def bench(
-    run: "Run",
-    what: Annotated[str, typer.Argument(metavar="agent", help="Requests to the model of a chat.")],
-    only: Annotated[list[str], typer.Option(help="A task by its name. Repeatable.")] = [],
-    without: Annotated[
-        list[str], typer.Option(help="Withhold search, counterexample or fixes. Repeatable.")
-    ] = [],
-    results: Annotated[
-        Path, typer.Option(help="A row for each task; tasks that have one are not run again.")
-    ] = Path("agent.jsonl"),
-    offline: Annotated[
-        str, typer.Option(metavar="scripted", help="Ask a script on this machine, no model.")
-    ] = "",
-) -> "Outcome":
-    """Ask the model of a chat 40 things, and check each.
-
-    The checks look at the session and the files, never at the model's words alone. It needs a
-    checkout of the project: tasks and models are not installed.
-
-    \b
-    Examples:
-      shardproof bench agent --results agent.jsonl
-      shardproof bench agent --only undo --only faster
-      shardproof bench agent --without search --without fixes --without counterexample
-      shardproof bench agent --offline scripted
-    """
-    import sys
-    from importlib import import_module
-
-    from shardproof.agent.run.run import Outcome
-    from shardproof.installed import IMPORTED_FROM
-
-    if what != "agent" or offline not in ("", "scripted"):
-        got = what if what != "agent" else f"--offline {offline}"
+def bench(run: Run, asked: Bench) -> Outcome:
+    """Ask a model of a chat. Raises InputError: nothing to run, or not installed."""
+    if asked.what != "agent" or asked.offline not in ("", "scripted"):
+        got = asked.what if asked.what != "agent" else f"--offline {asked.offline}"
         raise InputError("nothing to run", got=got, expected="agent, --offline scripted")
     sys.path.insert(0, IMPORTED_FROM)
     try:
         running = import_module("benchmarks.agent.running")
-        asked = import_module("tests.chat.strong").asked if offline else nullcontext
+        scripted = import_module("tests.chat.strong").asked if asked.offline else nullcontext
     except ModuleNotFoundError as error:
         hint = "run it in a checkout of the project"
         raise InputError("the benchmark is not installed", got=str(error), hint=hint) from None
-    with asked():
-        found = running.bench(results, only, without, run.note)
+    with scripted():
+        found = running.bench(asked.results, asked.only, asked.without, run.note)
     left = running.unsolved_rows(found)
     return Outcome(
         Exit.NOT_PROVED if left else Exit.PROVED, answer="\n".join([running.table(found), *left])

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, fields
 
-from shardproof.agent.cli.options import read_fixed
+from shardproof.agent.actions.words import read_fixed
 from shardproof.agent.llm.client import Form, Model
 from shardproof.agent.llm.dialogue import Result, put
 from shardproof.agent.llm.hygiene import one_line

@@ -103,7 +103,7 @@ def _priced(found: Candidate) -> str:
     cost = found.estimate
     placed = (f"{path} {style}" for path, style in found.point.styles if style != "replicate")
     return (
-        f"{found.origin}: step {cost.step_s * 1e3:.3f} ms ({cost.compute_s * 1e3:.3f} compute), "
+        f"{found.origin}: ops {cost.step_s * 1e3:.3f} ms ({cost.compute_s * 1e3:.3f} compute), "
         f"{found.memory_bytes / 1e9:.2f} GB per rank, {cost.comm_bytes / 1e9:.3f} GB sent; "
         f"stream {found.point.stream}; {', '.join(placed) or 'all whole'}"
     )

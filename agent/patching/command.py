@@ -14,13 +14,13 @@ from shardproof.agent.run.run import Outcome, Run
 from shardproof.agent.verdict import reverify as recheck
 
 
-def show(run: Run, patch: Path, root: Path) -> Outcome:
+def show(run: Run, out: Path, root: Path) -> Outcome:
     """Show what a patch would do to a tree. Ends in 1 where it could not be applied.
 
     Raises:
         InputError: no patch of ours, or no root.
     """
-    seen = tree.preview(patch, root)
+    seen = tree.preview(out, root)
     _emit(run, seen, "preview")
     if not seen.ready or seen.applicability == "display-only":
         for file in seen.files:
@@ -36,7 +36,7 @@ def show(run: Run, patch: Path, root: Path) -> Outcome:
 
 def apply(
     run: Run,
-    patch: Path,
+    out: Path,
     root: Path,
     *,
     unsafe: bool,
@@ -50,7 +50,7 @@ def apply(
         InputError: it may not be applied, or not to this tree, or nobody said yes.
     """
     tree.recover(root, state_dir)
-    seen = tree.preview(patch, root)
+    seen = tree.preview(out, root)
     _emit(run, seen, "preview")
     tree.check_ready(seen, unsafe=unsafe)
     checked, rests = recheck.examined(run, seen.patch.parent, recapture, root)
@@ -58,7 +58,7 @@ def apply(
         return checked
     if not yes and not _agreed(seen, rests, read=recapture):
         return Outcome(Exit.NOT_PROVED, answer="not applied")
-    done = tree.apply_patch(patch, root, state_dir, unsafe=unsafe)
+    done = tree.apply_patch(out, root, state_dir, unsafe=unsafe)
     read = "read again and proved" if recapture else "not read again"
     outcome = _done(run, done, f"applied, {read}; shardproof undo{_root(root)} takes it back")
     return replace(outcome, verdict=checked.verdict)

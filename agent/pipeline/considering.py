@@ -1,12 +1,13 @@
 """`shardproof candidates` and `shardproof why-not`: what else a plan could be, tried."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
+from shardproof.agent.actions.models import Planned
 from shardproof.agent.pipeline import pipeline
 from shardproof.agent.run import events
 from shardproof.agent.run.errors import Exit
 from shardproof.agent.run.run import Outcome, Run
+from shardproof.agent.training import strategy
 from shardproof.synthesis.emit import loss_obstacle
 from shardproof.synthesis.frontends.torch.request import CaptureRequest
 from shardproof.synthesis.hardware import Cluster
@@ -21,30 +22,11 @@ from shardproof.verifier.kernel.program.types import Mesh
 class Question:
     """The model, mesh and wishes that a question is about."""
 
+    asked: Planned
     request: CaptureRequest
     mesh: Mesh
     cluster: Cluster
     wishes: Wishes = NO_WISHES
-
-
-def wished(
-    pins: Sequence[str], bans: Sequence[str], memory: str | None, constraints: Sequence[str]
-) -> Wishes:
-    """The wishes of a command line.
-
-    Raises:
-        WishError: one that cannot be read.
-    """
-    out = NO_WISHES
-    for words in pins:
-        out = out.with_wish("pin", words)
-    for words in bans:
-        out = out.with_wish("ban", words)
-    if memory is not None:
-        out = out.with_wish("constrain", f"memory={memory}")
-    for words in constraints:
-        out = out.with_wish("constrain", words)
-    return out
 
 
 def judge(run: Run, asked: Question) -> Judge:
@@ -53,7 +35,11 @@ def judge(run: Run, asked: Question) -> Judge:
     captured, facts = model.captured, model.facts
     with run.phase("plan") as phase:
         kinds, split = pipeline.kinds(captured), loss_obstacle(facts) is None
-        wanted = Asked(captured.program, asked.mesh, asked.cluster, kinds, split, asked.wishes)
+        limit = asked.wishes.memory_bytes
+        priced = strategy.configured(asked.asked, captured, asked.mesh, limit)
+        wanted = Asked(
+            captured.program, asked.mesh, asked.cluster, kinds, split, asked.wishes, priced
+        )
         made = synthesize(wanted, progress=run.note)
         pipeline.priced(phase, made)
     return Judge(made, captured.consts, facts)

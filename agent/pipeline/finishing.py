@@ -64,8 +64,8 @@ def finish(
         cluster=job.cluster,
         plan=made.plan,
         verdict=verdict,
-        before=made.baseline,
-        after=made.found.best.estimate,
+        before=made.one_device,
+        after=made.found.best.price,
         stats=verdict.stats,
         candidates=passed_over(made, tried.failed if tried else {}),
         configuration=strategy.told(job.choice, job.tokens) if job.choice else None,
@@ -101,7 +101,7 @@ def _judged(made: Synthesis, written: Written | None) -> Problem:
 def _try(run: Run, job: Job, made: Synthesis, found: summary.Findings, patch: Patch) -> None:
     """Run the patch on local processes. What fails to run as proved does not leave."""
     asked, needed = small(job.request, made.plan, made.baseline, made.found.best.estimate)
-    found.run_note = reason_not_to_run(job.execute, found.captured, made.plan, needed)
+    found.run_note = reason_not_to_run(job.asked.run, found.captured, made.plan, needed)
     if found.run_note:
         run.warn(found.run_note)
         return
@@ -136,7 +136,7 @@ def _write(
 ) -> Outcome:
     """The out-directory, whole or not at all."""
     verdict = found.verdict
-    with run.phase("report"), outdir.staged(job.out, force=job.force) as out:
+    with run.phase("report"), outdir.staged(job.out, force=job.asked.force) as out:
         out.write("plan.json", plan_json(found.plan))
         if job.choice is not None:
             out.write(STRATEGY, strategy.strategy_json(job.choice, job.tokens))

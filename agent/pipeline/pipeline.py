@@ -2,10 +2,11 @@
 
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from shardproof.agent.cli.options import Wanted
+from shardproof.agent.actions.models import Parallelize
+from shardproof.agent.actions.words import mesh_for
 from shardproof.agent.pipeline.finishing import finish
 from shardproof.agent.pipeline.planning import Planning, Tried
 from shardproof.agent.pipeline.writing import Written, write
@@ -22,12 +23,12 @@ from shardproof.synthesis.execute.job import collect_facts
 from shardproof.synthesis.frontends.torch.capture import capture
 from shardproof.synthesis.frontends.torch.captured import Captured, ModelFacts as CapturedFacts
 from shardproof.synthesis.frontends.torch.request import CaptureRequest
-from shardproof.synthesis.hardware import Cluster
+from shardproof.synthesis.hardware import Cluster, load
 from shardproof.synthesis.planner.constraints import NO_WISHES, Wishes
 from shardproof.synthesis.planner.describe import left_whole
 from shardproof.synthesis.planner.plan import Plan
 from shardproof.synthesis.planner.planner import Asked, Synthesis, synthesize
-from shardproof.synthesis.planner.scoring import Needs, as_captured
+from shardproof.synthesis.planner.scoring import CAPTURED as AS_CAPTURED, Pricing
 from shardproof.synthesis.planner.search import axes
 from shardproof.synthesis.repair.diagnosis import verify
 from shardproof.synthesis.strategy.choice import Choice
@@ -42,25 +43,14 @@ from shardproof.verifier.verdict import Counterexample, Proof, Verdict
 class Job:
     """What `parallelize` was asked for."""
 
+    asked: Parallelize
     request: CaptureRequest
     mesh: Mesh
     cluster: Cluster
     out: Path
-    execute: bool | None = None
-    """Whether to run the patch; None: where the model is small enough."""
-    force: bool = False
-    guard: bool = False
-    """Whether the patch starts the guard, with the layouts of the plan."""
-    inline: bool = False
-    """Whether definitions are pasted into the patch instead of imported."""
     known_ops: Path | None = None
     """A folder where those who read patches of one model leave what ops give, for the next."""
-    arguments: tuple[str, ...] = ()
     wishes: Wishes = NO_WISHES
-    llm: str = "none"
-    """`none`, `auto` or the name of a model: its proposals become starting points of the search."""
-    wanted: Wanted = field(default_factory=Wanted)
-    """Tokens and dtype that the mesh is priced for."""
     choice: Choice | None = None
     """The whole configuration and its price, where the model has one."""
     tokens: str = ""
@@ -70,7 +60,26 @@ class Job:
 
     @property
     def command(self) -> str:
-        return shlex.join(("shardproof", *self.arguments))
+        return shlex.join(("shardproof", *self.asked.words()))
+
+
+def job_of(
+    asked: Parallelize, out: Path, request: CaptureRequest | None = None, inputs: str = ""
+) -> Job:
+    """What the words ask for, written to `out`.
+
+    Raises:
+        InputError, CaptureError, HardwareError, WishError: words that cannot be read.
+    """
+    return Job(
+        asked.model_copy(update={"out": out}),
+        request or asked.request(),
+        mesh_for(asked.mesh, asked.gpus),
+        load(asked.hardware),
+        out,
+        wishes=asked.wishes(),
+        inputs=inputs,
+    )
 
 
 def show_program(run: Run, asked: CaptureRequest) -> Outcome:
@@ -122,17 +131,15 @@ def parallelize(
         ShardproofError, or an error of a lower package that reads as one: nothing was written.
     """
     axes(job.mesh)
-    outdir.check_free(job.out, force=job.force)
+    outdir.check_free(job.out, force=job.asked.force)
     model = take(run, job.request)
     captured, facts = model.captured, model.facts
     whole_loss = loss_obstacle(facts)
     if whole_loss:
         run.note(f"the loss stays whole: {whole_loss}")
-    chosen_before = job.choice is not None
-    job, needs = _configured(job, captured)
-    found = settled(run, job, captured, facts, split_loss=whole_loss is None, needs=needs)
-    plan = found.made.plan
-    job = _priced(run, job, captured, plan, given=not chosen_before)
+    pricing = _configured(job, captured)
+    found = settled(run, job, captured, facts, split_loss=whole_loss is None, pricing=pricing)
+    job = priced_as(run, job, captured, found.made)
     _tell_useless(run, found)
     return finish(
         run, job, captured, facts, found.made, found.verdict, found.tried, written=found.written
@@ -155,35 +162,26 @@ def _tell_useless(run: Run, found: "Settled") -> None:
     run.warn(f"useful: no, over {plan.tp}={plan.tp_size} {said}{module}{why}")
 
 
-def _configured(job: Job, captured: Captured) -> tuple[Job, Needs]:
-    """The job with the configuration of its mesh, and what plans need in that. A limit that the
-    owner sets for a mesh is one of the program as it is captured."""
-    given = job.choice is None
-    if given:
-        sizes = dict(job.mesh.dims)
-        found = strategies.given(job.wanted, captured, sizes.get("dp", 1), sizes.get("tp", 1))
-        if found is not None:
-            job = replace(job, choice=found[0], tokens=found[1])
-    choice = job.choice
-    if choice is None or (given and job.wishes.memory_bytes is not None):
-        return job, as_captured
-    if mismatch(choice.space.model, captured.facts.param_count):
-        return job, as_captured
-    return job, strategies.needs(choice)
+def _configured(job: Job, captured: Captured) -> Pricing:
+    """How the plans of a job are priced, see `strategies.configured`."""
+    if job.choice is not None:
+        return strategies.Configured(job.choice, job.tokens)
+    limit = job.wishes.memory_bytes
+    return strategies.configured(job.asked, captured, job.mesh, limit)
 
 
-def _priced(run: Run, job: Job, captured: Captured, plan: Plan, *, given: bool) -> Job:
+def priced_as(run: Run, job: Job, captured: Captured, made: Synthesis) -> Job:
     """The job with the price of its configuration, as the plan uses it, said for which tokens."""
-    before = choice = job.choice
-    said = job.tokens
-    if choice is None:
+    pricing, given = made.asked.pricing, job.choice is None
+    if not isinstance(pricing, strategies.Configured):
         if job.request.seq is None and job.request.target.startswith("hf:"):
             shape = " x ".join(map(str, strategies.tokens_of(captured)))
             run.warn(f"planned for {shape or 'few'} tokens; --batch and --seq name others")
         return job
-    off = mismatch(choice.space.model, captured.facts.param_count)
+    off = mismatch(pricing.choice.space.model, captured.facts.param_count)
     if off:
         run.warn(f"the price is of another model: {off}")
+    choice, said = pricing.applied(made.found.best), pricing.tokens
     used = (choice.emitted or choice.best).plan
     proved = strategies.tokens_of(captured)
     if proved != (used.dp * used.micro_batch, used.seq):
@@ -191,12 +189,11 @@ def _priced(run: Run, job: Job, captured: Captured, plan: Plan, *, given: bool) 
         said = f"{said}; {note}"
         if not given:
             run.warn(f"priced for {said}")
-    choice = choice.with_sequence(split=plan.sequence_parallel)
     if given:
         choice = choice.compared()
         if choice.quicker is not None:
             run.warn(strategies.slowed(choice))
-    if given or choice is not before:
+    if given or choice is not job.choice:
         run.emit(strategies.event_of(choice, said))
     return replace(job, choice=choice, tokens=said)
 
@@ -209,7 +206,7 @@ def parallelize_bound(run: Run, job: Job, facts: CapturedFacts, bound: Bound) ->
         ShardproofError, or an error of a lower package that reads as one: nothing was written.
     """
     axes(job.mesh)
-    outdir.check_free(job.out, force=job.force)
+    outdir.check_free(job.out, force=job.asked.force)
     captured = Captured(bound.program, bound.consts, facts)
     found = settled(run, job, captured, None, split_loss=True)
     verdict = found.verdict
@@ -219,10 +216,12 @@ def parallelize_bound(run: Run, job: Job, facts: CapturedFacts, bound: Bound) ->
     return finish(run, job, captured, None, found.made, verdict, found.tried)
 
 
-def asked_in(job: Job, captured: Captured, split_loss: bool, needs: Needs = as_captured) -> Asked:
+def asked_in(
+    job: Job, captured: Captured, split_loss: bool, pricing: Pricing = AS_CAPTURED
+) -> Asked:
     """What a plan for the mesh of the job is asked for."""
     program, named = captured.program, kinds(captured)
-    return Asked(program, job.mesh, job.cluster, named, split_loss, job.wishes, needs)
+    return Asked(program, job.mesh, job.cluster, named, split_loss, job.wishes, pricing)
 
 
 def planned(run: Run, job: Job, captured: Captured, split_loss: bool) -> Synthesis:
@@ -258,12 +257,11 @@ def settled(
     captured: Captured,
     facts: ModelFacts | None,
     split_loss: bool,
-    needs: Needs = as_captured,
+    pricing: Pricing = AS_CAPTURED,
 ) -> Settled:
-    """The first plan that fits and whose patch is proved; the first of all where none is. `needs`
-    says what is held against the memory that there is."""
-    asked = asked_in(job, captured, split_loss, needs)
-    model = asking(run, job.llm)
+    """The first plan that fits and whose patch is proved; the first of all where none is."""
+    asked = asked_in(job, captured, split_loss, pricing)
+    model = asking(run, job.asked)
     try:
         planning = Planning(run, asked, facts, captured.consts, model)
         with run.phase("plan") as phase:

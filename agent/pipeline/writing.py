@@ -86,8 +86,8 @@ def _attempt(run: Run, job: Job, captured: Captured, facts: ModelFacts, made: Sy
     with run.phase("emit") as phase:
         _same_code(captured, facts)
         lowered = made.lowered
-        watched = layouts(lowered.program, lowered.contract) if job.guard else None
-        patch = emit(facts, made.plan, layouts=watched, inline=job.inline)
+        watched = layouts(lowered.program, lowered.contract) if job.asked.guard else None
+        patch = emit(facts, made.plan, layouts=watched, inline=job.asked.inline)
         added = sum(
             line.startswith("+") and not line.startswith("+++") for line in patch.diff.split("\n")
         )

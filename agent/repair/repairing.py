@@ -26,8 +26,9 @@ from shardproof.verifier.text.parser import parse_text, to_text
 from shardproof.verifier.verdict import Proof
 
 if TYPE_CHECKING:
+    from shardproof.agent.actions.models import Asking
+    from shardproof.agent.actions.programs import Mending, Repair
     from shardproof.agent.chat.models import Asker
-    from shardproof.agent.cli.arguments import Repair
 
 
 def level_of(feedback: str) -> Level:
@@ -43,25 +44,37 @@ def level_of(feedback: str) -> Level:
         ) from None
 
 
-def command(run: Run, choice: Repair) -> Outcome:
+def command(run: Run, asked: Repair) -> Outcome:
     """Repair the program in one file so that it computes another under a contract.
 
     Raises:
         IRError, ContractError: files that cannot be read, or that do not fit.
-        InputError: a choice or a model configuration that cannot be used.
+        InputError: an option or a model configuration that cannot be used.
     """
-    level = level_of(choice.feedback)
+    level_of(asked.feedback)
     with run.phase("load"):
-        one, own = load(choice.sequential), load(choice.distributed)
-        stated = load_contract(choice.contract, one, own)
-        many, asked = compose(own, stated)
-        text = choice.contract.read_text(encoding="utf-8-sig")
-        question = Question(one, many, asked, text, max_edits=choice.max_edits)
-    model = asking(run, choice.llm)
-    search = choice.seconds * (0.4 if model is None else 0.3)
-    settings = Settings(choice.rounds, choice.seconds, search, level)
+        one, own = load(asked.sequential), load(asked.distributed)
+        stated = load_contract(asked.contract, one, own)
+        many, contract = compose(own, stated)
+        text = asked.contract.read_text(encoding="utf-8-sig")
+        question = Question(one, many, contract, text, max_edits=asked.max_edits)
+    ended = searched(run, question, asked)
+    if isinstance(ended, NotMended):
+        return _not_mended(run, ended, asked)
+    return _mended(run, ended, asked.distributed, own, many, stated, one)
+
+
+def searched(run: Run, question: Question, asked: Mending) -> Mended | NotMended:
+    """The loop of repair, in a phase of its own.
+
+    Raises:
+        InputError: an option or a model configuration that cannot be used.
+    """
+    level, model = level_of(asked.feedback), asking(run, asked)
+    search = asked.seconds * (0.4 if model is None else 0.3)
+    settings = Settings(asked.rounds, asked.seconds, search, level)
     if model is not None:
-        model.ends = time.monotonic() + choice.seconds
+        model.ends = time.monotonic() + asked.seconds
     try:
         with run.phase("repair") as phase:
             ended = mend(question, settings, model, run.emit)
@@ -74,24 +87,23 @@ def command(run: Run, choice: Repair) -> Outcome:
     finally:
         if model is not None:
             model.close()
-    if isinstance(ended, NotMended):
-        return _not_mended(run, ended, choice)
-    return _mended(run, ended, choice.distributed, own, many, stated, one)
+    return ended
 
 
-def asking(run: Run, llm: str) -> Asker | None:
+def asking(run: Run, asked: Asking) -> Asker | None:
     """The model of the user's environment, if one is wanted and there.
 
     Raises:
         InputError: a config file or an address that cannot be used.
     """
-    if llm == "none":
+    if asked.llm == "none":
         return None
     from shardproof.agent.chat.models import Asker, Source
 
     asker = Asker(Source.USER)
     asker.emit = run.emit
-    asker.named = "" if llm == "auto" else llm
+    asker.named = "" if asked.llm == "auto" else asked.llm
+    asker.cached = asked.answer_cache
     found = asker.model()
     if isinstance(found, NoModel):
         run.warn(str(found))
@@ -99,12 +111,12 @@ def asking(run: Run, llm: str) -> Asker | None:
     return asker
 
 
-def _not_mended(run: Run, ended: NotMended, choice: Repair) -> Outcome:
+def _not_mended(run: Run, ended: NotMended, asked: Repair) -> Outcome:
     lines = [f"not repaired: {ended.reason}"]
     if ended.best.edits:
         lines.append(f"nearest ({ended.best.held}): {ended.best}")
     lines.append(f"still wrong: {message(ended.best.verdict)}")
-    if choice.llm == "none":
+    if asked.llm == "none":
         lines.append("a language model may know more: --llm auto")
     run.emit(events.VerdictReached(verdict="unknown", message="\n".join(lines)))
     code = Exit.NOT_PROVED if ended.answer is None else exit_of(ended.answer)

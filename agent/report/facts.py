@@ -99,7 +99,7 @@ def stats(report: Report) -> tuple[Stat, ...]:
     if report.memory:
         before, after = (sum(m.values()) for m in (report.memory.before, report.memory.after))
         note = f"{size(before)} on one device"
-        if 0 < after < before:
+        if 0 < after < 0.95 * before:
             note = f"{times(before, after)} less than {size(before)}"
         out.append(Stat("Memory per rank", size(after), note))
     if report.collectives:
@@ -107,8 +107,7 @@ def stats(report: Report) -> tuple[Stat, ...]:
         uses = sum(use.count for use in report.collectives)
         out.append(Stat("Communicated per step", size(moved), f"{count(uses)} collectives"))
     if report.time:
-        spent = sum(s for name, s in report.time.parts.items() if "communication" in name)
-        share = spent / report.time.total if report.time.total > 0 else 0.0
+        share = report.time.exchange / report.time.total if report.time.total > 0 else 0.0
         note = f"{share:.0%} communication"
         out.append(Stat("Step, estimated", duration(report.time.total), note))
     if report.proof and report.proof.seconds is not None:

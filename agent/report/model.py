@@ -70,6 +70,8 @@ class TimeEstimate:
     parts: dict[str, float]
     model: str = ""
     """Where the numbers come from: the cluster described, calibrated or not."""
+    exchange: float = 0.0
+    """Of the seconds, those of exchange that nothing hides."""
 
     @property
     def total(self) -> float:

@@ -17,8 +17,8 @@ from shardproof.synthesis.execute.run.running import Ran
 from shardproof.synthesis.frontends.torch.captured import Captured
 from shardproof.synthesis.hardware import Cluster
 from shardproof.synthesis.optimum.linear import within
-from shardproof.synthesis.planner.cost import Estimate
 from shardproof.synthesis.planner.plan import PassedOver, Plan
+from shardproof.synthesis.planner.scoring import StepPrice
 from shardproof.verifier.checker import Accepted, Result
 from shardproof.verifier.kernel.program.program import Program
 from shardproof.verifier.kernel.program.types import NOWHERE, Source
@@ -53,8 +53,8 @@ class Findings:
     cluster: Cluster
     plan: Plan
     verdict: Verdict
-    before: Estimate
-    after: Estimate
+    before: StepPrice
+    after: StepPrice
     checked: Result | None = None
     checked_s: float | None = None
     certificate_sha256: str = ""
@@ -124,7 +124,9 @@ def build(found: Findings) -> m.Report:
         plan=tuple(_module_rows(plan, captured)),
         collectives=tuple(plan.collectives),
         memory=m.Memory(
-            found.before.memory, found.after.memory, int(found.cluster.device.memory_bytes)
+            dict(found.before.held),
+            dict(found.after.held),
+            int(found.cluster.device.memory_bytes),
         ),
         time=_time(found.after, found.cluster, found.plan),
         proof=_proof(found, proof) if proof else None,
@@ -241,12 +243,12 @@ def _module_rows(plan: Plan, captured: Captured) -> list[m.ModuleRow]:
     return rows
 
 
-def _time(estimate: Estimate, cluster: Cluster, plan: Plan) -> m.TimeEstimate:
+def _time(price: StepPrice, cluster: Cluster, plan: Plan) -> m.TimeEstimate:
     model = f"{cluster.name}; fitted to published measurements"
-    least = plan.estimates.get("bound_s")
-    if least:
-        model += f"; {within(estimate.step_s, least)}"
-    return m.TimeEstimate(estimate.parts(), model)
+    gap = plan.estimates.get("cost_gap")
+    if gap is not None:
+        model += f"; {within(gap)}"
+    return m.TimeEstimate(dict(price.spent), model, price.exchange_s)
 
 
 def _proof(found: Findings, proof: Proof) -> m.ProofFacts:

@@ -61,6 +61,11 @@ class Run:
         self.seconds: dict[str, float] = {}
         """Phase to seconds, in order."""
 
+    @property
+    def in_events(self) -> bool:
+        """Whether stdout holds events, a JSON object a line."""
+        return any(isinstance(sink, JsonLines) for sink in self.sinks)
+
     def elapsed(self) -> float:
         return time.monotonic() - self.started
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
-from shardproof.agent.cli.options import Wanted
+from shardproof.agent.actions.models import Asking, Chosen as Wanted, Plan
 from shardproof.agent.llm.configuring import configure
 from shardproof.agent.llm.dialogue import Read
 from shardproof.agent.pipeline import pipeline
@@ -38,32 +37,31 @@ TRIED = 4
 """Meshes for which a patch is tried, fastest first."""
 
 
-def plan(
-    run: Run, asked: CaptureRequest, wanted: Wanted, out: Path | None, timeline: Path | None = None
-) -> Outcome:
+def plan(run: Run, asked: Plan) -> Outcome:
     """`shardproof plan`: choose, say it, and write certificate and timeline to files if given."""
-    shape, _ = shape_in(run, asked)
-    chosen, said = chosen_in(run, shape, wanted)
+    request, _ = asked.request(), asked.fixed
+    shape, _ = shape_in(run, request)
+    chosen, said = chosen_in(run, shape, asked, asked.gpus)
     run.emit(strategies.event_of(chosen, said).model_copy(update={"text": []}))
-    if out is not None:
-        out.write_text(strategies.strategy_json(chosen, said), "utf-8")
-    if timeline is not None:
-        timeline.write_text(strategies.timeline_json(chosen), "utf-8")
+    if asked.out is not None:
+        asked.out.write_text(strategies.strategy_json(chosen, said), "utf-8")
+    if asked.timeline is not None:
+        asked.timeline.write_text(strategies.timeline_json(chosen), "utf-8")
     return Outcome(Exit.PROVED, answer="\n".join(strategies.lines(chosen, said)))
 
 
-def parallelize(run: Run, job: pipeline.Job, translation: Path | None = None) -> Outcome:
+def parallelize(run: Run, job: pipeline.Job) -> Outcome:
     """Choose a configuration, and take the fastest mesh that can be written down the whole road.
 
     Raises:
         ShardproofError, or an error of a lower package that reads as one: nothing was written.
     """
-    if translation is not None:
+    if job.asked.translation is not None:
         raise InputError("a translation needs a mesh", where="--translation", hint="give --mesh")
-    outdir.check_free(job.out, force=job.force)
+    outdir.check_free(job.out, force=job.asked.force)
     shape, captured = shape_in(run, job.request)
-    chosen, said = chosen_in(run, shape, job.wanted)
-    chosen, more = _proposed(run, job.llm, chosen, said)
+    chosen, said = chosen_in(run, shape, job.asked, job.asked.gpus or 1)
+    chosen, more = _proposed(run, job.asked, chosen, said)
     run.emit(strategies.event_of(chosen, said))
     found = [*list(choices.patches(chosen.space))[:TRIED], *more]
     found = sorted({mesh_of(p).dims: p for p in reversed(found)}.values(), key=lambda p: p.step_s)
@@ -96,10 +94,10 @@ def parallelize(run: Run, job: pipeline.Job, translation: Path | None = None) ->
     raise AssertionError("a mesh was tried")
 
 
-def _proposed(run: Run, llm: str, chosen: Choice, said: str) -> tuple[Choice, list[Priced]]:
+def _proposed(run: Run, asked: Asking, chosen: Choice, said: str) -> tuple[Choice, list[Priced]]:
     """The choice with what a model proposes among the others, priced as they are; and of that,
     what a patch can do."""
-    model = asking(run, llm)
+    model = asking(run, asked)
     if model is None:
         return chosen, []
     try:
@@ -127,20 +125,20 @@ def _proposed(run: Run, llm: str, chosen: Choice, said: str) -> tuple[Choice, li
     return replace(chosen, others=tuple(others)), patches
 
 
-def stepped(run: Run, asked: CaptureRequest, wanted: Wanted) -> stepping.Job:
+def stepped(run: Run, asked: CaptureRequest, wanted: Wanted, gpus: int) -> stepping.Job:
     """The fastest configuration whose whole training step is proved.
 
     Raises:
         InputError: the model has no shape, or no such configuration fits.
     """
     shape, captured = shape_in(run, asked)
-    chosen, said = chosen_in(run, shape, wanted)
+    chosen, said = chosen_in(run, shape, wanted, gpus)
     small = (p for p in choices.steps(chosen.space) if p.plan.pp * p.plan.micro_batches <= WRITTEN)
     found = next(small, None)
     if found is None:
         raise InputError(
             "no configuration fits whose whole step is proved",
-            where=f"--gpus {wanted.gpus}",
+            where=f"--gpus {gpus}",
             expected=f"tp, dp and pp, ZeRO-3 over dp, pp x micro-batches at most {WRITTEN}",
             hint="more devices, a smaller --global-batch, or --mesh",
         )
@@ -217,9 +215,9 @@ def shape_in(
     return strategies.shape_of(captured), captured
 
 
-def chosen_in(run: Run, shape: Shape, wanted: Wanted) -> tuple[Choice, str]:
+def chosen_in(run: Run, shape: Shape, wanted: Wanted, gpus: int) -> tuple[Choice, str]:
     """Choose, in a phase of its own."""
-    space, said = strategies.space_of(shape, wanted)
+    space, said = strategies.space_of(shape, wanted, gpus)
     with run.phase("choose") as phase:
         try:
             chosen = choices.choose(space)

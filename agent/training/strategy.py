@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from shardproof.agent.cli.options import Wanted
+from shardproof.agent.actions.models import Chosen, Priced as Wanted
 from shardproof.agent.report import model as m
 from shardproof.agent.run import events
 from shardproof.agent.run.errors import InputError
@@ -15,7 +15,12 @@ from shardproof.synthesis.hardware import load
 from shardproof.synthesis.planner.assign import Point
 from shardproof.synthesis.planner.constraints import WishError, read_bytes
 from shardproof.synthesis.planner.cost import Estimate
-from shardproof.synthesis.planner.scoring import Needs
+from shardproof.synthesis.planner.scoring import (
+    CAPTURED as AS_CAPTURED,
+    Candidate,
+    Pricing,
+    StepPrice,
+)
 from shardproof.synthesis.price.constants import Machine
 from shardproof.synthesis.price.machines import constants_of
 from shardproof.synthesis.price.reading import PriceError
@@ -31,6 +36,7 @@ from shardproof.synthesis.strategy.shape import (
 )
 from shardproof.synthesis.strategy.space import Space
 from shardproof.synthesis.strategy.timeline import Step, trace_events
+from shardproof.verifier.kernel.program.types import Mesh
 
 PRECISIONS = {
     "bf16": "bf16", "bfloat16": "bf16", "fp8": "fp8", "fp4": "fp4",
@@ -80,7 +86,7 @@ def _agreed(shape: Shape, captured: Captured) -> Shape:
     return shape
 
 
-def space_of(shape: Shape, wanted: Wanted) -> tuple[Space, str]:
+def space_of(shape: Shape, wanted: Wanted, gpus: int) -> tuple[Space, str]:
     """The space of plans, and for which tokens they are priced, in words.
 
     Raises:
@@ -89,7 +95,7 @@ def space_of(shape: Shape, wanted: Wanted) -> tuple[Space, str]:
     seq = wanted.seq or shape.model.seq
     if not seq:
         raise InputError("no sequence length is stated", where="--seq", hint="--seq 4096")
-    batch = wanted.global_batch or choices.default_batch(wanted.gpus, seq)
+    batch = wanted.global_batch or choices.default_batch(gpus, seq)
     cluster = load(wanted.hardware)
     named = wanted.dtype or ("" if shape.dtype not in PRECISIONS else shape.dtype)
     if wanted.dtype not in (None, "bf16", "fp8", "fp4"):
@@ -106,8 +112,9 @@ def space_of(shape: Shape, wanted: Wanted) -> tuple[Space, str]:
     if wanted.memory is not None:
         limit = min(read_bytes(wanted.memory), cluster.device.memory_bytes)
         cluster = replace(cluster, device=replace(cluster.device, memory_bytes=float(limit)))
+    fixed = wanted.fixed if isinstance(wanted, Chosen) else ()
     machine = Machine(cluster, constants_of(wanted.hardware, "patched"))
-    space = Space(machine, shape.model, wanted.gpus, batch, seq, precision, fixed=wanted.fixed)
+    space = Space(machine, shape.model, gpus, batch, seq, precision, fixed=fixed)
     return space, _said(shape, wanted, batch, seq, precision)
 
 
@@ -134,45 +141,84 @@ def slowed(chosen: Choice) -> str:
     )
 
 
-def given(wanted: Wanted, captured: Captured, dp: int, tp: int) -> tuple[Choice, str] | None:
-    """The price of a mesh that was given, and of which tokens; None where the model has none."""
+@dataclass(frozen=True)
+class Configured(Pricing):
+    """The price of the configuration that was given or chosen for a mesh: one for all that is said
+    of a step, in the report, in events and to people."""
+
+    choice: Choice
+    tokens: str
+    """For which it is priced, in words."""
+
+    def taken(self, point: Point, cost: Estimate) -> Priced:
+        """As a plan uses the configuration, with states as far as it splits them."""
+        split = self.choice.with_sequence(split=point.stream != "R")
+        found = split.emitted or split.best
+        used, constants = found.price.memory, self.choice.space.machine.constants
+        more = max(cost.numbers * constants.param_bytes / used.parameters - 1, 0.0)
+        states = used.parameters + used.gradients + used.optimizer
+        held = replace(
+            used,
+            parameters=used.parameters * (1 + more),
+            gradients=used.gradients * (1 + more),
+            optimizer=used.optimizer * (1 + more),
+            margin=used.margin + states * more * constants.fragments,
+        )
+        fits = held.total <= self.choice.space.memory_bytes
+        return replace(found, price=replace(found.price, memory=held, fits=fits))
+
+    def of(self, point: Point, cost: Estimate) -> StepPrice:
+        return step_price(self.taken(point, cost))
+
+    def one_device(self, cost: Estimate) -> StepPrice:
+        return step_price(choices.on_mesh(replace(self.choice.space, gpus=1), 1, 1))
+
+    def applied(self, best: Candidate) -> Choice:
+        """The choice with its price as a plan uses it."""
+        taken = self.taken(best.point, best.estimate)
+        if taken == self.choice.emitted:
+            return self.choice
+        whole = self.choice.best if self.choice.proof else taken
+        return replace(self.choice, emitted=taken, best=whole)
+
+
+def configured(asked: Wanted, captured: Captured, mesh: Mesh, limit: int | None) -> Pricing:
+    """How plans for a mesh that was given are priced: by its configuration, where the model has
+    one. A `limit` of memory that the owner sets is one of the program as it is captured, and so
+    is the price then."""
     try:
-        shape, batch = shape_of(captured), wanted.global_batch
+        shape, batch = shape_of(captured), asked.global_batch
         if shape.source == CAPTURED:
             batch = batch or next(iter(tokens_of(captured)), None)
-        space, said = space_of(shape, replace(wanted, gpus=dp * tp, global_batch=batch))
+        sizes = dict(mesh.dims)
+        dp, tp = sizes.get("dp", 1), sizes.get("tp", 1)
+        space, said = space_of(shape, asked.model_copy(update={"global_batch": batch}), dp * tp)
     except (InputError, PriceError, WishError):
-        return None
-    if space.global_batch % dp or tp > space.model.heads:
-        return None
+        return AS_CAPTURED
+    other = space.global_batch % dp or tp > space.model.heads
+    if other or limit is not None or mismatch(space.model, captured.facts.param_count):
+        return AS_CAPTURED
     taken = choices.on_mesh(space, dp, tp)
-    return Choice(space, taken, taken), said
+    return Configured(Choice(space, taken, taken), said)
 
 
-def needs(choice: Choice) -> Needs:
-    """What a plan needs in the configuration that was chosen for its mesh, as that is priced: with
-    its micro-batch and dtypes, and states as far as the plan splits them."""
-    constants = choice.space.machine.constants
-
-    def needed(point: Point, cost: Estimate) -> int:
-        split = choice.with_sequence(split=point.stream != "R")
-        taken = (split.emitted or split.best).price.memory
-        states = taken.parameters + taken.gradients + taken.optimizer
-        held, most = cost.numbers, taken.parameters / constants.param_bytes
-        more = states * max(held / most - 1, 0.0) * (1 + constants.fragments)
-        return round(taken.total + more)
-
-    return needed
+def step_price(found: Priced) -> StepPrice:
+    """A priced plan as what is said of its step."""
+    used, scale = found.price.memory, found.step_s / found.terms.step
+    held = {f.name: round(getattr(used, f.name)) for f in fields(used)}
+    taken = {said: getattr(found.terms, name) * scale for name, said in words.TERMS.items()}
+    spent = {said: seconds for said, seconds in taken.items() if seconds}
+    return StepPrice(found.step_s, sum(held.values()), spent, held, found.price.exposed_comm_s)
 
 
 def as_json(found: Priced) -> dict[str, Any]:
     """A priced plan: seconds, bytes, shares."""
     low, high = words.band(found.step_s)
-    used = found.price.memory
+    price = step_price(found)
     return {
         "text": words.short(found.plan),
         "plan": {k: v for k, v in asdict(found.plan).items() if k not in ("open", "flash")},
-        "step_s": found.step_s,
+        "step_s": price.seconds,
         "low_s": low,
         "high_s": high,
         "mfu": found.price.mfu,
@@ -180,9 +226,9 @@ def as_json(found: Priced) -> dict[str, Any]:
         "exposed_comm_s": found.price.exposed_comm_s,
         "hidden_comm_s": found.price.hidden_comm_s,
         "spent_s": {name: getattr(found.terms, name) for name in words.TERMS},
-        "memory_bytes": round(used.total),
+        "memory_bytes": price.bytes,
         "memory_error": words.MEMORY_ERROR,
-        "memory": {f.name: round(getattr(used, f.name)) for f in fields(used)},
+        "memory": dict(price.held),
         "not_emitted": words.beyond(found.plan),
     }
 

@@ -1,9 +1,8 @@
 """`translate`, and `parallelize` from a translation."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
+from shardproof.agent.actions.models import Translate
 from shardproof.agent.llm.client import Model
 from shardproof.agent.llm.translating import prompted
 from shardproof.agent.pipeline import pipeline
@@ -37,38 +36,24 @@ from shardproof.verifier.verdict import Proof
 Attempt = Callable[[CaptureRequest, Callable[[str], None]], Observed]
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What `translate` was asked for."""
-
-    request: CaptureRequest
-    replies: tuple[Path, ...] = ()
-    """Replies written beforehand, in order; empty: the model is asked."""
-    out: Path | None = None
-    show_prompt: bool = False
-    whole: bool = False
-    llm: str = "auto"
-    """Which model: `auto` is the one that the environment names."""
-
-
-def translate(run: Run, asked: Asked) -> Outcome:
+def translate(run: Run, asked: Translate, request: CaptureRequest) -> Outcome:
     """Translate what capture refuses, and hold the translation to the code.
 
     Raises:
         InputError, CaptureError: a target or a file that cannot be used.
     """
-    observed = tried(run, asked.request)
+    observed = tried(run, request)
     if observed.problem is None:
         return Outcome(
             Exit.PROVED, answer="capture takes it as it is: there is nothing to translate"
         )
-    trial = trial_of(asked.request, observed, asked.whole)
+    trial = trial_of(request, observed, asked.whole)
     if asked.show_prompt:
         return Outcome(Exit.PROVED, answer=_prompts(trial))
-    if asked.replies:
-        report = sat(run, trial, Replies([read_text(path, "a reply") for path in asked.replies]))
+    if asked.reply:
+        report = sat(run, trial, Replies([read_text(path, "a reply") for path in asked.reply]))
     else:
-        model = asking(run, asked.llm)
+        model = asking(run, asked)
         if model is None:
             hint = "--show-prompt prints what would be asked, --reply FILE takes an answer"
             return Outcome(Exit.ENDPOINT, answer=f"{observed.problem}\n{hint}")
@@ -164,23 +149,23 @@ def _prompts(trial: Trial) -> str:
     )
 
 
-def either(run: Run, job: pipeline.Job, translation: Path | None) -> Outcome:
+def either(run: Run, job: pipeline.Job) -> Outcome:
     """The road of a model that can be captured; where it cannot, the road of a translation.
 
     Raises:
         InputError, CaptureError: a target or a file that cannot be used.
     """
-    if translation is None:
+    if job.asked.translation is None:
         try:
             return pipeline.parallelize(run, job)
         except CaptureError as refused:
-            if split_target(job.request.target)[0] == "hf":
+            if job.asked.llm == "none" or split_target(job.request.target)[0] == "hf":
                 raise
             run.warn(f"capture refuses it: {refused.message}")
-    return parallelize(run, job, translation)
+    return parallelize(run, job)
 
 
-def parallelize(run: Run, job: pipeline.Job, translation: Path | None) -> Outcome:
+def parallelize(run: Run, job: pipeline.Job) -> Outcome:
     """Plan and prove a target that capture refuses, from a translation that is bound to it:
     the one given, or one that the job's model makes.
 
@@ -192,10 +177,10 @@ def parallelize(run: Run, job: pipeline.Job, translation: Path | None) -> Outcom
         run.note("capture takes it: the translation is not needed")
         return pipeline.parallelize(run, job)
     trial = trial_of(job.request, observed, False)
-    if translation is not None:
-        end = _given(run, trial, load(translation))
+    if job.asked.translation is not None:
+        end = _given(run, trial, load(job.asked.translation))
     else:
-        model = asking(run, job.llm)
+        model = asking(run, job.asked)
         if model is None:
             return Outcome(Exit.ENDPOINT, answer=str(observed.problem))
         try:

@@ -23,6 +23,7 @@ from shardproof.verifier.text.jsontext import parse
 from shardproof.verifier.verdict import Proof, Unknown, Verdict
 
 if TYPE_CHECKING:
+    from shardproof.agent.actions.programs import CheckCertificate
     from shardproof.verifier.smt.answers import Answers
 
 T = TypeVar("T")
@@ -81,27 +82,26 @@ def answers(cache: bool = True) -> Answers:
     return Answers(user_folder("CACHE") / "steps.json" if cache else None)
 
 
-def check_alone(run: Run, files: Files, trusted: bool, cache: bool) -> Outcome:
-    """Replay a certificate; with `trusted` Z3 is asked about none of its steps.
+def check_alone(run: Run, asked: CheckCertificate) -> Outcome:
+    """Replay a certificate; with `rules_trusted` Z3 is asked about none of its steps.
 
     Raises:
         InputError, MalformedError, ContractError: a file that cannot be read.
     """
+    files = Files.beside(asked.path, asked.sequential, asked.distributed, asked.contract)
     with run.phase("load") as phase:
         problem, certificate = files.read()
         sizes = (len(p.nodes) for p in (problem.sequential, problem.distributed))
         phase.summary = "{} and {} ops".format(*sizes)
-    asked = None
-    if not trusted:
-        asked = answers(cache)
+    known = None if asked.rules_trusted else answers(asked.cache)
     with run.phase("check") as phase:
-        result = check(certificate, problem, asked)
+        result = check(certificate, problem, known)
         if isinstance(result, Rejected):
             return rejected(run, files.certificate.name, result.reason, result.where)
         phase.summary = str(result)
         phase.facts["claims"] = result.claims
     said = ("the ranks' program computes that of one device", *result.scope)
-    more = ("the checker's rules are trusted",) if trusted else ()
+    more = ("the checker's rules are trusted",) if asked.rules_trusted else ()
     run.emit(
         events.VerdictReached(
             verdict="accepted",

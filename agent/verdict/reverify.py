@@ -27,7 +27,7 @@ from shardproof.verifier.text.files import load
 from shardproof.verifier.verdict import Counterexample, Proof
 
 if TYPE_CHECKING:
-    from shardproof.agent.cli.arguments import Verify
+    from shardproof.agent.actions.programs import Verify
 
 
 def dispatch(run: Run, asked: Verify) -> Outcome:

@@ -10,14 +10,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
-from shardproof.agent.cli import options
-from shardproof.agent.cli.options import read_mesh
+from shardproof.agent.actions.models import Parallelize
 from shardproof.agent.pipeline import pipeline
 from shardproof.agent.run import events
 from shardproof.agent.run.errors import LimitError
 from shardproof.agent.run.run import Run, interruptible
 from shardproof.agent.run.translate import as_ours
-from shardproof.synthesis import hardware
 from shardproof.synthesis.emit import EmitError, Patch, emit
 from shardproof.synthesis.emit.patch import apply_diff, write_old
 from shardproof.synthesis.frontends.torch.request import CaptureRequest
@@ -66,15 +64,14 @@ class Tool:
     """With the class `M`."""
     _model: pipeline.Model | None = None
 
-    @property
-    def request(self) -> CaptureRequest:
-        return options.request(f"{self.file}:M", (), (), None, None, full_depth=False)
+    def asked(self, mesh: str) -> Parallelize:
+        return Parallelize(target=f"{self.file}:M", mesh=mesh, run=False)
 
     def say(self, mesh: str, out: Path, timeout: float = TIMEOUT) -> Said:
         """The verdict on `mesh`; `out` is the directory to write."""
         start = time.monotonic()
         kept = _Kept()
-        job = pipeline.Job(self.request, read_mesh(mesh), hardware.load("h100"), out, execute=False)
+        job = pipeline.job_of(self.asked(mesh), out)
         try:
             with interruptible(timeout):
                 outcome = pipeline.parallelize(Run([kept]), job, self._take)

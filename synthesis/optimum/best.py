@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from shardproof.synthesis.lower import Placed
-from shardproof.synthesis.optimum.linear import bound, solve, within
+from shardproof.synthesis.optimum.linear import bound, solve
 from shardproof.synthesis.optimum.space import PICO, Restriction, Space, SpaceError
 from shardproof.synthesis.planner.assign import Point, options, split
 from shardproof.synthesis.planner.roles import Module
@@ -37,10 +37,10 @@ class Bound:
         """Whether the certificate gives as much as is claimed."""
         return self.check() >= Fraction(self.seconds) * (1 - Fraction(1, 10**12))
 
-    def statement(self, step_s: float) -> str:
-        """What the bound says of a plan, in words."""
+    def gap(self, step_s: float) -> float | None:
+        """By what share a plan's ops cost more; None where the bound does not hold."""
         below = step_s < self.seconds * (1 - 1e-9)
-        return "no bound is known" if below or not self.holds else within(step_s, self.seconds)
+        return None if below or not self.holds else step_s / self.seconds - 1
 
 
 def lower_bound(state: Search, restriction: Restriction) -> Bound | None:

@@ -99,10 +99,11 @@ def useful(program: Linear, duals: Sequence[int], below: float) -> list[bool]:
     return [top != 1 or r <= room for r, top in zip(reduced, program.top, strict=True)]
 
 
-def within(step_s: float, least_s: float) -> str:
-    """What a bound says of the seconds of a step, in words."""
-    gap = 100 * max(step_s / least_s - 1, 0.0)
-    return f"within {gap:.1f} % of any placement of its ops over tp at these prices (certified)"
+def within(gap: float) -> str:
+    """What a bound says of the cost of a plan's ops, in words."""
+    return (
+        f"its ops cost at most {max(gap, 0.0):.1%} more than in any placement over tp (certified)"
+    )
 
 
 def solve(

@@ -8,7 +8,7 @@ from shardproof.synthesis.lower import Lowered, Pair
 from shardproof.synthesis.planner.cost import Estimate
 from shardproof.synthesis.planner.plan import CollectiveUse, LocalExtent, ModulePlan, Plan
 from shardproof.synthesis.planner.roles import Module, heads
-from shardproof.synthesis.planner.scoring import Candidate, axes
+from shardproof.synthesis.planner.scoring import Candidate, StepPrice, axes
 from shardproof.synthesis.planner.search import Found
 from shardproof.verifier.kernel.layout import Dim, Layout, bound
 from shardproof.verifier.kernel.program.program import Program
@@ -18,7 +18,7 @@ from shardproof.verifier.kernel.program.types import Mesh
 def describe(
     found: Found,
     mesh: Mesh,
-    baseline: Estimate,
+    baseline: StepPrice,
     kinds: Mapping[str, str] | None = None,
 ) -> Plan:
     """The plan of the best candidate as data."""
@@ -56,7 +56,7 @@ def describe(
             f"Have the same number of unmasked labels on every {b.mesh_dim} rank."
             for b in best.lowered.contract.balanced[:1]
         ),
-        estimates=_estimates(best.estimate, baseline) | _bound(found) | _share(found, tp, mesh),
+        estimates=_estimates(best, baseline) | _bound(found) | _share(found, tp, mesh),
         collectives=_collectives(best.estimate, best.lowered.program),
     )
 
@@ -281,29 +281,23 @@ def _sizes(pair: Pair, dp: str | None) -> tuple[tuple[int, ...], tuple[int, ...]
     return (whole, local) if whole != local else None
 
 
-def _estimates(cost: Estimate, baseline: Estimate) -> dict[str, float]:
+def _estimates(best: Candidate, baseline: StepPrice) -> dict[str, float]:
     return {
-        "step_s": cost.step_s,
-        "compute_s": cost.compute_s,
-        "comm_s": cost.comm_s,
-        "comm_bytes": float(cost.comm_bytes),
-        "memory_bytes_before": float(baseline.memory_bytes),
-        "memory_bytes_after": float(cost.memory_bytes),
-        **{f"before_{k}": float(getattr(baseline, k)) for k in KINDS},
-        **{f"after_{k}": float(getattr(cost, k)) for k in KINDS},
-        "one_device_step_s": baseline.step_s,
+        "step_s": best.price.seconds,
+        "comm_s": best.price.exchange_s,
+        "comm_bytes": float(best.estimate.comm_bytes),
+        "memory_bytes_before": float(baseline.bytes),
+        "memory_bytes_after": float(best.price.bytes),
+        **{f"before_{k}": float(n) for k, n in baseline.held.items()},
+        **{f"after_{k}": float(n) for k, n in best.price.held.items()},
+        "one_device_step_s": baseline.seconds,
     }
 
 
 def _bound(found: Found) -> dict[str, float]:
-    """A bound on the seconds of a step in any placement, where one is known and holds."""
-    known = found.bound
-    if known is None or not known.holds or known.seconds > found.best.estimate.step_s:
-        return {}
-    return {"bound_s": known.seconds}
-
-
-KINDS = ("parameters", "gradients", "optimizer", "activations")
+    """By what share the ops cost more than in any placement, where a bound is known and holds."""
+    gap = found.bound.gap(found.best.estimate.step_s) if found.bound is not None else None
+    return {} if gap is None else {"cost_gap": gap}
 
 
 def _collectives(cost: Estimate, program: Program) -> tuple[CollectiveUse, ...]:

@@ -99,7 +99,7 @@ class Judge:
         asked = self.made.asked
         found = replace(self.made.found, best=candidate)
         try:
-            emit(self.facts, describe(found, asked.mesh, self.made.baseline, asked.kinds))
+            emit(self.facts, describe(found, asked.mesh, self.made.one_device, asked.kinds))
         except EmitError as error:
             return Judgement("emitter", str(error))
         return None
@@ -127,7 +127,7 @@ def _row(judge: Judge, candidate: Candidate) -> Considered:
         candidate is best,
         "" if candidate is best else against(best, candidate, judgement),
         differences(best.point, candidate.point),
-        candidate.estimate.step_s,
+        candidate.price.seconds,
         candidate.memory_bytes,
         candidate.estimate.comm_bytes,
     )
@@ -151,7 +151,7 @@ def against(best: Candidate, other: Candidate, judgement: Judgement) -> str:
 
 def costs(best: Candidate, other: Candidate, limit: float) -> str:
     """What `other` costs more than the chosen plan: parameters, memory beyond `limit` bytes per
-    rank, time. The first two count before time: the mesh is there to split the model."""
+    rank, its ops. The first two count before these: the mesh is there to split the model."""
     kept, least = other.estimate.parameters, best.estimate.parameters
     needed = other.memory_bytes
     parts: list[str] = []
@@ -160,16 +160,15 @@ def costs(best: Candidate, other: Candidate, limit: float) -> str:
         parts.append(f"keeps {more} more of parameters on every rank, which the mesh is to split")
     if needed > limit:
         parts.append(f"needs {show_bytes(needed)} per rank, and there are {show_bytes(limit)}")
-    return "; ".join([*parts, _slower(best.estimate.step_s, other.estimate.step_s)])
+    return "; ".join([*parts, _dearer(best.estimate.step_s, other.estimate.step_s)])
 
 
-def _slower(mine: float, its: float) -> str:
+def _dearer(mine: float, its: float) -> str:
     ratio = its / mine if mine else 1.0
     if abs(ratio - 1) < 0.0005:
-        return "a step takes as long as in the chosen plan"
-    how = "slower" if ratio > 1 else "faster"
-    percent = 100 * abs(ratio - 1)
-    return f"a step is {how} by {percent:.1f} %: {its * 1e3:.3f} ms against {mine * 1e3:.3f}"
+        return "its ops cost as much as those of the chosen plan"
+    how = "more" if ratio > 1 else "less"
+    return f"its ops cost {abs(ratio - 1):.1%} {how} than those of the chosen plan"
 
 
 def passed_over(
@@ -183,7 +182,7 @@ def passed_over(
     rows.pop(found.best.point, None)
     for other in [c for c in found.others if c.point not in failed][:count]:
         why, needs = costs(found.best, other, limit), other.memory_bytes
-        rows[other.point] = PassedOver(other.origin, why, other.estimate.step_s, needs)
+        rows[other.point] = PassedOver(other.origin, why, other.price.seconds, needs)
     refused = [
         PassedOver(name, f"{WORDS[result.kind]}: {result.reason}")
         for name, _, result in found.starts

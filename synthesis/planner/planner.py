@@ -12,10 +12,10 @@ from shardproof.synthesis.planner.constraints import (
     show_bytes,
 )
 from shardproof.synthesis.planner.cost import Estimate, Use as Use, estimate, prices
-from shardproof.synthesis.planner.describe import KINDS, describe as describe
+from shardproof.synthesis.planner.describe import describe as describe
 from shardproof.synthesis.planner.plan import Plan
 from shardproof.synthesis.planner.roles import ATTENTION, Module
-from shardproof.synthesis.planner.scoring import Asked as Asked
+from shardproof.synthesis.planner.scoring import Asked as Asked, StepPrice
 from shardproof.synthesis.planner.search import Found, Search, search
 from shardproof.verifier.kernel.inline import inline
 from shardproof.verifier.kernel.live import live
@@ -37,6 +37,11 @@ class Synthesis:
     baseline: Estimate
     """The one-device program."""
     asked: Asked
+
+    @property
+    def one_device(self) -> StepPrice:
+        """What a step takes of one device, priced as the plan is."""
+        return self.asked.pricing.one_device(self.baseline)
 
 
 def synthesize(
@@ -69,7 +74,7 @@ def synthesize(
         _check_fits(found, asked.wishes.memory_bytes)
     sequential = live(inline(asked.program))
     baseline = estimate(sequential, prices(sequential, asked.mesh, asked.cluster))
-    plan = describe(found, asked.mesh, baseline, asked.kinds)
+    plan = describe(found, asked.mesh, asked.pricing.one_device(baseline), asked.kinds)
     return Synthesis(plan, sequential, found.best.lowered, found, baseline, asked)
 
 
@@ -103,7 +108,7 @@ def _check_fits(found: Found, limit: int) -> None:
     if found.best.memory_bytes <= limit:
         return
     leanest = min((found.best, *found.others), key=lambda c: c.memory_bytes)
-    parts = ", ".join(f"{kind} {show_bytes(getattr(leanest.estimate, kind))}" for kind in KINDS)
+    parts = ", ".join(f"{kind} {show_bytes(n)}" for kind, n in leanest.price.held.items())
     raise WishError(
         "no plan that was found fits",
         f"memory {show_bytes(limit)}",

@@ -17,13 +17,35 @@ from shardproof.verifier.kernel.live import live
 from shardproof.verifier.kernel.program.program import Program
 from shardproof.verifier.kernel.program.types import Mesh, TensorType
 
-Needs = Callable[[Point, Estimate], int]
-"""Bytes that a rank needs for a plan, whose program is estimated so."""
+
+@dataclass(frozen=True, slots=True)
+class StepPrice:
+    """What a step of a plan takes of one rank: all that is said of its time and memory."""
+
+    seconds: float
+    bytes: int
+    spent: Mapping[str, float]
+    """The seconds by what they are spent on."""
+    held: Mapping[str, int]
+    """The bytes by what they are for."""
+    exchange_s: float = 0.0
+    """Of the seconds, those of exchange that nothing hides."""
 
 
-def as_captured(point: Point, cost: Estimate) -> int:
-    """The bytes of the program, where nothing is known of the configuration that it is run in."""
-    return cost.memory_bytes
+class Pricing:
+    """How a step is priced where nothing is known of the configuration that it is run in: by the
+    program as it is captured."""
+
+    def of(self, point: Point, cost: Estimate) -> StepPrice:
+        """Of a plan, whose program costs that."""
+        return self.one_device(cost)
+
+    def one_device(self, cost: Estimate) -> StepPrice:
+        """Of the model on one device, whose program costs that."""
+        return StepPrice(cost.step_s, cost.memory_bytes, cost.parts(), cost.memory, cost.comm_s)
+
+
+CAPTURED = Pricing()
 
 
 @dataclass(frozen=True)
@@ -40,8 +62,9 @@ class Asked:
     """Whether the loss may be computed on logits split over the vocabulary."""
     wishes: Wishes = NO_WISHES
     """What every candidate keeps."""
-    needs: Needs = as_captured
-    """The bytes per rank that are held against the limit."""
+    pricing: Pricing = CAPTURED
+    """What is said of plans, and held against the limit of memory. Placements are compared by the
+    cost of their ops, whatever the price."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +72,7 @@ class Candidate:
     """A scored point."""
 
     point: Point
-    memory_bytes: int
-    """That a rank needs."""
+    price: StepPrice
     over: float
     """Bytes of these that it lacks."""
     estimate: Estimate
@@ -61,8 +83,13 @@ class Candidate:
     """The tactic or seed that it descends from."""
 
     @property
+    def memory_bytes(self) -> int:
+        """That a rank needs."""
+        return self.price.bytes
+
+    @property
     def score(self) -> tuple[float, float, float]:
-        """What candidates are compared by: memory that lacks, seconds of a step, of the device."""
+        """What candidates are compared by: memory that lacks, then what their ops cost."""
         return self.over, self.estimate.step_s, self.estimate.device_s
 
 
@@ -105,8 +132,7 @@ class Search:
     lowering: Lowering
     limit: float = 0.0
     """Bytes of memory per rank; a candidate that needs more comes after all that do not."""
-    needs: Needs = as_captured
-    """What is held against the limit."""
+    pricing: Pricing = CAPTURED
     priced: dict[Any, tuple[Lowered, Estimate]] = field(
         default_factory=dict[Any, "tuple[Lowered, Estimate]"]
     )
@@ -200,8 +226,8 @@ class Search:
             cost = estimate(lowered.program, self.prices, lowered.stands_for)
             self.priced[key] = lowered, cost
         lowered, cost = self.priced[key]
-        needed = self.needs(point, cost)
-        return Candidate(point, needed, max(0.0, needed - self.limit), cost, lowered, origin)
+        found = self.pricing.of(point, cost)
+        return Candidate(point, found, max(0.0, found.bytes - self.limit), cost, lowered, origin)
 
     def _ahead(self, point: Point) -> None:
         self.lowering.ahead(self._choices(point), admit=self._admit(point))
@@ -249,5 +275,5 @@ def prepare(asked: Asked) -> Search:
     priced = prices(lean, mesh, cluster)
     return Search(
         lean, mesh, cluster, tp, dp, owners, found, parallel, asked.kinds or {}, priced,
-        Lowering(lean, mesh, priced), limit, asked.needs,
+        Lowering(lean, mesh, priced), limit, asked.pricing,
     )  # fmt: skip

@@ -15,11 +15,11 @@ from shardproof.synthesis.planner.constraints import Rules, Supported, settle
 from shardproof.synthesis.planner.narrowing import Mender, alike, layered
 from shardproof.synthesis.planner.roles import Module, heads
 from shardproof.synthesis.planner.scoring import (
+    CAPTURED,
     Asked,
     Candidate,
     Refusal,
     Search,
-    as_captured,
     axes,
     prepare,
 )
@@ -141,7 +141,7 @@ def search(
         beam = [c for c in beam if c.estimate.parameters <= least * ROOM]
     bound = None
     if tp and like is None:
-        fits = asked.needs is as_captured and min(beam, key=lambda c: c.score).over == 0
+        fits = asked.pricing is CAPTURED and min(beam, key=lambda c: c.score).over == 0
         bound = lower_bound(state, Restriction({}, least * ROOM, state.limit if fits else None))
     if bound is not None:
         result = state.score(rules.keep(suggested(bound)), "optimum", "optimum")
@@ -215,7 +215,7 @@ def _state(asked: Asked, like: Search | None) -> Search:
         return prepare(replace(asked, split_loss=split))
     parallel = split and any(o.role == "loss" for o in like.program.outputs)
     limit = asked.cluster.device.memory_bytes
-    return replace(like, loss_parallel=parallel, limit=limit, needs=asked.needs, seen={})
+    return replace(like, loss_parallel=parallel, limit=limit, pricing=asked.pricing, seen={})
 
 
 def _starts(

@@ -46,8 +46,9 @@ class WhyNot:
     step_s: float | None = None
     memory_bytes: int | None = None
     comm_bytes: int | None = None
-    least_s: float | None = None
-    """What a step takes at least with the style, whatever else is placed; None if not known."""
+    least: float | None = None
+    """What all ops cost at least with the style, whatever else is placed, as a share of what they
+    cost in the plan; None if not known."""
     bare: str = ""
     """What came of the style taken at its word, without the collectives around it."""
     bare_verdict: Verdict | None = None
@@ -64,9 +65,9 @@ class WhyNot:
             out.append("the plan with it: " + ", ".join(self.differs))
         if self.bare and self.bare not in self.reason:
             out.append(f"taken at its word: {self.bare}")
-        if self.least_s is not None:
-            least = f"{self.least_s * 1e3:.3f} ms"
-            out.append(f"with it no placement of the other ops takes less than {least} (certified)")
+        if self.least is not None:
+            least = f"{self.least:.1%} of the plan"
+            out.append(f"with it no placement of the other ops costs less than {least} (certified)")
         if self.answer == "misfit":
             out.append("fits: " + ", ".join(self.fits))
         return out
@@ -98,7 +99,7 @@ def why_not(judge: Judge, path: str, style: str, *, bare: bool = False) -> WhyNo
     has = made.found.best.point.style(module.path)
     answer = _answer(judge, module, style, has, size)
     if answer.answer in ("dearer", "cheaper", "memory", "emitter", "lowering"):
-        answer = replace(answer, least_s=_least(made, module.path, style))
+        answer = replace(answer, least=_least(made, module.path, style))
     if bare or answer.answer in ("misfit", "lowering"):
         verdict, told = _bare(judge, module, style, tp, size)
         refuted = answer.answer == "misfit" and isinstance(verdict, Counterexample)
@@ -145,13 +146,15 @@ def _answer(judge: Judge, module: Module, style: str, has: str, size: int) -> Wh
 
 
 def _least(made: Synthesis, path: str, style: str) -> float | None:
-    """A bound on the seconds of a step in which a module has a style."""
+    """A bound on the cost of all ops where a module has a style, as a share of that of the plan."""
     state, known = made.found.state, made.found.bound
     if state is None or known is None:
         return None
     within = replace(known.space.restriction, styles={path: style}, parameters=None)
     found = lower_bound(state, within)
-    return found.seconds if found is not None and found.holds else None
+    if found is None or not found.holds:
+        return None
+    return found.seconds / made.found.best.estimate.step_s
 
 
 def _pinned(made: Synthesis, path: str, style: str) -> Synthesis:
@@ -180,12 +183,11 @@ def _refused(judge: Judge, module: Module, style: str, out: WhyNot, error: str) 
 
 
 def _priced(answer: WhyNot, candidate: Candidate) -> WhyNot:
-    cost = candidate.estimate
     return replace(
         answer,
-        step_s=cost.step_s,
+        step_s=candidate.price.seconds,
         memory_bytes=candidate.memory_bytes,
-        comm_bytes=cost.comm_bytes,
+        comm_bytes=candidate.estimate.comm_bytes,
     )
 
 

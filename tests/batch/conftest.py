@@ -71,7 +71,7 @@ class Lab:
     def batch(self, *what: str | Path, begin: Any = start, **asked: Any) -> Done:
         heard = Heard()
         run = Run([heard])
-        wanted = command.Asked(list(map(str, what)), self.out, **{"workers": 2, **asked})
+        wanted = command.Batch(what=tuple(map(str, what)), out=self.out, **{"workers": 2, **asked})
         try:
             outcome = command.batch(run, wanted, begin)
         except Exception as error:  # noqa: BLE001

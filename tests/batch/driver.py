@@ -26,7 +26,7 @@ def main() -> int:
         where: dict[str, Any] = {"workers": 2}
         if "--ray" in words:
             where = {"workers": 4, "executor": "ray", "address": words[words.index("--ray") + 1]}
-        asked = command.Asked([manifest], Path(out), resume="--resume" in words, **where)
+        asked = command.Batch(what=(manifest,), out=Path(out), resume="--resume" in words, **where)
         return command.batch(run, asked, start)
 
     return conduct("batch", sys.argv[1:], work, json=True)

@@ -34,8 +34,8 @@ def test_a_matrix_gives_one_job_for_each_combination(lab: Lab) -> None:
     ]
     assert jobs["a-dp2-tp2-b4"].batch == 4
     assert jobs["LlamaForCausalLM-tp8"].arguments(Path("o")) == (
-        *("parallelize", "hf:LlamaForCausalLM", "--mesh", "tp=8", "--pin", "x=row"),
-        *("--batch", "1", "--memory", "80GB", "--out", "o"),
+        *("parallelize", "hf:LlamaForCausalLM", "--batch", "1", "--memory", "80GB"),
+        *("--pin", "x=row", "--mesh", "tp=8", "--out", "o"),
     )
 
 

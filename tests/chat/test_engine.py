@@ -96,7 +96,7 @@ def test_a_file_in_a_session_is_the_file_as_it_was_read(begin: Begin, home: Path
         ("/load sequential missing.txt", "cannot be read"),
         ("/load sequential contract.txt", "contract.txt:1"),
         ('/load "open', "No closing quotation"),
-        ("/load x.py:X --batch none", "a number from 1"),
+        ("/load x.py:X --batch none", "a whole number of at least 1"),
         ("/load x.py:X --frob", "no option --frob"),
         ("/load x.py:X --batch", "needs a value"),
         ("/mesh tp", "cannot read the mesh dim"),

@@ -6,7 +6,8 @@ from functools import partial
 
 import pytest
 
-from shardproof.agent.check.command import Asked, modes_told, run_check
+from shardproof.agent.actions.programs import Check
+from shardproof.agent.check.command import modes_told, run_check
 from shardproof.agent.run import events
 from shardproof.agent.run.errors import InputError
 from shardproof.agent.run.run import Run
@@ -303,7 +304,7 @@ def test_what_pytorch_fuses_for_inference_is_no_difference(case):
 
 
 def test_a_mode_that_there_is_not(case):
-    asked = Asked("a.py:A", "tp=2", "b.py:B", mode="trian")
+    asked = Check(target="a.py:A", mesh="tp=2", against="b.py:B", mode="trian")
     with pytest.raises(InputError, match="there is no mode trian"):
         run_check(Run([]), asked)
 
@@ -314,12 +315,15 @@ def test_the_verdict_says_which_mode_is_which(case, tmp_path):
     asked = case().forward(BODY.format(line))
     run, kept = Run([]), tmp_path / "kept"
     model, rank = f"{asked.folder}/{asked.against}", f"{asked.folder}/{asked.target}"
-    assert run_check(run, Asked(rank, "tp=2", model, repair=0, keep=kept)).answer == "refuted"
+    asked = Check(target=rank, mesh="tp=2", against=model, keep=kept)
+    assert run_check(run, asked).answer == "refuted"
     (verdict,) = [e for e in run.seen if isinstance(e, events.VerdictReached)]
     said = "eval mode and eval mode under torch.no_grad(): proved; train mode: refuted"
     assert said in verdict.message
     assert sorted(p.name for p in kept.iterdir()) == ["eval", "train"]
     run = Run([])
-    assert run_check(run, Asked(rank, "tp=2", model, mode="eval")).answer == "proved"
+    assert (
+        run_check(run, asked.model_copy(update={"keep": None, "mode": "eval"})).answer == "proved"
+    )
     (verdict,) = [e for e in run.seen if isinstance(e, events.VerdictReached)]
     assert "Nothing is said of training: train mode was not asked for." in verdict.assumptions

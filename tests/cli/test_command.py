@@ -13,7 +13,7 @@ from tests.commands import COMMAND, Command, environment
 
 FIRST = ("parallelize", "check", "verify", "apply", "batch", "chat")
 COMMANDS = (*FIRST, "plan", "capture", "doctor", "ops")
-HEAVY = ("torch", "z3", "numpy", "pydantic", "rich", "openai", "jinja2", "networkx")
+HEAVY = ("torch", "z3", "numpy", "rich", "openai", "jinja2", "networkx")
 
 
 def test_help_names_every_command(command: Command) -> None:
@@ -76,7 +76,7 @@ def _main(code: str, *arguments: str, folder: Path) -> subprocess.CompletedProce
 
 
 def test_a_fault_of_ours_saves_its_traceback_and_exits_70(tmp_path: Path) -> None:
-    broken = "import shardproof.agent.cli.doctor\nshardproof.agent.doctor.parts = lambda: 1 / 0"
+    broken = "import shardproof.agent.cli.doctor\nshardproof.agent.cli.doctor.parts = lambda: 1 / 0"
     done = _main(broken, "doctor", "--json", folder=tmp_path)
     assert done.returncode == 70
     problem, last = (events.parse(line) for line in done.stdout.splitlines()[-2:])

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from shardproof.agent.pipeline.pipeline import Job, parallelize
+from shardproof.agent.actions.models import Parallelize
+from shardproof.agent.pipeline.pipeline import job_of, parallelize
 from shardproof.agent.run.run import Run
-from shardproof.synthesis import hardware
 from shardproof.synthesis.frontends.torch.request import CaptureRequest, InputSpec
 from shardproof.verifier.kernel.program.types import Mesh
 from shardproof.verifier.text.parser import parse_text
@@ -122,7 +122,9 @@ TWO = Mesh.of(tp=2)
 
 def parallel(request: CaptureRequest, out: Path, mesh: Mesh = TWO) -> str:
     """The patch that was proved."""
-    outcome = parallelize(Run([]), Job(request, mesh, hardware.load("h100"), out))
+    words = ",".join(f"{name}={size}" for name, size in mesh.dims)
+    asked = Parallelize(target=request.target, mesh=words)
+    outcome = parallelize(Run([]), job_of(asked, out, request))
     assert outcome.verdict == "proved"
     return (out / "patch.diff").read_text()
 

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 import shardproof.agent.pipeline.writing
+from shardproof.agent.actions.models import Parallelize
 from shardproof.agent.pipeline.execution import UNREAD, not_proved
-from shardproof.agent.pipeline.pipeline import Job, parallelize
+from shardproof.agent.pipeline.pipeline import job_of, parallelize
 from shardproof.agent.run import events
 from shardproof.agent.run.run import Run
 from shardproof.runtime.source import digest
-from shardproof.synthesis import hardware
 from shardproof.synthesis.emit import EmitError, Patch, emit
 from shardproof.synthesis.emit.patch import patch as make_patch
 from shardproof.synthesis.execute.job import collect_facts
@@ -490,9 +490,9 @@ def test_plan_with_a_patch_that_is_not_proved_ends_unknown(
 
     monkeypatch.setattr(shardproof.agent.pipeline.writing, "emit", broken)
     out, run = tmp_path / "out", Run([])
-    cluster = hardware.load("h100")
-    asked = Job(block[0].request, TP, cluster, out, execute=False)
-    outcome = parallelize(run, asked)
+    request = block[0].request
+    asked = Parallelize(target=request.target, mesh="tp=2", run=False)
+    outcome = parallelize(run, job_of(asked, out, request))
     assert (outcome.verdict, int(outcome.exit)) == ("unknown", 1)
     (reached,) = [e for e in run.seen if isinstance(e, events.VerdictReached)]
     assert said in reached.message

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from shardproof.agent.check.asked import Asked
+from shardproof.agent.actions.programs import Check
 from shardproof.agent.check.command import decided
 from shardproof.agent.run.run import Run
 from shardproof.synthesis.execute.run import launcher, running
@@ -87,7 +87,7 @@ RIGHT = "        y = Sum.apply(y, self.group)"
 def checked(folder: Path, body: str, run: bool | None = None) -> Verdict:
     file = folder / "mlp.py"
     file.write_text(HEAD.format(body=body))
-    asked = Asked(f"{file}:P", "tp=2", f"{file}:M", repair_seconds=0, run=run)
+    asked = Check(target=f"{file}:P", mesh="tp=2", against=f"{file}:M", repair_seconds=0, run=run)
     return decided(Run([]), asked)[0]
 
 
@@ -153,7 +153,7 @@ def test_generators_that_ranks_must_seed_alike_are_named_with_the_line(tmp_path:
             "        return F.dropout(y, 0.5, self.training) + self.down.bias",
         )
     )
-    asked = Asked(f"{file}:P", "tp=2", f"{file}:M", repair_seconds=0)
+    asked = Check(target=f"{file}:P", mesh="tp=2", against=f"{file}:M", repair_seconds=0)
     found = decided(Run([]), asked)[0]
     assert isinstance(found, Proof)
     line = next(n for n, t in enumerate(file.read_text().splitlines(), 1) if t == drop)
@@ -225,7 +225,7 @@ def test_code_in_float32_may_differ_by_rounding_alone(
 
     rounding = running._rounding
     monkeypatch.setattr(running, "_rounding", measured)
-    asked = Asked(f"{file}:P", "tp=2", f"{file}:M", repair_seconds=0)
+    asked = Check(target=f"{file}:P", mesh="tp=2", against=f"{file}:M", repair_seconds=0)
     assert isinstance(decided(Run([]), asked)[0], Proof)
     assert {name for (_, name), _ in ran} >= {"table.weight", "up.weight"}
     assert max(allowed for _, allowed in ran) < 1e-3

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shardproof.agent.check.asked import Asked
+from shardproof.agent.actions.programs import Check
 from shardproof.agent.check.command import decided
 from shardproof.agent.run import events
 from shardproof.agent.run.run import Run
@@ -25,10 +25,16 @@ SPLIT = ["x=S(0)@dp"]
 
 def both(target: str, against: str, mesh: str, layouts: list[str]) -> tuple[bool, bool]:
     """Whether the trace is proved, and whether the run agrees."""
-    places = f"{EXAMPLES}/{target}", mesh, f"{EXAMPLES}/{against}"
-    traced = decided(Run([]), Asked(*places, input_layout=layouts, run=False, repair_seconds=0))[0]
+    asked = Check(
+        target=f"{EXAMPLES}/{target}",
+        mesh=mesh,
+        against=f"{EXAMPLES}/{against}",
+        input_layout=tuple(layouts),
+        repair_seconds=0,
+    )
+    traced = decided(Run([]), asked.model_copy(update={"run": False}))[0]
     run = Run([])
-    decided(run, Asked(*places, input_layout=layouts, repair_seconds=0))
+    decided(run, asked)
     ran = [e.agrees for e in run.seen if isinstance(e, events.Executed)]
     if isinstance(traced, Counterexample):
         return False, False

@@ -7,8 +7,8 @@ from functools import cache
 
 import pytest
 
+from shardproof.agent.actions.models import Asking, Plan
 from shardproof.agent.chat.models import Asker
-from shardproof.agent.cli.options import Wanted
 from shardproof.agent.llm.answers import NoModel
 from shardproof.agent.llm.client import Client
 from shardproof.agent.llm.configuring import configure
@@ -27,7 +27,8 @@ from tests.llm.server import Server, says
 @cache
 def chosen() -> tuple[Choice, str]:
     config = json.loads((ROOT / "examples/llama3-8b.json").read_text())
-    space, said = strategy.space_of(of_config(config, "LlamaForCausalLM"), Wanted(64, seq=8192))
+    asked = Plan(target="hf:LlamaForCausalLM", gpus=64, seq=8192)
+    space, said = strategy.space_of(of_config(config, "LlamaForCausalLM"), asked, 64)
     return choices.choose(space), said
 
 
@@ -64,9 +65,9 @@ def test_proposals_are_priced_and_meshes_that_can_be_written_are_tried(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     answer = reply("tp=2,dp=32,zero=3,recompute=none", "pp=4,recompute=full", "tp=64")
-    monkeypatch.setattr(choosing, "asking", lambda run, llm: Asker(Scripted([answer])))
+    monkeypatch.setattr(choosing, "asking", lambda run, asked: Asker(Scripted([answer])))
     choice, said = chosen()
-    more, patches = _proposed(Run([]), "auto", choice, said)
+    more, patches = _proposed(Run([]), Asking(llm="auto"), choice, said)
     (mesh,) = [choosing.mesh_of(p) for p in patches]
     assert mesh.dims == (("dp", 32), ("tp", 2))
     rows = more.others[len(choice.others) :]
@@ -80,7 +81,7 @@ def test_proposals_are_priced_and_meshes_that_can_be_written_are_tried(
 def test_without_an_answer_the_choice_is_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     choice, said = chosen()
     silent = Asker(Scripted([NoModel("no key")]))
-    monkeypatch.setattr(choosing, "asking", lambda run, llm: silent)
-    assert _proposed(Run([]), "auto", choice, said) == (choice, [])
+    monkeypatch.setattr(choosing, "asking", lambda run, asked: silent)
+    assert _proposed(Run([]), Asking(llm="auto"), choice, said) == (choice, [])
     monkeypatch.undo()
-    assert _proposed(Run([]), "none", choice, said) == (choice, [])
+    assert _proposed(Run([]), Asking(), choice, said) == (choice, [])

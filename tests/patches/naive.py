@@ -15,7 +15,7 @@ from typing import Any
 
 from benchmarks.patches.models import of_file
 from benchmarks.patches.truth import judge
-from shardproof.agent.cli.options import read_mesh
+from shardproof.agent.actions.words import read_mesh
 from shardproof.synthesis.emit.patch import patch
 from shardproof.synthesis.frontends.torch.request import CaptureRequest
 from shardproof.synthesis.planner.plan import Plan

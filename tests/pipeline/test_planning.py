@@ -19,9 +19,11 @@ from shardproof.synthesis.hardware import Cluster
 from shardproof.synthesis.planner import judging
 from shardproof.synthesis.planner.assign import PlanError
 from shardproof.synthesis.planner.constraints import NO_WISHES, WishError, Wishes
+from shardproof.synthesis.planner.cost import Estimate
 from shardproof.synthesis.planner.judging import passed_over
 from shardproof.synthesis.planner.plan import Plan
 from shardproof.synthesis.planner.planner import Asked, synthesize
+from shardproof.synthesis.planner.scoring import Pricing, StepPrice
 from shardproof.verifier.kernel.program.types import Mesh, Source
 from tests.llm.scripted import Scripted
 from tests.synthesis import decoder
@@ -182,12 +184,20 @@ def test_after_three_rounds_the_search_starts_afresh(seen: Seen, emitter: Rule) 
     assert len(told) > 1
 
 
+class Lean(Pricing):
+    """An eighth of the memory of the program as it is captured."""
+
+    def one_device(self, cost: Estimate) -> StepPrice:
+        found = super().one_device(cost)
+        return replace(found, bytes=found.bytes // 8)
+
+
 def test_memory_is_what_the_configuration_needs(seen: Seen, emitter: Rule) -> None:
     """Of a program that is larger than the device, in micro-batches that are not."""
     cluster = decoder.CLUSTER
     small = replace(cluster, device=replace(cluster.device, memory_bytes=20e3))
     loop = planning(seen, cluster=small)
-    loop.asked = replace(loop.asked, needs=lambda point, cost: cost.memory_bytes // 8)
+    loop.asked = replace(loop.asked, pricing=Lean())
     made = loop.first()
     assert made.found.best.estimate.memory_bytes > 20e3 > made.found.best.memory_bytes
     assert not made.plan.sequence_parallel
@@ -242,7 +252,7 @@ def test_proposals_are_starting_points_that_are_judged_like_any_other(
     assert counts == {"proposed": 1, "fitted": 1, "planned": 1, "proved": 1, "chosen": 0}
     user = model.heard[0][1]["content"]
     best = made.found.best
-    assert f"column_row: step {best.estimate.step_s * 1e3:.3f} ms" in user
+    assert f"column_row: ops {best.estimate.step_s * 1e3:.3f} ms" in user
     assert "80 GB at" in user
     assert "GB/s each between nodes" in user
 

@@ -6,13 +6,14 @@ import json
 import runpy
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from benchmarks.mutation_testing.cases import read_case
 from benchmarks.mutation_testing.corpus import ROOT
+from shardproof.agent.actions.programs import Repair
 from shardproof.agent.chat.models import Asker
-from shardproof.agent.cli.arguments import Repair
 from shardproof.agent.repair import repairing
 from shardproof.agent.repair.repairing import command, patch
 from shardproof.agent.repair.sources import suggestion
@@ -43,9 +44,14 @@ def files(tmp_path: Path) -> tuple[Path, Path, Path]:
     return paths[0], paths[1], paths[2]
 
 
+def asked(files: tuple[Path, Path, Path], **more: Any) -> Repair:
+    named = dict(zip(("sequential", "distributed", "contract"), files, strict=True))
+    return Repair(**named, **more)
+
+
 def run(files: tuple[Path, Path, Path], json: bool, max_edits: int = 3) -> int:
     def work(run: Run) -> Outcome:
-        return command(run, Repair(*files, max_edits, 10.0, rounds=2))
+        return command(run, asked(files, max_edits=max_edits, seconds=10.0, rounds=2))
 
     return conduct("repair", [], work, json=json)
 
@@ -217,8 +223,8 @@ def test_a_model_is_asked_where_the_search_finds_nothing(
     reply = json.dumps({"diagnosis": "a pending sum", "edits": [edit]})
     asker = Asker(Scripted([reply]))
 
-    def asking(run: Run, llm: str) -> Asker:
-        assert llm == "auto"
+    def asking(run: Run, asked: Repair) -> Asker:
+        assert asked.llm == "auto"
         asker.emit = run.emit
         return asker
 
@@ -229,7 +235,7 @@ def test_a_model_is_asked_where_the_search_finds_nothing(
     monkeypatch.setattr("shardproof.agent.repair.loop.enumerated.repair", nothing)
 
     def work(run: Run) -> Outcome:
-        return command(run, Repair(*files, llm="auto"))
+        return command(run, asked(files, llm="auto"))
 
     assert conduct("repair", [], work, json=True) == Exit.PROVED
     names = [json.loads(line)["event"] for line in capsys.readouterr().out.splitlines()]
@@ -248,7 +254,7 @@ def test_without_a_model_it_is_said_and_the_search_goes_on(
     monkeypatch.setenv("XDG_CONFIG_HOME", str(files[0].parent))
 
     def work(run: Run) -> Outcome:
-        return command(run, Repair(*files, llm="auto"))
+        return command(run, asked(files, llm="auto"))
 
     assert conduct("repair", [], work, json=False) == Exit.PROVED
     assert "no language model" in capsys.readouterr().err
@@ -256,7 +262,7 @@ def test_without_a_model_it_is_said_and_the_search_goes_on(
 
 def test_an_unknown_level_is_an_error_of_input(files: tuple[Path, Path, Path]) -> None:
     def work(run: Run) -> Outcome:
-        return command(run, Repair(*files, feedback="much"))
+        return command(run, asked(files, feedback="much"))
 
     assert conduct("repair", [], work, json=True) == Exit.INPUT
 

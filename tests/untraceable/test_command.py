@@ -43,7 +43,7 @@ def shardproof(
         target = f"{FILES / f'{name}.py'}:{last_class(FILES / f'{name}.py')}"
         monkeypatch.setattr(sys, "argv", ["shardproof", *first, target, *arguments])
         with pytest.raises(SystemExit) as ended:
-            cli.main()
+            cli()
         said = capsys.readouterr()
         return ended.value.code, said.out, said.err
 

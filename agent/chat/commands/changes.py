@@ -1,5 +1,6 @@
 """`/diff`, `/apply`, `/undo`, `/redo`: the suggested change of the owner's files."""
 
+from shardproof.agent.actions.patches import Apply
 from shardproof.agent.chat import changing
 from shardproof.agent.chat.engine import Session
 from shardproof.agent.chat.registry import Words, command
@@ -19,7 +20,7 @@ def diff(session: Session, words: Words) -> Outcome:
     group=GROUP,
     effect="writes",
     owners=("yes", "unsafe"),
-    options={"yes": False, "unsafe": False},
+    takes=(Apply, ("yes", "unsafe")),
     examples=("/apply", "/apply --yes"),
 )
 def apply(session: Session, words: Words) -> Outcome:

@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+from shardproof.agent.actions.models import Candidates, Parallelize, WhyNot
 from shardproof.agent.chat import planning
 from shardproof.agent.chat.engine import Session
 from shardproof.agent.chat.registry import Words, command
@@ -54,7 +55,7 @@ def plan(session: Session, words: Words) -> Outcome:
     "[NAME=SIZE,... ...]",
     group=GROUP,
     effect="reads",
-    options={"gpus": True, "seq": True, "global-batch": True, "fix": True},
+    takes=(Parallelize, planning.SIZED),
     completes=("mesh",),
     examples=("/price", "/price tp=4 dp=2,tp=2", "/price --gpus 8"),
 )
@@ -64,13 +65,12 @@ def price(session: Session, words: Words) -> Outcome:
     Without words: on the mesh of the session. --gpus N prices all training configurations of so
     many devices, with the options of /mesh.
     """
-    from shardproof.agent.cli.options import read_mesh
+    from shardproof.agent.actions.words import read_mesh
     from shardproof.agent.report import text
     from shardproof.synthesis.planner.assign import PlanError
 
-    gpus = planning.count(words, "gpus", "/price")
-    if gpus is not None:
-        planning.chosen(session, words, gpus)
+    if words.has("gpus"):
+        planning.chosen(session, **words.given(Parallelize))
         return Outcome(Exit.PROVED)
     meshes = [read_mesh(w) for w in words.words] or [planning.mesh(session)]
     found: list[PlanJudged] = []
@@ -88,7 +88,14 @@ def price(session: Session, words: Words) -> Outcome:
     return session.say("\n".join(lines))
 
 
-@command("[N]", group=GROUP, effect="reads", examples=("/candidates", "/candidates 20"), most=1)
+@command(
+    "[N]",
+    group=GROUP,
+    effect="reads",
+    takes=(Candidates, ("count",)),
+    examples=("/candidates", "/candidates 20"),
+    most=1,
+)
 def candidates(session: Session, words: Words) -> Outcome:
     """List what the search found, each judged: proved, refuted, not to be written, too large.
 
@@ -97,7 +104,7 @@ def candidates(session: Session, words: Words) -> Outcome:
     from shardproof.agent.pipeline.considering import considered
     from shardproof.synthesis.planner.judging import candidates as judged
 
-    asked = words.words[0] if words.words else "5"
+    asked = (*words.words, words.one("count") or str(Candidates.model_fields["count"].default))[0]
     if not (asked.isdecimal() and asked.isascii()) or int(asked[:9]) < 1:
         raise InputError(
             "no such count", where="/candidates", expected="a number from 1", got=asked
@@ -117,7 +124,7 @@ def candidates(session: Session, words: Words) -> Outcome:
     "MODULE STYLE",
     group=GROUP,
     effect="reads",
-    options={"bare": False},
+    takes=(WhyNot, ("bare",)),
     completes=("module", "style"),
     examples=("/why-not up row", "/why-not down replicate", "/why-not --bare up row"),
 )

@@ -5,6 +5,7 @@ import re
 import time
 from pathlib import Path
 
+from shardproof.agent.actions.runs import Doctor
 from shardproof.agent.chat import changing, journal, registry
 from shardproof.agent.chat.engine import Session
 from shardproof.agent.chat.registry import Words, command
@@ -98,7 +99,7 @@ def report(session: Session, words: Words) -> Outcome:
     return changing.report(session, Path(words.words[0]) if words.words else None)
 
 
-@command(group=GROUP, options={"probe": False}, examples=("/doctor",), machine=True)
+@command(group=GROUP, takes=(Doctor, ("probe",)), examples=("/doctor",), machine=True)
 def doctor(session: Session, words: Words) -> Outcome:
     """Say what is installed here and what each missing part would give; --probe asks the model."""
     from shardproof.agent.cli import doctor as visit

@@ -2,6 +2,7 @@
 
 from math import prod
 
+from shardproof.agent.actions.models import Captured, Parallelize, Translate
 from shardproof.agent.chat import planning
 from shardproof.agent.chat.engine import Session
 from shardproof.agent.chat.registry import Words, command
@@ -10,19 +11,14 @@ from shardproof.agent.run.errors import InputError
 from shardproof.agent.run.run import Outcome
 
 GROUP = "what it is about"
+CALLED = tuple(name for name in Captured.parameters() if name != "target")
 
 
 @command(
     "TARGET | sequential FILE distributed FILE contract FILE",
     group=GROUP,
     effect="changes",
-    options={
-        "config": True,
-        "input": True,
-        "batch": True,
-        "seq": True,
-        "full-depth": False,
-    },
+    takes=(Captured, CALLED),
     completes=("target", "path"),
     examples=(
         "/load examples/mlp.py:MLP",
@@ -49,7 +45,6 @@ def load(session: Session, words: Words) -> Outcome:
 def _model(session: Session, words: Words) -> Outcome:
     from shardproof.agent.chat import translating
     from shardproof.agent.chat.workspace import packed
-    from shardproof.agent.cli import options
     from shardproof.agent.pipeline import pipeline
     from shardproof.synthesis.emit.facts import ModelFacts
     from shardproof.synthesis.execute.job import collect_facts
@@ -61,7 +56,7 @@ def _model(session: Session, words: Words) -> Outcome:
     target = wanted.target
     kind, _ = split_target(target)
     seen = [kind] if kind != "hf" else []
-    asked = options.request(*wanted.words())
+    asked = wanted.request()
     if asked.config_file:
         seen.append(asked.config_file)
     files = [read(session, path) for path in seen]
@@ -82,7 +77,7 @@ def _model(session: Session, words: Words) -> Outcome:
     kept = session.desk.keep
     captured_as, facts_as = kept(packed(captured)), kept(dump(ModelFacts, facts))
     given = wanted.model_dump()
-    session.about(Model(**given, captured=captured_as, facts=facts_as, files=files))
+    session.about(Model(**given, captured=captured_as, facts=facts_as, files=tuple(files)))
     modules = [p for p in captured.facts.modules if p]
     more = f" and {len(modules) - 8} more" if len(modules) > 8 else ""
     return session.say(
@@ -135,14 +130,8 @@ def _programs(session: Session, words: Words) -> Outcome:
 
 
 def _wanted(words: Words) -> Refused:
-    return Refused(
-        target=words.words[0],
-        config=list(words.options.get("config", ())),
-        inputs=list(words.options.get("input", ())),
-        batch=planning.count(words, "batch"),
-        seq=planning.count(words, "seq"),
-        full_depth=words.has("full-depth"),
-    )
+    given = words.given(Captured)
+    return Refused.of(f"/load {words.words[0]}", {**given, "target": words.words[0]})
 
 
 @command(
@@ -150,14 +139,7 @@ def _wanted(words: Words) -> Refused:
     group=GROUP,
     effect="changes",
     owners=("reply",),
-    options={
-        "reply": True,
-        "whole": False,
-        "config": True,
-        "input": True,
-        "batch": True,
-        "seq": True,
-    },
+    takes=(Translate, ("reply", "whole", *CALLED)),
     completes=("target",),
     examples=(
         "/translate",
@@ -187,7 +169,7 @@ def translate(session: Session, words: Words) -> Outcome:
     "[NAME=SIZE,...]",
     group=GROUP,
     effect="changes",
-    options={"gpus": True, "seq": True, "global-batch": True, "fix": True},
+    takes=(Parallelize, planning.SIZED),
     completes=("mesh",),
     examples=("/mesh tp=2", "/mesh dp=2,tp=4", "/mesh --gpus 8", "/mesh --gpus 64 --fix tp=8"),
 )
@@ -198,13 +180,14 @@ def mesh(session: Session, words: Words) -> Outcome:
     training configuration; --seq and --global-batch say for which tokens, --fix what is not to be
     chosen.
     """
-    from shardproof.agent.cli.options import read_mesh
+    from shardproof.agent.actions.words import read_mesh
     from shardproof.synthesis.planner.search import axes
 
-    gpus = planning.count(words, "gpus", "/mesh")
-    if not words.words and gpus is None:
+    by_price = words.has("gpus")
+    if not words.words and not by_price:
         return session.say(_mesh_line(session) if session.state.mesh else "no mesh yet: /mesh tp=2")
-    chosen = planning.chosen(session, words, gpus) if gpus else read_mesh(",".join(words.words))
+    given = words.given(Parallelize)
+    chosen = planning.chosen(session, **given) if by_price else read_mesh(",".join(words.words))
     axes(chosen)
     planned: Planned | None = session.state.planned
     if dict(chosen.dims) != session.state.mesh:

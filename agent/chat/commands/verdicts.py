@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from shardproof.agent.actions.programs import Mending
 from shardproof.agent.chat.engine import Session
 from shardproof.agent.chat.registry import Words, command
 from shardproof.agent.run.errors import InputError
@@ -179,7 +180,8 @@ def _at(words: Words, now: int, count: int) -> int:
     group=GROUP,
     effect="reads",
     owners=("model",),
-    options={"model": False, "edits": True, "seconds": True},
+    options={"model": False},
+    takes=(Mending, ("max_edits", "seconds", "rounds", "feedback")),
     examples=("/repair", "/repair --edits 2"),
 )
 def repair(session: Session, words: Words) -> Outcome:

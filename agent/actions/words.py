@@ -1,33 +1,20 @@
-"""The options `--mesh` and `--gpus` of the command line, as what they ask for."""
+"""The words of actions as what they ask for: meshes, what is fixed, what to capture."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from math import prod
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 from shardproof.agent.run.errors import InputError
 from shardproof.synthesis.frontends.torch.request import CaptureRequest, InputSpec, read_config
 from shardproof.synthesis.strategy.space import FIXED
 from shardproof.verifier.kernel.program.types import Mesh
 
-
-@dataclass(frozen=True)
-class Wanted:
-    """What a training configuration is chosen or priced for."""
-
-    gpus: int = 1
-    hardware: str = "h100"
-    global_batch: int | None = None
-    """Sequences of a step."""
-    seq: int | None = None
-    dtype: str | None = None
-    memory: str | None = None
-    """Limit for each device, as it was written."""
-    fixed: tuple[tuple[str, int | str], ...] = ()
-    """What of the configuration is not to be chosen."""
+if TYPE_CHECKING:
+    from shardproof.agent.actions.models import Captured
 
 
 ENTRIES = ", ".join(
@@ -103,32 +90,45 @@ def mesh_for(text: str | None, gpus: int | None) -> Mesh:
     return mesh
 
 
-def request(
-    target: str,
-    config: Sequence[str],
-    inputs: Sequence[str],
-    batch: int | None,
-    seq: int | None,
-    full_depth: bool,
-    gradients: bool = True,
-) -> CaptureRequest:
-    """What to capture, from the words of the command line.
+def mesh_words(mesh: Any) -> str:
+    """A mesh as it is written: of a mapping, of a `DeviceMesh` with names, or of our own.
 
     Raises:
-        CaptureError: a word that cannot be read.
+        InputError: none of these.
     """
-    file, fields = read_config(config)
-    specs = tuple(InputSpec.parse(text) for text in inputs)
+    if isinstance(mesh, Mesh):
+        mesh = dict(mesh.dims)
+    names: Sequence[str] | None = getattr(mesh, "mesh_dim_names", None)
+    if names:
+        mesh = dict(zip(names, mesh.shape, strict=True))
+    if not isinstance(mesh, Mapping):
+        raise InputError(
+            "not a mesh with names",
+            where="mesh",
+            expected='"dp=2,tp=2", {"dp": 2, "tp": 2} or a DeviceMesh with mesh_dim_names',
+            got=repr(mesh),
+        )
+    return ",".join(f"{n}={size}" for n, size in cast("Mapping[str, int]", mesh).items())
+
+
+def request(asked: Captured, gradients: bool = True) -> CaptureRequest:
+    """What to capture.
+
+    Raises:
+        CaptureError, InputError: a word that cannot be read.
+    """
+    file, fields = read_config(asked.config)
+    specs = tuple(InputSpec.parse(text) for text in asked.inputs)
     for name, count in Counter(spec.name for spec in specs).items():
         if count > 1:
             raise InputError(f"input {name!r} is given {count} times", where="--input")
     return CaptureRequest(
-        target=target,
+        target=asked.target,
         config=fields,
         config_file=file,
         inputs=specs,
-        batch=batch,
-        seq=seq,
+        batch=asked.batch,
+        seq=asked.seq,
         gradients=gradients,
-        full_depth=full_depth,
+        full_depth=asked.full_depth,
     )

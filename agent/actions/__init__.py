@@ -1,0 +1,1 @@
+"""What may be asked of shardproof: each action declared once, for all entrances."""

@@ -1,0 +1,96 @@
+"""Batches: many models on many meshes, and two batches side by side."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import create_model
+
+from shardproof.agent.actions.action import Action, Argument, Option, flags, option
+from shardproof.agent.actions.models import Parallelize, Words
+
+if TYPE_CHECKING:
+    from shardproof.agent.batch.manifest import Options
+
+
+APART = ("target", "out", "gpus", "fix", "force", "llm", "answer_cache", "translation")
+"""Of `parallelize`, what is not said for all jobs: a batch has a mesh for each job and a folder for
+all, and asks no model."""
+
+
+def _said_or_not() -> dict[str, Any]:
+    """The parameters of `parallelize` that hold for jobs, with a value for what is not said."""
+    return {
+        name: (Annotated[(field.annotation | None, *field.metadata)], None)  # pyright: ignore[reportOptionalOperand]
+        if field.default != ()
+        else (Annotated[(field.annotation, *field.metadata)], ())
+        for name, (field, _) in Parallelize.parameters().items()
+        if name not in (*APART, "mesh")
+    }
+
+
+def entry(name: str, option: Option) -> str:
+    """What a parameter is called in a manifest: as it is spelled, with `_` for `-`."""
+    return flags(name, option)[0].removeprefix("--").replace("-", "_")
+
+
+ForJobs = create_model("ForJobs", __base__=Action, **_said_or_not())
+
+
+class Batch(ForJobs, work="batch.command:begun", formats=True):
+    """Parallelize many models in one run.
+
+    Each job runs in a process of its own. Options replace [defaults] of a manifest; what a job
+    says comes first.
+    A crash, a time-out or a refusal is a row of the summary. Exit code 0: every job is proved.
+
+    \b
+    Examples:
+      shardproof batch examples/batch.toml --out runs/
+      shardproof batch examples/batch.toml --out runs/ --resume --only 'llama*'
+      shardproof batch examples/nanogpt.py:GPT --mesh tp=2 --mesh dp=2,tp=2 --out runs/ --no-run
+      shardproof batch 'examples/llama*.json' --mesh tp=8 --out runs/ --jobs 4 --timeout 300
+    """
+
+    what: Annotated[
+        Words,
+        Argument(
+            "A manifest (.toml or .json), path/model.py:Class, hf:Class, or config files that "
+            "name their class (a pattern).",
+            "WHAT...",
+        ),
+    ]
+    out: Annotated[Path, Option("Folder to write: jobs/NAME for each job, and the summary.")]
+    mesh: Words = option((), "Mesh dims, outermost first: dp=2,tp=2. Repeatable.")
+    only: Words = option(
+        (), "Jobs by name: 'llama-*'. Repeatable.", "PATTERN", flags=("--only", "--select")
+    )
+    workers: int | None = option(
+        None, "Jobs at once: cores, at most 4.", "N", min=1, flags=("--jobs", "-j")
+    )
+    executor: Literal["local", "ray"] = option(
+        "local", "Processes of this machine, or tasks of a Ray cluster."
+    )
+    address: str | None = option(None, "Of a Ray cluster, or auto; without it one is started here.")
+    cpus: float = option(1.0, "CPUs that a job takes of a Ray node.", "N", min=0.1)
+    ram: str | None = option(None, "Memory that a job takes of a Ray node: 4GB.", "SIZE")
+    timeout: float | None = option(None, "Seconds that one job may take.", "S", min=0.1)
+    resume: bool = option(False, "Leave jobs alone that are done and of the same inputs.")
+    force: bool = option(False, "Run all jobs again, in place of what is in --out.")
+    fail_fast: bool = option(False, "End with the first job that is not proved.")
+    listed: bool = option(
+        False, "Print the jobs and whether they are done; run nothing.", flags=("--list",)
+    )
+
+    @property
+    def given(self) -> "Options":
+        """What takes the place of `[defaults]`."""
+        from shardproof.agent.batch.manifest import Options
+
+        said: dict[str, Any] = {}
+        for name, (_, written) in self.parameters().items():
+            key, value = entry(name, written), getattr(self, name)
+            if key in Options.model_fields and value not in (None, ()):
+                said[key] = list(value) if isinstance(value, tuple) else value  # pyright: ignore[reportUnknownArgumentType]
+        if len(self.mesh) == 1:
+            said["mesh"] = self.mesh[0]
+        return Options.model_validate(said)
