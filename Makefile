@@ -148,11 +148,11 @@ zoo-smoke: $(OK)  ## GPT-2, Llama, Qwen3, Mistral, Gemma, BERT: plan, prove, run
 	$(BIN)/python -m benchmarks.parallelize zoo
 
 .PHONY: zoo
-zoo: $(OK)  ## classes of transformers, small: docs/models.md; goes on where it was stopped
+zoo: $(OK)  ## classes of transformers, small, to benchmarks/results/zoo.md; resumes
 	$(BIN)/python -m benchmarks.zoo
 
 .PHONY: kinds
-kinds: $(OK)  ## 48 models as people write them, on tp and dp: docs/kinds.md; goes on where it was stopped
+kinds: $(OK)  ## 48 models as people write them, on tp and dp, to benchmarks/results/kinds.md; resumes
 	$(BIN)/python -m benchmarks.kinds
 
 .PHONY: readers
@@ -215,7 +215,7 @@ verifier-faults: $(OK)  ## faults in the verifier itself, and what finds them: s
 	$(BIN)/python -m benchmarks.verifier_faults
 
 .PHONY: trust
-trust: $(OK)  ## docs/trust.md: lines that must be right, lines that run, what proved the corpus
+trust: $(OK)  ## lines that must be right, lines that run, what proved the corpus: docs/trust.md
 	$(BIN)/python -m benchmarks.trust
 
 .PHONY: docs
