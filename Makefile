@@ -202,13 +202,14 @@ ledger: $(OK)  ## short benchmarks, held against the speeds of benchmarks/result
 	$(BIN)/python -m benchmarks.ledger
 
 .PHONY: check
-check: $(OK)  ## lint, format, types, import contracts, generated docs
+check: $(OK)  ## lint, format, types, import contracts, generated docs, their English
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	rm -rf build/typed && mkdir -p build/typed && cp -rL shardproof pyproject.toml build/typed
 	$(BIN)/pyright --threads 2 --pythonpath $(BIN)/python -p build/typed
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/shardproof ops --markdown | diff -u docs/ops.md - || { echo "docs/ops.md is out of date: make docs"; exit 1; }
+	$(BIN)/python -m benchmarks.readability
 
 .PHONY: verifier-faults
 verifier-faults: $(OK)  ## faults in the verifier itself, and what finds them: shown by make trust
