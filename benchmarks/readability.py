@@ -37,9 +37,9 @@ class Limits:
     """Share of its sentences that have a passive."""
 
 
-PAGE = Limits(mean=17.5, p95=38, passive=0.22)
+PAGE = Limits(mean=17, p95=35, passive=0.14)
 CHANGES = Limits(mean=13, p95=24, passive=0.08)
-HELP = Limits(mean=9, p95=18, passive=0.2)
+HELP = Limits(mean=8.5, p95=16, passive=0.08)
 """Of all help texts together."""
 FEW = 10
 """Texts with fewer sentences have no shares."""

@@ -31,7 +31,7 @@ class Asked:
         list[str], typer.Option(help="Mesh dims, outermost first: dp=2,tp=2. Repeatable.")
     ] = field(default_factory=list[str])
     hardware: Annotated[
-        str | None, typer.Option(help="Cluster the cost model assumes: a shipped name or a file.")
+        str | None, typer.Option(help="Cluster for the cost model: a shipped name or a file.")
     ] = None
     config: Annotated[
         list[str], typer.Option(metavar="ITEM", help="key=value, or one file; repeatable.")
@@ -66,23 +66,23 @@ class Asked:
     ] = "local"
     address: Annotated[
         str | None,
-        typer.Option(help="Of a Ray cluster, or auto; without it one is started here."),
+        typer.Option(help="Address of a Ray cluster, or auto; default: start one here."),
     ] = None
     cpus: Annotated[
-        float, typer.Option(min=0.1, metavar="N", help="CPUs that a job takes of a Ray node.")
+        float, typer.Option(min=0.1, metavar="N", help="CPUs of a Ray node per job.")
     ] = 1.0
     ram: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="Memory that a job takes of a Ray node: 4GB.")
+        str | None, typer.Option(metavar="SIZE", help="Memory of a Ray node per job: 4GB.")
     ] = None
     timeout: Annotated[
         float | None, typer.Option(min=0.1, metavar="S", help="Seconds that one job may take.")
     ] = None
     resume: Annotated[
         bool,
-        typer.Option("--resume", help="Leave jobs alone that are done and of the same inputs."),
+        typer.Option("--resume", help="Skip jobs that are done with the same inputs."),
     ] = False
     force: Annotated[
-        bool, typer.Option("--force", help="Run all jobs again, in place of what is in --out.")
+        bool, typer.Option("--force", help="Run all jobs again, and replace what is in --out.")
     ] = False
     fail_fast: Annotated[
         bool, typer.Option("--fail-fast", help="End with the first job that is not proved.")

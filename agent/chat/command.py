@@ -88,7 +88,7 @@ def chat(prompts: Prompts = [], answer_cache: AnswerCache = True, json: Json = F
 @app.command(epilog=EXITS)
 def resume(
     session: Annotated[
-        str, typer.Argument(metavar="[ID]", help="A session, or how its name begins.")
+        str, typer.Argument(metavar="[ID]", help="A session, or a prefix of its name.")
     ] = "",
     prompts: Prompts = [],
     listing: Annotated[bool, typer.Option("--list", help="List the sessions that are kept.")] = (
@@ -146,17 +146,16 @@ def _resume(session: str, prompts: list[str], listing: bool, json: bool) -> int:
 def replay(
     run: "Run",
     transcript: Annotated[
-        Path, typer.Argument(metavar="TRANSCRIPT", help="A journal.jsonl, or what /save wrote.")
+        Path, typer.Argument(metavar="TRANSCRIPT", help="A journal.jsonl, or a file from /save.")
     ],
 ) -> "Outcome":
     """Run a session again and compare every event.
 
-    Neither the language model nor the network is used. Files that were loaded, answers of the
-    model and of the owner come from the transcript; everything else is computed again, in a
-    scratch folder. Exits 1 with the first difference. Times, peak memory, the folder, the session's
-    name and boundary words are set to fixed words on both sides; steps that were interrupted and
-    commands that look at the machine
-    (/doctor, /model, /save, /resume, /fork) are not run again.
+    Uses neither the language model nor the network. Loaded files and answers come from the
+    transcript; everything else runs again in a scratch folder. Exits 1 with the first difference.
+    Ignores times, peak memory, the folder, the session's name and boundary words. Skips interrupted
+    steps and commands that inspect the machine
+    (/doctor, /model, /save, /resume, /fork).
 
     \b
     Example:

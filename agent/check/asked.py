@@ -43,17 +43,19 @@ class Asked:
         list[str],
         typer.Option(
             metavar="NAME=PLACEMENT|FILE",
-            help="How a parameter is laid out: fc.weight=S(0)@tp. By default from its shape.",
+            help="Layout of a parameter: fc.weight=S(0)@tp. Default: from its shape.",
         ),
     ] = field(default_factory=list[str])
     input_layout: Annotated[
         list[str],
-        typer.Option(metavar="NAME=PLACEMENT|FILE", help="Of an input; by default replicated."),
+        typer.Option(
+            metavar="NAME=PLACEMENT|FILE", help="Layout of an input. Default: replicated."
+        ),
     ] = field(default_factory=list[str])
     output_layout: Annotated[
         list[str],
         typer.Option(
-            metavar="NAME=PLACEMENT|FILE", help="Of an output; by default from its shape."
+            metavar="NAME=PLACEMENT|FILE", help="Layout of an output. Default: from its shape."
         ),
     ] = field(default_factory=list[str])
     param: Annotated[
@@ -73,18 +75,18 @@ class Asked:
     ] = True
     no_grad: Annotated[
         list[str],
-        typer.Option(metavar="NAME", help="An input without a gradient: a mask, say."),
+        typer.Option(metavar="NAME", help="An input without a gradient, such as a mask."),
     ] = field(default_factory=list[str])
     grad_of_input: Annotated[
         list[str],
         typer.Option(
             metavar="NAME",
-            help="An input whose gradient is compared although the model returns its loss.",
+            help="Compare this input's gradient even if the model returns its loss.",
         ),
     ] = field(default_factory=list[str])
     skip_output: Annotated[
         list[str],
-        typer.Option(metavar="NAME", help="An output that is not compared; gradients still are."),
+        typer.Option(metavar="NAME", help="Do not compare this output; still compare gradients."),
     ] = field(default_factory=list[str])
     after_backward: Annotated[
         str,
@@ -97,7 +99,7 @@ class Asked:
         list[str],
         typer.Option(
             metavar="OP=COLLECTIVE@MESH_DIM",
-            help="A custom op that is to be taken for a collective: vllm.all_reduce=all_reduce@tp.",
+            help="Treat a custom op as a collective: vllm.all_reduce=all_reduce@tp.",
         ),
     ] = field(default_factory=list[str])
     device_free: Annotated[
@@ -107,7 +109,7 @@ class Asked:
         str,
         typer.Option(
             metavar="made-up|CHECKPOINT",
-            help="Load each rank too, elements numbered, and look at the piece that it then holds.",
+            help="Also load numbered elements on each rank and check the shard it holds.",
         ),
     ] = ""
     load_with: Annotated[
@@ -120,7 +122,7 @@ class Asked:
     ] = ""
     mode: Annotated[
         str,
-        typer.Option(metavar="train|eval", help="Check one mode of the modules; by default both."),
+        typer.Option(metavar="train|eval", help="Check one mode. Default: both."),
     ] = ""
     run: Annotated[
         bool | None,
@@ -133,12 +135,12 @@ class Asked:
     repair: Annotated[
         bool,
         typer.Option(
-            "--repair", help="Look for a change of the source that is proved; show its diff."
+            "--repair", help="Search for a proved change of the source and show its diff."
         ),
     ] = False
     write: Annotated[
         bool,
-        typer.Option("--write", help="Write that change; shardproof undo takes it back."),
+        typer.Option("--write", help="Write that change; shardproof undo reverts it."),
     ] = False
     repair_seconds: Annotated[
         float | None,

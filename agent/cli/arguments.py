@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 MeshDims = Annotated[str, typer.Option(help="Mesh dims, outermost first: dp=2,tp=2.")]
 Gpus = Annotated[
     int | None,
-    typer.Option(min=1, metavar="N", help="Devices: the mesh and all else is chosen for them."),
+    typer.Option(
+        min=1, metavar="N", help="Number of devices; chooses the mesh and the rest for them."
+    ),
 ]
 GlobalBatch = Annotated[
     int | None,
@@ -24,16 +26,15 @@ Fix = Annotated[
     list[str],
     typer.Option(
         metavar="KEY=VALUE",
-        help="Leave this of the configuration as it is given: tp=8,pp=4, zero=1, recompute=none; "
-        "repeatable.",
+        help="Fix parts of the configuration: tp=8,pp=4, zero=1, recompute=none; repeatable.",
     ),
 ]
 Dtype = Annotated[
     str | None,
-    typer.Option(help="What products are priced in: bf16, fp8 or fp4; by default the config's."),
+    typer.Option(help="Dtype that prices products: bf16, fp8 or fp4. Default: the config's."),
 ]
 Hardware = Annotated[
-    str, typer.Option(help="Cluster the cost model assumes: a shipped name or a TOML file.")
+    str, typer.Option(help="Cluster for the cost model: a shipped name or a TOML file.")
 ]
 Config = Annotated[
     list[str],
@@ -57,7 +58,7 @@ Seq = Annotated[
     int | None, typer.Option(min=1, metavar="N", help="Sequence length of generated inputs.")
 ]
 FullDepth = Annotated[
-    bool, typer.Option("--full-depth", help="Capture every layer instead of what is distinct.")
+    bool, typer.Option("--full-depth", help="Capture every layer, not only distinct ones.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object a line on stdout.")]
 Format = Annotated[
@@ -65,7 +66,7 @@ Format = Annotated[
     typer.Option(
         "--format",
         metavar="github|sarif|rdjsonl|junit",
-        help="Write what was found to stdout in a format that CI reads.",
+        help="Write findings to stdout in a format that CI reads.",
     ),
 ]
 Pin = Annotated[
@@ -91,14 +92,14 @@ Constrain = Annotated[
     ),
 ]
 Timeout = Annotated[
-    float | None, typer.Option(min=0.1, metavar="S", help="Seconds the whole command may take.")
+    float | None, typer.Option(min=0.1, metavar="S", help="Time limit of the command, in seconds.")
 ]
 Root = Annotated[
     Path, typer.Option(metavar="DIR", help="Folder that the patch's paths are relative to.")
 ]
 Recapture = Annotated[
     bool,
-    typer.Option("--recapture", help="Read the patched source again and prove what it computes."),
+    typer.Option("--recapture", help="Read the patched source again and prove it."),
 ]
 
 
@@ -114,7 +115,7 @@ AnswerCache = Annotated[
     typer.Option(
         "--answer-cache/--no-answer-cache",
         callback=_answers,
-        help="Answer a question to the model from what it answered to an equal one before.",
+        help="Reuse the model's earlier answer to an equal question.",
     ),
 ]
 Cache = Annotated[bool, typer.Option("--cache/--no-cache", help="Use earlier answers of Z3.")]
@@ -209,11 +210,9 @@ class Verify:
     ] = None
     sequential: Annotated[Path | None, typer.Option(help="One-device program, IR file.")] = None
     distributed: Annotated[Path | None, typer.Option(help="Program of the ranks, IR file.")] = None
-    contract: Annotated[Path | None, typer.Option(help="How inputs and outputs are laid out.")] = (
-        None
-    )
+    contract: Annotated[Path | None, typer.Option(help="Layouts of inputs and outputs.")] = None
     relations: Annotated[
-        bool, typer.Option("--relations", help="Print the relation of every value.")
+        bool, typer.Option("--relations", help="Print the layout found for every value.")
     ] = False
     cache: Cache = True
     recapture: Recapture = False
@@ -226,11 +225,11 @@ class Repair:
 
     sequential: Annotated[Path, typer.Option(help="One-device program, IR file.")]
     distributed: Annotated[Path, typer.Option(help="Program of the ranks, IR file.")]
-    contract: Annotated[Path, typer.Option(help="How inputs and outputs are laid out.")]
-    max_edits: Annotated[int, typer.Option(min=1, help="Edits of one search at most.")] = 3
+    contract: Annotated[Path, typer.Option(help="Layouts of inputs and outputs.")]
+    max_edits: Annotated[int, typer.Option(min=1, help="Maximum of edits in one search.")] = 3
     seconds: Annotated[float, typer.Option(min=0.1, help="Seconds of the whole loop.")] = 30.0
     rounds: Annotated[
-        int, typer.Option(min=1, help="Searches and questions to the model at most.")
+        int, typer.Option(min=1, help="Maximum of searches and questions to the model.")
     ] = 6
     llm: Annotated[
         str,
@@ -245,7 +244,7 @@ class Repair:
         str,
         typer.Option(
             metavar="LEVEL",
-            help="What a model is shown: none, message, relation, witness or fixes.",
+            help="Feedback for a model: none, message, relation, witness or fixes.",
         ),
     ] = "fixes"
 

@@ -18,8 +18,8 @@ app = typer.Typer()
 def batch(run: "Run", asked: Asked) -> "Outcome":
     """Parallelize many models in one run.
 
-    Each job runs in a process of its own. Options replace [defaults] of a manifest; what a job
-    says comes first.
+    Each job runs in its own process. Options replace [defaults] of a manifest; entries of a job
+    override both.
     A crash, a time-out or a refusal is a row of the summary. Exit code 0: every job is proved.
 
     \b
@@ -40,11 +40,11 @@ def compare(
     old: Annotated[Path, typer.Argument(metavar="OLD", help="Folder of the earlier batch.")],
     new: Annotated[Path, typer.Argument(metavar="NEW", help="Folder of the later one.")],
 ) -> "Outcome":
-    """Compare two batches: what got better, and what broke.
+    """Compare two batches: improvements and regressions.
 
     Also: `shardproof batch compare OLD NEW`.
 
-    Exit code 1: a job came out worse, or its plan is useful no more.
+    Exit code 1: a job got worse, or its plan is no longer useful.
     """
     from shardproof.agent.batch.comparing import compare
 

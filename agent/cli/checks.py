@@ -19,10 +19,9 @@ app = typer.Typer()
 def verify(run: "Run", asked: Verify) -> "Outcome":
     """Check an out-directory again, or prove two programs equal.
 
-    A directory is checked without search, network or torch: the hashes of its files, its
-    certificate step by step, the order in time, and that the plan is that of the programs. It ends
-    accepted (0) or rejected (1): its patch is tied to all that by hashes alone. --recapture reads
-    the patched source and proves that; then the word is proved.
+    Checks a directory without search, network or torch: hashes, certificate, order in time, and
+    that the plan agrees with the programs. Ends accepted (0) or rejected (1). Only hashes tie the
+    patch to the proof; --recapture reads the patched source again and ends proved.
 
     \b
     Examples:
@@ -42,7 +41,7 @@ def explain(
     run: "Run",
     directory: Annotated[Path, typer.Argument(help="A directory with a proof.")],
     value: Annotated[str, typer.Argument(help="A value of distributed.json: %57.")],
-    depth: Annotated[int, typer.Option(min=0, help="How many ops back.")] = 3,
+    depth: Annotated[int, typer.Option(min=0, help="Number of ops to go back.")] = 3,
 ) -> "Outcome":
     """Say what a value of the ranks is, by a proof.
 
@@ -84,9 +83,9 @@ def check_certificate(
 ) -> "Outcome":
     """Run the checker alone on a certificate.
 
-    Nothing is searched for and nothing else of a directory is read. Z3 is asked about the steps
-    that the certificate rests on; with --rules-trusted numpy is all it takes. It ends accepted (0),
-    rejected (1), or with a file that cannot be read (2).
+    Searches nothing and reads nothing else of a directory. Asks Z3 about each step of the
+    certificate; --rules-trusted needs numpy alone. Exit codes: accepted (0), rejected (1),
+    unreadable file (2).
 
     \b
     Examples:
@@ -137,9 +136,7 @@ def verify_ranks(
         ),
     ],
     sequential: Annotated[Path, typer.Option(metavar="FILE", help="One-device program, IR file.")],
-    contract: Annotated[
-        Path, typer.Option(metavar="FILE", help="How inputs and outputs are laid out.")
-    ],
+    contract: Annotated[Path, typer.Option(metavar="FILE", help="Layouts of inputs and outputs.")],
 ) -> "Outcome":
     """Prove programs given as one text per rank.
 
@@ -160,7 +157,7 @@ def verify_ranks(
 def repair(run: "Run", asked: Repair) -> "Outcome":
     """Repair a wrong program by the fewest edits, proved.
 
-    The diff is of the file as it is written, comments and all. Nothing is written.
+    Prints a diff that keeps comments and spacing. Writes nothing.
 
     \b
     Examples:

@@ -110,9 +110,9 @@ def guard(
 ) -> "Outcome":
     """Run a training script and check its collectives.
 
-    What its ranks exchange is compared as they run. The script is not changed.
+    Compares what its ranks exchange as they run. Does not change the script.
 
-    The exit code is the script's own, or 6 where an exchange went wrong.
+    The exit code is the script's own, or 6 after a bad exchange.
 
     \b
     Examples:
@@ -128,10 +128,10 @@ def guard(
 def doctor(
     run: "Run",
     probe: Annotated[
-        bool, typer.Option("--probe", help="Also ask the model, at the cost of a few short calls.")
+        bool, typer.Option("--probe", help="Also probe the model with a few short calls.")
     ] = False,
 ) -> "Outcome":
-    """Say what is installed, and what is missing for what.
+    """Print what is installed, what is missing, and what needs it.
 
     \b
     Examples:

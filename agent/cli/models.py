@@ -63,25 +63,27 @@ def parallelize(
     answer_cache: AnswerCache = True,
     full_depth: FullDepth = False,
     guard: Annotated[
-        bool, typer.Option("--guard", help="Have the patch watch what ranks exchange as it runs.")
+        bool, typer.Option("--guard", help="Make the patch watch what ranks exchange.")
     ] = False,
     inline: Annotated[
         bool,
-        typer.Option("--inline", help="Paste what the patch needs, not import it from shardproof."),
+        typer.Option(
+            "--inline", help="Paste what the patch needs instead of importing shardproof."
+        ),
     ] = False,
     force: Annotated[
         bool, typer.Option("--force", help="Replace what an earlier run wrote to --out.")
     ] = False,
     translation: Annotated[
         Path | None,
-        typer.Option(help="A program for code that capture refuses; compared with it first."),
+        typer.Option(help="A program for code that capture refuses; must agree with the code."),
     ] = None,
 ) -> "Outcome":
     """Plan, prove and patch a model for a mesh or a cluster.
 
-    With `--gpus` the mesh, batches, schedule and all else is chosen and priced. The model is
-    captured and planned, the plan is written as a patch, and the patched source is read back and
-    proved. Nothing is written unless the run gets as far as a verdict.
+    Captures and plans the model, writes the plan as a patch, reads the patched source back and
+    proves it. `--gpus` chooses the mesh, batches, schedule and the rest of the configuration by
+    price. Nothing is written before a verdict.
 
     \b
     Examples:
@@ -216,26 +218,26 @@ def translate(
             "without one the model is asked.",
         ),
     ] = [],
-    out: Annotated[Path | None, typer.Option(help="Write the program that was bound.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the accepted program.")] = None,
     show_prompt: Annotated[
-        bool, typer.Option("--show-prompt", help="Print what would be sent, and send nothing.")
+        bool, typer.Option("--show-prompt", help="Print the request and send nothing.")
     ] = False,
     whole: Annotated[
-        bool, typer.Option("--whole", help="The whole file, also where a module of it would do.")
+        bool, typer.Option("--whole", help="Translate the whole file, even if one module suffices.")
     ] = False,
     llm: Annotated[
         str,
         typer.Option(
             metavar="none|auto|MODEL",
-            help="The model that is asked: auto is the one that the environment names.",
+            help="Model to ask; auto: the one that the environment names.",
         ),
     ] = "auto",
     answer_cache: AnswerCache = True,
 ) -> "Outcome":
     """Write a model that capture refuses in the text form.
 
-    A language model writes it, or you. It is compared with the code on samples before anything is
-    proved from it.
+    A language model writes it, or you. It must agree with the code on samples before any proof
+    uses it.
 
     \b
     Examples:

@@ -42,7 +42,7 @@ def apply(
     unsafe: Annotated[
         bool,
         typer.Option(
-            "--unsafe", help="Also a program that was compared with the code on samples only."
+            "--unsafe", help="Apply even if the program was only compared with the code on samples."
         ),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
@@ -55,9 +55,9 @@ def apply(
 ) -> "Outcome":
     """Apply a proved patch to your files, all of them or none.
 
-    `shardproof undo` takes it back. The certificate is checked again, every file must be as it was
-    when the patch was made, and no git command is run on your tree. The patched source is read
-    again and proved first; --no-recapture believes the hashes of the directory instead.
+    First the certificate is checked, and the patched source is read again and proved;
+    --no-recapture trusts the hashes of the directory instead. Every file must have its recorded
+    hash. No git command runs on your tree. `shardproof undo` reverts the patch.
 
     \b
     Examples:
@@ -73,7 +73,7 @@ def apply(
 def undo(run: "Run", root: Root = Path()) -> "Outcome":
     """Take back the patch that was applied last.
 
-    Files get the exact bytes they had; new files are removed.
+    Restores exact bytes and removes new files.
 
     \b
     Example:

@@ -30,11 +30,11 @@ def candidates(
     model: Model,
     planned: Planned,
     wished: Wished,
-    count: Annotated[int, typer.Option(min=1, metavar="N", help="How many at most.")] = 5,
+    count: Annotated[int, typer.Option(min=1, metavar="N", help="Number of plans at most.")] = 5,
 ) -> "Outcome":
     """List the best plans, with cost and verdict.
 
-    Plans that were refused are listed with the reason.
+    Includes refused plans with the reason.
 
     \b
     Examples:
@@ -69,7 +69,7 @@ def why_not(
 ) -> "Outcome":
     """Say why a module is not sharded in a given way.
 
-    The style is tried, and the answer is a verdict.
+    Tries the style; the answer is a verdict.
 
     Planned with the style and proved, or refuted with a counterexample, or refused with the
     reason. Ends in 0 where a plan with the style holds.
@@ -105,9 +105,9 @@ def plan(
 ) -> "Outcome":
     """Choose a training configuration for a cluster by price.
 
-    Chosen are the degrees of tp, cp, ep, pp and dp, micro-batch, ZeRO stage, schedule and
-    recomputation. A model of transformers is not captured where its config has its shape. Nothing
-    is proved or patched.
+    Chooses the degrees of tp, cp, ep, pp and dp, micro-batch, ZeRO stage, schedule and
+    recomputation. Does not capture a transformers model whose config gives its shape. Proves and
+    patches nothing.
 
     \b
     Examples:
@@ -138,8 +138,8 @@ def price(
 ) -> "Outcome":
     """Price training configurations: time and memory.
 
-    A row has id, model, hardware and plan. One JSON line is printed for each: id, step_s,
-    memory_bytes, mfu, bubble and exposed_comm_s, or id and error. Nothing is captured or run.
+    A row has id, model, hardware and plan. Prints one JSON line for each: id, step_s,
+    memory_bytes, mfu, bubble and exposed_comm_s, or id and error. Captures and runs nothing.
 
     \b
     Examples:

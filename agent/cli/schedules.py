@@ -24,25 +24,26 @@ def lift(
     path: Annotated[Path, typer.Argument(metavar="FILE", help="A TIR or TileLang script.")],
     mesh: Annotated[str, typer.Option(help="Also prove it on ranks: tp=2 or dp=2,tp=2.")] = "",
     place: Annotated[
-        list[str], typer.Option(help="How an input is placed: A:tp=S(1). Repeatable.")
+        list[str], typer.Option(help="Placement of an input: A:tp=S(1). Repeatable.")
     ] = [],
     output: Annotated[
-        list[str], typer.Option(help="How an output must be: C:tp=R. Repeatable.")
+        list[str], typer.Option(help="Required placement of an output: C:tp=R. Repeatable.")
     ] = [],
     collective: Annotated[
-        list[str], typer.Option(help="After a buffer is made: C:all_reduce(tp). Repeatable.")
+        list[str],
+        typer.Option(help="Collective after a buffer is written: C:all_reduce(tp). Repeatable."),
     ] = [],
     extent: Annotated[
         list[str], typer.Option(help="Value of a symbolic size: M=128. Repeatable.")
     ] = [],
     func: Annotated[
-        str | None, typer.Option(help="Which function, where there are several.")
+        str | None, typer.Option(help="Function to lift, if there are several.")
     ] = None,
     local: Annotated[str | None, typer.Option(help="The script that the ranks run.")] = None,
 ) -> "Outcome":
     """Lift a TIR or TileLang kernel to a program.
 
-    With a mesh, prove the kernel when it is split over ranks.
+    With a mesh, prove the kernel sharded over ranks.
 
     \b
     Examples:
@@ -83,7 +84,7 @@ def schedule(
 ) -> "Outcome":
     """Generate or check a pipeline schedule.
 
-    Checked are order, deadlock, memory and messages.
+    Checks order, deadlock, memory and messages.
 
     \b
     Examples:
@@ -176,16 +177,16 @@ def bench(
         list[str], typer.Option(help="Withhold search, counterexample or fixes. Repeatable.")
     ] = [],
     results: Annotated[
-        Path, typer.Option(help="A row for each task; tasks that have one are not run again.")
+        Path, typer.Option(help="File with a row per task; finished tasks do not run again.")
     ] = Path("agent.jsonl"),
     offline: Annotated[
-        str, typer.Option(metavar="scripted", help="Ask a script on this machine, no model.")
+        str, typer.Option(metavar="scripted", help="Ask a local script instead of a model.")
     ] = "",
 ) -> "Outcome":
     """Ask the model of a chat 40 things, and check each.
 
-    The checks look at the session and the files, never at the model's words alone. It needs a
-    checkout of the project: tasks and models are not installed.
+    The checks look at the session and the files, never at the model's words alone. Needs a
+    checkout of the project.
 
     \b
     Examples:
