@@ -131,7 +131,7 @@ def doctor(
         bool, typer.Option("--probe", help="Also probe the model with a few short calls.")
     ] = False,
 ) -> "Outcome":
-    """Print what is installed, what is missing, and what needs it.
+    """Print what is installed and what is missing.
 
     \b
     Examples:
