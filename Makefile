@@ -148,11 +148,11 @@ zoo-smoke: $(OK)  ## GPT-2, Llama, Qwen3, Mistral, Gemma, BERT: plan, prove, run
 	$(BIN)/python -m benchmarks.parallelize zoo
 
 .PHONY: zoo
-zoo: $(OK)  ## classes of transformers, small: docs/models.md; goes on where it was stopped
+zoo: $(OK)  ## classes of transformers, small, to benchmarks/results/zoo.md; resumes
 	$(BIN)/python -m benchmarks.zoo
 
 .PHONY: kinds
-kinds: $(OK)  ## 48 models as people write them, on tp and dp: docs/kinds.md; goes on where it was stopped
+kinds: $(OK)  ## 48 models as people write them, on tp and dp, to benchmarks/results/kinds.md; resumes
 	$(BIN)/python -m benchmarks.kinds
 
 .PHONY: readers
@@ -202,20 +202,21 @@ ledger: $(OK)  ## short benchmarks, held against the speeds of benchmarks/result
 	$(BIN)/python -m benchmarks.ledger
 
 .PHONY: check
-check: $(OK)  ## lint, format, types, import contracts, generated docs
+check: $(OK)  ## lint, format, types, import contracts, generated docs, their English
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	rm -rf build/typed && mkdir -p build/typed && cp -rL shardproof pyproject.toml build/typed
 	$(BIN)/pyright --threads 2 --pythonpath $(BIN)/python -p build/typed
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/shardproof ops --markdown | diff -u docs/ops.md - || { echo "docs/ops.md is out of date: make docs"; exit 1; }
+	$(BIN)/python -m benchmarks.readability
 
 .PHONY: verifier-faults
 verifier-faults: $(OK)  ## faults in the verifier itself, and what finds them: shown by make trust
 	$(BIN)/python -m benchmarks.verifier_faults
 
 .PHONY: trust
-trust: $(OK)  ## docs/trust.md: lines that must be right, lines that run, what proved the corpus
+trust: $(OK)  ## lines that must be right, lines that run, what proved the corpus: docs/trust.md
 	$(BIN)/python -m benchmarks.trust
 
 .PHONY: docs

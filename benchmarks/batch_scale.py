@@ -19,12 +19,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.blocks import DOCS, write
 from benchmarks.machine import described
 from benchmarks.parallelize import ROOT
 
 RESULTS = ROOT / "benchmarks" / "results" / "batch_scale.json"
-PAGE = ROOT / "docs" / "batch.md"
-OPEN, CLOSE = "<!-- scale -->", "<!-- /scale -->"
 MESHES = ("tp=2", "dp=2", "dp=2,tp=2", "tp=4")
 KINDS = "tests/kinds/models"
 FILES = (
@@ -113,11 +112,10 @@ def measured() -> dict[str, Any]:
 def text(found: dict[str, Any]) -> str:
     ratio, machine = found["batch_s"] / found["single_s"], found["machine"]
     return (
-        f"Measured: {found['jobs']} jobs, 25 models on four meshes, of which {found['proved']} are "
-        f"proved, took {found['batch_s']:.0f} seconds of the processor on {machine['cores']} "
-        f"cores; as single commands they would take {found['single_s']:.0f}, four times what "
-        f"{len(found['single'])} of them took: {ratio:.0%}. The load was {machine['load']} then. "
-        "`python -m benchmarks.batch_scale` measures it again.\n"
+        f"A batch of {found['jobs']} jobs (25 models on four meshes, {found['proved']} proved) "
+        f"takes {found['batch_s']:.0f} processor seconds on {machine['cores']} cores. Single "
+        f"commands would take {found['single_s']:.0f}, extrapolated from {len(found['single'])} "
+        f"of them: a batch takes {ratio:.0%} (`python -m benchmarks.batch_scale`).\n"
     )
 
 
@@ -126,9 +124,7 @@ def main() -> int:
     parser.add_argument("--page", action="store_true", help="write the page alone; run nothing")
     if not parser.parse_args().page:
         RESULTS.write_text(json.dumps(measured(), indent=1) + "\n")
-    before, _, rest = PAGE.read_text().partition(OPEN)
-    told = text(json.loads(RESULTS.read_text()))
-    PAGE.write_text(f"{before}{OPEN}\n{told}{CLOSE}{rest.partition(CLOSE)[2]}")
+    write(DOCS / "batch.md", "scale", text(json.loads(RESULTS.read_text())))
     return 0
 
 

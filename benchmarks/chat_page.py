@@ -1,6 +1,6 @@
 """docs/chat.md: the commands as they are declared, and a session as it ran.
 
-`python -m benchmarks.chat_page` in the root of the project writes it; the session needs PyTorch.
+`python -m benchmarks.chat_page` in the root of the project writes it.
 """
 
 from __future__ import annotations
@@ -19,19 +19,7 @@ from shardproof.agent.run import events
 
 PAGE = Path("docs/chat.md")
 TEMPLATE = Path(__file__).parent / "templates" / "chat.md"
-MODEL = Path("examples/mlp.py")
 PROGRAMS = Path("examples/verify")
-LINES = (
-    "/load mlp.py:MLP",
-    "/mesh tp=2",
-    "/plan",
-    "/why-not up row",
-    "/verify",
-    "/settings run never",
-    "/apply --yes",
-    "/undo",
-    "why is down split by rows?",
-)
 REFUTED = (
     "/load sequential one.txt distributed wrong.txt contract contract.txt",
     "/verify",
@@ -108,7 +96,6 @@ def page() -> str:
     """The whole page."""
     parts = {
         "commands": table(),
-        "model": transcript(LINES, [MODEL]),
         "programs": transcript(REFUTED, sorted(PROGRAMS.glob("*.txt"))),
     }
     text = TEMPLATE.read_text(encoding="utf-8")

@@ -1,6 +1,7 @@
-"""`python -m benchmarks.check_mutants_page`: what faults in sources show, in docs/check.md.
+"""`python -m benchmarks.check_mutants_page`: what faults in sources show.
 
-They are counted from the committed rows of `check_mutants` and of `check_mutants_typed`.
+Tables go to `benchmarks/results/check_mutants.md`, totals to docs/check.md. They are counted from
+the committed rows of `check_mutants` and of `check_mutants_typed`.
 """
 
 # pyright: basic
@@ -10,14 +11,31 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 
+from benchmarks.blocks import DOCS, write
 from benchmarks.check_mutants import BASES, RESULTS, Row
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "check.md"
+TABLE = RESULTS.with_suffix(".md")
 TYPED = RESULTS.with_name("check_mutants_typed.json")
-BEGIN = "<!-- written by python -m benchmarks.check_mutants_page -->\n"
-END = "<!-- end -->\n"
+HEAD = """# Faults in the source of parallel modules
+
+Written by `python -m benchmarks.check_mutants_page`; do not edit.
+
+`make check-mutants` puts single faults into the source of right modules: the examples, modules of
+the tests, hand-written ones, DTensor plans, `fully_shard`, DDP, messages, pipelines, a plan of
+transformers, a hand-written load. Whether a variant is wrong is found by running it on gloo in
+float64: forward, all gradients, every value of integer inputs, and collectives that complete no
+earlier than their wait. Rows are in `check_mutants.jsonl`.
+
+"""
+TYPES = """
+`spmd_types` 0.3.1 is given types as its documentation asks: for parameters, inputs, outputs, and a
+typing rule for each autograd function (`python -m benchmarks.check_mutants_typed --package DIR`).
+The comparison is fair for faults in `forward`. It is not fair for faults inside an autograd
+function, whose typing rule is trusted, nor for code after the backward, factors, and which rows a
+rank holds. `spmd_types` takes no DTensors and no schedules; it needs no reference model and no
+shapes, and costs one forward.
+"""
 
 
 def text(rows: Sequence[Row], typed: dict[str, dict[str, str]]) -> str:
@@ -63,6 +81,28 @@ def text(rows: Sequence[Row], typed: dict[str, dict[str, str]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def totals(rows: Sequence[Row]) -> str:
+    """The counts that the page gives."""
+    wrong = [r for r in rows if r.truth == "wrong"]
+    right = [r for r in rows if r.truth == "right"]
+    refuted = [r for r in wrong if r.verdict == "refuted"]
+    blamed = [r for r in refuted if r.blamed]
+    repairable = [r for r in refuted if r.kind != "wrong load"]
+    counted = {
+        "right variants proved": _share(_count(right, "proved"), len(right)),
+        "wrong variants proved": _share(_count(wrong, "proved"), len(wrong)),
+        "wrong variants refuted": _share(len(refuted), len(wrong)),
+        "first line within three lines of the fault": _share(
+            sum(0 <= r.near <= 3 for r in blamed), len(blamed)
+        ),
+        "one of at most four lines within three": _share(
+            sum(0 <= r.beside <= 3 for r in blamed), len(blamed)
+        ),
+        "repaired and proved within ten changes (loads aside)": _repaired(repairable),
+    }
+    return "\n".join(["| | |", "|---|---|", *(f"| {k} | {v} |" for k, v in counted.items())]) + "\n"
+
+
 VERDICTS = ("proved", "refuted", "unknown", "refused")
 
 
@@ -99,10 +139,8 @@ KNOWN = ("error", "nothing found")
 def main() -> int:
     rows = [Row(**json.loads(x)) for x in RESULTS.read_text().splitlines()]
     typed = json.loads(TYPED.read_text()) if TYPED.is_file() else {}
-    page = PAGE.read_text()
-    head, _, rest = page.partition(BEGIN)
-    _, _, tail = rest.partition(END)
-    PAGE.write_text(f"{head}{BEGIN}{text(rows, typed)}{END}{tail}")
+    TABLE.write_text(HEAD + text(rows, typed) + TYPES)
+    write(DOCS / "check.md", "mutants", totals(rows))
     return 0
 
 

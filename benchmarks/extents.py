@@ -2,7 +2,8 @@
 
 Each config in `benchmarks/extents/` is planned and proved for `tp=8`, not run. Rows are kept as
 they come, so that a run that was stopped goes on. `--layers 12` makes every model that deep
-instead: what more layers cost. `--page` writes `docs/extents.md` of the rows.
+instead: what more layers cost. `--page` writes their tables to
+`benchmarks/results/extents.md` and totals to docs/models.md.
 """
 
 import argparse
@@ -12,12 +13,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks.blocks import DOCS, write
 from benchmarks.parallelize import ROOT, Job, measure
 from benchmarks.zoo import DEPTH
 
 CONFIGS = ROOT / "benchmarks" / "extents"
 RESULTS = ROOT / "benchmarks" / "results" / "extents.jsonl"
-PAGE = ROOT / "docs" / "extents.md"
+PAGE = RESULTS.with_suffix(".md")
 TOKENS = {"gpt-neox-20b": 2048, "whisper-large-v3": 448}
 PICTURES = ("vit-22b", "unet")
 FILES = {"unet": "UNet"}
@@ -145,7 +147,7 @@ def table(rows: list[Row]) -> str:
 
 
 def page(rows: dict[tuple[str, int], Row]) -> str:
-    """docs/extents.md."""
+    """A table of all, and what more layers cost."""
     whole = [r for r in rows.values() if r.layers == depth_of(r.name, None)]
     text = HEAD + "\n" + table(sorted(whole, key=lambda r: r.name)) + "\n"
     pairs = [(rows[n, 12], rows[n, 48]) for n, d in rows if d == 12 and (n, 48) in rows]
@@ -161,6 +163,17 @@ def page(rows: dict[tuple[str, int], Row]) -> str:
     return text
 
 
+def totals(rows: dict[tuple[str, int], Row]) -> str:
+    """How many models, and what they take at most."""
+    whole = [r for r in rows.values() if r.layers == depth_of(r.name, None)]
+    good = sum(r.verdict == "proved" and r.useful for r in whole)
+    return (
+        f"{good} of {len(whole)} models are proved with a useful plan, in at most "
+        f"{max(r.processor_s for r in whole):.0f} processor seconds and "
+        f"{max(r.peak_bytes for r in whole) / 1e9:.1f} GB of memory each.\n"
+    )
+
+
 def kept(results: Path) -> list[Row]:
     """Rows of earlier runs."""
     lines = results.read_text().splitlines() if results.exists() else list[str]()
@@ -174,13 +187,12 @@ def main() -> int:
     parser.add_argument("names", nargs="*", choices=[*known, []], help="all if none are named")
     parser.add_argument("--layers", type=int, help="instead of the published depth")
     parser.add_argument("--results", type=Path, default=RESULTS)
-    parser.add_argument(
-        "--page", action="store_true", help="write docs/extents.md, measure nothing"
-    )
+    parser.add_argument("--page", action="store_true", help="write the pages, measure nothing")
     given = parser.parse_args()
     rows = {(r.name, r.layers): r for r in kept(given.results)}
     if given.page:
         PAGE.write_text(page(rows))
+        write(DOCS / "models.md", "extents", totals(rows))
         return 0
     for name in given.names or known:
         layers = depth_of(name, given.layers)

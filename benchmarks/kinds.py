@@ -2,20 +2,21 @@
 them.
 
 Each model of `tests/kinds/kinds.toml` on two ranks of tp and of dp; a run that was stopped goes on.
-Rows are in `benchmarks/results/kinds.jsonl`, and docs/kinds.md is written from them.
+Rows are in `benchmarks/results/kinds.jsonl`, from which a table beside them and
+the totals in docs/models.md are written.
 """
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Sequence
-from pathlib import Path
 
+from benchmarks.blocks import DOCS, write
 from benchmarks.kept import RESULTS, Kept, counts, go_on, lines, options
 from benchmarks.parallelize import ROOT, Job
 
 MANIFEST = ROOT / "tests" / "kinds" / "kinds.toml"
-PAGE = ROOT / "docs" / "kinds.md"
+PAGE = RESULTS / "kinds.md"
 HEAD = """# Models as people write them
 
 Written by `python -m benchmarks.kinds`; do not edit. The models are in `tests/kinds/models`.
@@ -41,20 +42,26 @@ def jobs(meshes: Sequence[str] = ()) -> list[tuple[str, Job]]:
     return out
 
 
-def page(rows: Sequence[Kept]) -> str:
-    """Markdown: how many of each mesh, then a line a job."""
+def totals(rows: Sequence[Kept]) -> str:
+    """Markdown: how many of each mesh."""
     out = ["| mesh | models | proved | run | useful |", "|---|---|---|---|---|"]
     for mesh in dict.fromkeys(r.mesh for r in rows):
         numbers = counts([r for r in rows if r.mesh == mesh])
         out.append(f"| {mesh} | " + " | ".join(map(str, numbers)) + " |")
-    return HEAD + "\n".join([*out, "", *lines(rows)]) + "\n"
+    return "\n".join(out) + "\n"
+
+
+def page(rows: Sequence[Kept]) -> str:
+    """Markdown: the totals, then a line a job."""
+    return HEAD + totals(rows) + "\n" + "\n".join(lines(rows)) + "\n"
 
 
 def main() -> int:
     given = options("benchmarks.kinds").parse_args()
     rows = go_on(given, RESULTS / "kinds.jsonl", jobs(given.mesh or ()))
     if not given.mesh:
-        Path(PAGE).write_text(page(rows))
+        PAGE.write_text(page(rows))
+        write(DOCS / "models.md", "kinds", totals(rows))
     return 0
 
 

@@ -5,7 +5,8 @@ of PyTorch are written anew. Each row is one command of `shardproof check`: a ri
 verdict, or a wrong twin with the line of its fault. Rows of `--own` need no package. Ends in 1
 where a verdict is another than the expected one, or a command takes more than 20 s of the
 processor.
-What was run is kept in `benchmarks/results`, row by row; `--page` writes it into docs/check.md.
+What was run is kept in `benchmarks/results`, row by row; `--page` writes the table to
+`benchmarks/results/published_code.md` and the totals to docs/models.md.
 """
 
 from __future__ import annotations
@@ -16,16 +17,18 @@ import resource
 import shlex
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.blocks import DOCS, write
+
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = "benchmarks/published"
 RESULTS = ROOT / "benchmarks" / "results" / "published_code.json"
-PAGE = ROOT / "docs" / "check.md"
-OPEN, CLOSE = "<!-- published -->", "<!-- /published -->"
+TABLE = RESULTS.with_suffix(".md")
 PACKAGED = ("fairscale_layers.py", "llama.py", "long_context.py", "megatron_layers.py", "titan.py")
 """Files of programs that need a package."""
 NEAR = 3
@@ -322,10 +325,29 @@ def commands() -> str:
 
 
 def page() -> str:
-    """docs/check.md with the table of now."""
-    before, _, rest = PAGE.read_text().partition(OPEN)
-    after = rest.partition(CLOSE)[2]
-    return f"{before}{OPEN}\n{table()}\n\n```console\n{commands()}\n```\n{CLOSE}{after}"
+    """Every row with its verdict, and the commands."""
+    return f"{HEAD}{table()}\n\n## Commands\n\n```console\n{commands()}\n```\n"
+
+
+HEAD = """# Published parallel code
+
+Written by `python -m benchmarks.published_code --page`; do not edit. Seconds are processor seconds.
+*At the fault*: the line shown is within three lines of it.
+
+"""
+
+
+def totals() -> str:
+    """How many programs got which verdict, and how often the line shown is the one at fault."""
+    found = list(kept().values())
+    verdicts = Counter(f.verdict for f in found)
+    near = [f.near for f in found if f.near is not None]
+    return (
+        f"{len(found)} programs: {verdicts['proved']} proved, {verdicts['refuted']} refuted, each "
+        f"as expected, in at most {max(f.seconds for f in found):.0f} processor seconds. "
+        f"The line shown is within three lines of the fault in {sum(near)} of {len(near)} wrong "
+        "programs.\n"
+    )
 
 
 def main() -> None:
@@ -333,10 +355,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="rows whose names begin so; all by default")
     parser.add_argument("--own", action="store_true", help="those that need no package")
-    parser.add_argument("--page", action="store_true", help="run nothing, write docs/check.md")
+    parser.add_argument("--page", action="store_true", help="run nothing, write the pages")
     asked = parser.parse_args()
     if asked.page:
-        PAGE.write_text(page())
+        TABLE.write_text(page())
+        write(DOCS / "models.md", "published code", totals())
         return
     rows = [r for r in ALL if not asked.names or any(r.name.startswith(a) for a in asked.names)]
     rows = [r for r in rows if r.own or not asked.own]

@@ -1,6 +1,7 @@
-"""docs/plans.md: the tensor-parallel plans of transformers that were checked, and what was found.
+"""The tensor-parallel plans of transformers that were checked, and what was found.
 
-`python -m benchmarks.tp_plans_page` writes it, of what `make check-zoo` and `--confirm` left in
+`python -m benchmarks.tp_plans_page` writes `benchmarks/results/tp_plans.md`, and the totals in
+docs/models.md, of what `make check-zoo` and `--confirm` left in
 `benchmarks/results/tp_plans.jsonl`. A class is named as wrong only where a run on real processes
 differs, too.
 """
@@ -11,12 +12,12 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
-from pathlib import Path
 
+from benchmarks.blocks import DOCS, RESULTS as BESIDE, write
 from benchmarks.tp_plans import RAISES, Row, found
 
-PAGE = Path("docs/plans.md")
-RESULTS = Path("benchmarks/results/tp_plans.jsonl")
+RESULTS = BESIDE / "tp_plans.jsonl"
+PAGE = RESULTS.with_suffix(".md")
 MESHES = ("tp=2", "tp=4")
 HEAD = """# Published tensor-parallel plans
 
@@ -125,3 +126,4 @@ def page(all_rows: list[Row]) -> str:
 
 if __name__ == "__main__":
     PAGE.write_text(page(rows()), encoding="utf-8")
+    write(DOCS / "models.md", "published plans", "\n".join(counts(rows())) + "\n")

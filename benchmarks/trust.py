@@ -1,7 +1,8 @@
-"""`python -m benchmarks.trust`: what must be right for a proof to mean anything, in docs/trust.md.
+"""`python -m benchmarks.trust`: what must be right for a proof to mean anything.
 
 Lines of the checker and of all that it imports, by room; which of them run while it accepts the
-certificates of the corpus; and what each of these programs was proved by.
+certificates of the corpus; what each of these programs was proved by; steps and faults as measured.
+Tables go to `benchmarks/results/trust.md`, totals to docs/trust.md.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 import grimp
 import networkx as nx
 
+from benchmarks.blocks import DOCS, RESULTS, write
 from benchmarks.mutation_testing.corpus import cases
 from shardproof.verifier.checker import Accepted, Result, check
 from shardproof.verifier.checker.replay import PARTS
@@ -27,8 +29,8 @@ from shardproof.verifier.verdict import Proof
 from shardproof.verifier.verification import verify
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "trust.md"
-FAULTS = ROOT / "benchmarks" / "results" / "verifier_faults.json"
+TABLES = RESULTS / "trust.md"
+FAULTS = RESULTS / "verifier_faults.json"
 DISCHARGE = FAULTS.with_name("discharge.json")
 LAWS = {
     "induction": "induction over blocks",
@@ -177,8 +179,8 @@ def engine(proof: Proof) -> str:
     return "relations in further ways" if "widened_s" in proof.stats else "relations"
 
 
-def page() -> str:
-    """The page, made anew."""
+def pages() -> tuple[str, str]:
+    """The totals and the tables, made anew."""
     runs, engines = Runs(), Counter[str]()
     sections: list[int] = []
     asked = Counter[tuple[str, ...]]()
@@ -198,17 +200,59 @@ def page() -> str:
         if certificate["order"]:
             sections.append(len(json.dumps(certificate["order"])))
     found = reach()
-    return _written(found, runs.seen, engines, sections, asked)
+    told = totals(found, runs.seen, engines, sections, asked)
+    return told, tables(found, runs.seen, engines)
 
 
-def _written(
+def totals(
     found: Reach,
     seen: set[Line],
     engines: Counter[str],
-    sections: Iterable[int],
+    sections: Sequence[int],
     asked: Counter[tuple[str, ...]],
 ) -> str:
-    sizes = list(sections)
+    """Lines, parts, and what was measured of steps and faults."""
+    heads, *steps = json.loads(DISCHARGE.read_text(encoding="utf-8"))
+    alone = heads.index("rule alone")
+    faults: dict[str, list[dict[str, Any]]] = json.loads(FAULTS.read_text(encoding="utf-8"))
+    put, rules, whole = faults["believed"], faults["rules"], faults["structure"]
+    believed = sum(len(t["proved"]) for t in put)
+    return "\n".join(
+        [
+            f"- The checker has {lines(found.own):,} lines of its own, and {lines(found.all):,} "
+            f"with all that it can import. The core, which every certificate needs, has "
+            f"{lines(core()):,}.",
+            f"- {len(seen):,} of these lines run while it accepts the {sum(engines.values())} "
+            f"certificates of the corpus. {len(sections)} of them have an order section, of at "
+            f"most {max(sections):,} characters.",
+            f"- Steps that rest on the rule alone, without Z3: "
+            f"{sum(int(row[alone]) for row in steps)}.",
+            f"- {len(put)} faults were put into provers, terms and the refuter, with the refuter "
+            f"muted. They produced {believed:,} wrong proofs; replay alone accepts "
+            f"{sum(t['replayed'] for t in put):,} of them, `verify` accepts "
+            f"{sum(t['accepted'] for t in put)} at the extents of the corpus and "
+            f"{sum(t['large_accepted'] for t in put)} of {sum(t['large'] for t in put)} at inputs "
+            "of 262,144 numbers and more.",
+            f"- {len(rules)} faults were put into rules of the checker: Z3 refutes "
+            f"{sum(r['after'] == 'refuted' for r in rules)} of the steps they admit. "
+            f"{len(whole)} faults were put where no single step shows them: "
+            f"{sum(bool(r['after']) for r in whole)} break a law.",
+            "",
+            "| part | loaded for | lines | programs of the corpus |",
+            "|---|---|---|---|",
+            f"| core | every certificate | {lines(core()):,} | {asked[()]} with nothing else |",
+            *(
+                f"| {name} | `{PARTS[name]}` | {lines(added):,} "
+                f"| {sum(count for rests, count in asked.items() if name in rests)} |"
+                for name, added in parts().items()
+            ),
+            "",
+        ]
+    )
+
+
+def tables(found: Reach, seen: set[Line], engines: Counter[str]) -> str:
+    """What the totals are of."""
     rooms = sorted({room_of(module) for module in found.all})
     rows: list[str] = []
     for room in rooms:
@@ -219,47 +263,19 @@ def _written(
     proved = [f"| {name} | {count} |" for name, count in engines.most_common()]
     return "\n".join(
         [
-            "# What must be right",
+            "# What must be right: tables",
             "",
-            "`make trust` writes this page: what a certificate is accepted by. "
-            "[What is proved](proofs.md) says what stands behind each part.",
+            "Written by `make trust`; do not edit. [The page](../../docs/trust.md) has the totals.",
             "",
-            f"- The checker has {lines(found.own):,} lines of its own, and "
-            f"{lines(found.all):,} with all that it can reach by imports; "
-            f"{lines(core()):,} are the core, for certificates that ask for no more; other parts "
-            "are loaded where a certificate asks for them, and a proof says which it rests on. Z3 "
-            "and runs on numbers are handed in: they can reject a certificate, and show nothing.",
-            f"- {len(seen):,} lines run while it accepts the {sum(engines.values())} certificates "
-            "of the corpus; the others are comments, blank lines and what these do not need.",
-            f"- {len(sizes)} of these programs have events; what shows that they are in order "
-            f"has {max(sizes):,} characters at most.",
-            "",
-            "| room | files | lines | run |",
+            "| package | files | lines | lines run |",
             "|---|---|---|---|",
             *rows,
-            "",
-            "## What a proof rests on",
-            "",
-            "| part | loaded where asked for | lines | programs of the corpus |",
-            "|---|---|---|---|",
-            f"| core | always | {lines(core()):,} | {asked[()]} with nothing else |",
-            *(
-                f"| {name} | `{PARTS[name]}` | {lines(added):,} "
-                f"| {sum(count for rests, count in asked.items() if name in rests)} |"
-                for name, added in parts().items()
-            ),
-            "",
-            "Lines of a part are those that the core does not reach. A certificate that asks for "
-            "none of them is checked without loading one (`tests/checker/test_parts.py`).",
             "",
             "## What proved the corpus",
             "",
             "| by | programs |",
             "|---|---|",
             *proved,
-            "",
-            "A proof by single elements has no steps: the checker makes the comparison again, with "
-            "the code that made it.",
             "",
             *shown(),
             *faults(),
@@ -277,8 +293,8 @@ def shown() -> list[str]:
         "",
         "`python -m benchmarks.discharge --write`: distinct steps that proofs rest on, how far Z3 "
         "shows them, and the equal terms that are computed on numbers. A form is a step with its "
-        "extents named. Seconds are of the processor: to prove, to check with nothing asked, with "
-        "no answer kept, with all kept. [What is asked](proofs.md#the-steps-of-a-proof).",
+        "extents as variables. Processor seconds: to prove, to check without Z3, with an empty "
+        "cache, with a full one. [What Z3 is asked](../../docs/proofs.md#the-steps-of-a-proof).",
         "",
         f"Shown by rule alone: {sum(int(row[alone]) for row in rows)}.",
         "",
@@ -338,9 +354,9 @@ def faults() -> list[str]:
         "## Faults put into the verifier",
         "",
         f"`make verifier-faults` changes {len(believed)} places of provers, terms and the refuter, "
-        "one at a time, and has wrong programs proved with the refuter muted. The checker has the "
-        "fault wherever it runs the same code. A fault that lets none through changes a verdict or "
-        "a certificate of the corpus.",
+        "one at a time, and mutes the refuter. The checker has the fault wherever it shares the "
+        "code. Every fault that lets no wrong program through still changes a verdict or a "
+        "certificate of the corpus.",
         "",
         "| room | faults | let through | wrong programs believed | accepted by replay alone | with "
         "steps and terms tried | with programs run too |",
@@ -348,13 +364,9 @@ def faults() -> list[str]:
         *(f"| `{r}` | {counts([t for t in believed if t['room'] == r])} |" for r in rooms),
         f"| all | {counts(believed)} |",
         "",
-        "Programs are run where they hold at most 200,000 numbers, and terms computed where these "
-        f"hold at most 65,536; beyond, at single places. {sum(t['large'] for t in believed)} of "
-        "these programs are believed on inputs of 262,144 numbers and more too, and "
-        f"{sum(t['large_accepted'] for t in believed)} of them accepted, under faults of these "
-        f"places: {'; '.join(t['name'] for t in believed if t['large_accepted'])}. They are about "
-        "where a term has a value, about single entries in long lines, or sums of more than a "
-        "million numbers, which the verdict counts as too large to be tried.",
+        f"Of {sum(t['large'] for t in believed)} wrong proofs at inputs of 262,144 numbers and "
+        f"more, {sum(t['large_accepted'] for t in believed)} are accepted, under these faults: "
+        f"{'; '.join(t['name'] for t in believed if t['large_accepted'])}.",
         "",
         "| fault | room | wrong programs believed | accepted by replay alone | as verified |",
         "|---|---|---|---|---|",
@@ -379,8 +391,10 @@ def faults() -> list[str]:
 
 
 def main() -> None:
-    PAGE.write_text(page(), encoding="utf-8")
-    print(PAGE.read_text(encoding="utf-8"))
+    told, rows = pages()
+    TABLES.write_text(rows, encoding="utf-8")
+    write(DOCS / "trust.md", "trust", told)
+    print(told)
 
 
 if __name__ == "__main__":

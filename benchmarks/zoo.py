@@ -3,8 +3,8 @@
 Every class for causal and masked language models, translation, images and audio that can be built
 with the sizes below, and runs on one device, is planned for two ranks, proved, patched, and run on
 two processes against one. Rows are in `benchmarks/results/zoo.jsonl`, and a run that was stopped
-goes on; docs/models.md is written from them. `--sample 30` takes so many, the same each time, from
-every group as many as its share.
+goes on; tables and totals are written from them. `--sample 30` takes so many, the same each time,
+from every group as many as its share.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from benchmarks.blocks import DOCS, write
 from benchmarks.kept import NOT_TRIED, RESULTS, Kept, counts, go_on, lines, options
-from benchmarks.parallelize import ROOT, Job
+from benchmarks.parallelize import Job
 
-PAGE = ROOT / "docs" / "models.md"
+PAGE = RESULTS / "zoo.md"
 CAUSAL = "causal language models"
 GROUPS = {
     "ForCausalLM": CAUSAL,
@@ -235,10 +236,8 @@ def sample(found: Sequence[tuple[str, str]], count: int) -> list[tuple[str, str]
     return out
 
 
-def page(rows: Sequence[Kept], groups: Mapping[str, str]) -> str:
-    """Markdown: how many of each group, then a line a class."""
-    import transformers
-
+def totals(rows: Sequence[Kept], groups: Mapping[str, str]) -> str:
+    """Markdown: how many of each group."""
     tried = [r for r in rows if r.verdict != NOT_TRIED]
     causal = [r for r in tried if groups[r.name] == CAUSAL]
     sums = {
@@ -246,8 +245,7 @@ def page(rows: Sequence[Kept], groups: Mapping[str, str]) -> str:
         CAUSAL: causal,
         "all others": [r for r in tried if r not in causal],
     }
-    out = [HEAD.format(version=transformers.__version__, all=len(groups))]
-    out += [
+    out = [
         "| classes | tried | proved | run | useful | of those tried |",
         "|---|---|---|---|---|---|",
     ]
@@ -255,6 +253,16 @@ def page(rows: Sequence[Kept], groups: Mapping[str, str]) -> str:
         numbers = counts(some)
         cells = [title, *map(str, numbers), f"{numbers[-1] / max(1, len(some)):.0%}"]
         out.append(f"| {' | '.join(cells)} |")
+    return "\n".join(out) + "\n"
+
+
+def page(rows: Sequence[Kept], groups: Mapping[str, str]) -> str:
+    """Markdown: the totals, then a line a class."""
+    import transformers
+
+    tried = [r for r in rows if r.verdict != NOT_TRIED]
+    head = HEAD.format(version=transformers.__version__, all=len(groups))
+    out = [head, totals(rows, groups).rstrip()]
     for group in dict.fromkeys(groups.values()):
         some = [r for r in tried if groups[r.name] == group]
         if not some:
@@ -288,7 +296,9 @@ def main() -> int:
     meshes = given.mesh or ["tp=2"]
     jobs = [(mesh, job(name, mesh, given.layers)) for mesh in meshes for name in groups]
     rows = go_on(given, RESULTS / "zoo.jsonl", jobs, unfit)
-    PAGE.write_text(page([r for r in rows if r.mesh == "tp=2"], groups))
+    two = [r for r in rows if r.mesh == "tp=2"]
+    PAGE.write_text(page(two, groups))
+    write(DOCS / "models.md", "zoo", totals(two, groups))
     return 0
 
 

@@ -1,4 +1,4 @@
-"""The table of published code: rows name what is there, and docs/check.md shows what was found."""
+"""The table of published code: rows name what is there, and pages show what was found."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from benchmarks.published_code import ALL, PAGE, ROOT, Row, kept, page
+from benchmarks.blocks import DOCS, block
+from benchmarks.published_code import ALL, ROOT, TABLE, Row, kept, page, totals
 
 
 @pytest.mark.parametrize("row", ALL, ids=lambda row: row.name)
@@ -28,5 +29,7 @@ def test_names_differ_and_every_kept_row_came_out_as_expected() -> None:
     assert {n: f.verdict for n, f in kept().items()} == {n: expected[n] for n in kept()}
 
 
-def test_the_page_shows_what_was_found() -> None:
-    assert PAGE.read_text() == page(), "python -m benchmarks.published_code --page"
+def test_the_pages_show_what_was_found() -> None:
+    renew = "python -m benchmarks.published_code --page"
+    assert TABLE.read_text() == page(), renew
+    assert block((DOCS / "models.md").read_text(), "published code") == totals(), renew

@@ -1,64 +1,88 @@
-"""Docs and help texts use the field's words; those of an earlier dialect do not come back."""
+"""Pages and help texts keep within the limits of readable English, and each limit can fail."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 import typer
 
-from shardproof.agent.chat.registry import registered
+from benchmarks import readability
+from benchmarks.blocks import ROOT, block, replaced, without
+from benchmarks.readability import PAGE, Text, faults, markdown, retired, too_long
 from shardproof.agent.cli.main import app
 
-RETIRED = {
-    r"roads?": "pipeline",
-    r"desk": "workspace",
-    r"peels?": "loop peeling",
-    r"mend(s|ed|ing)?": "repair, fix",
-    r"twins?": "right version, counterpart",
-    r"wish(es|ed)?": "constraint",
-    r"told|tells?": "say, print, show, distinguish",
-    r"alike": "equal, the same, replicated",
-    r"came by": "found",
-    r"dearer": "more expensive",
-    r"(held|hold) to": "compared with, tested against",
-    r"marks": "sentinel labels",
-    r"rungs?": "format tier",
-    r"at its word": "as it is",
-    r"whole way": "end to end",
-}
-"""Words of the dialect, as patterns of whole words, and what to write instead."""
-ROOT = Path(__file__).resolve().parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "tests/README.md"]
-PAGES += sorted((ROOT / "docs").glob("*.md"))
 COMMANDS = typer.main.get_command(app)
 
 
-def found(text: str) -> list[str]:
-    """Each retired word in a text, with its line and what to write."""
-    out: list[str] = []
-    for line in text.splitlines():
-        prose = re.sub(r"`[^`]*`|\]\([^)]*\)", "", line)
-        for pattern, better in RETIRED.items():
-            if re.search(rf"(?<![\w-])({pattern})(?![\w-])", prose, re.IGNORECASE):
-                out.append(f"{better!r} instead of {pattern!r}: {line.strip()}")
-    return out
+@pytest.mark.parametrize("page", readability.pages(), ids=lambda page: page.name)
+def test_a_page_keeps_within_the_limits(page: Path) -> None:
+    name = str(page.relative_to(ROOT))
+    limits = readability.CHANGES if page.name == "CHANGELOG.md" else PAGE
+    assert faults(Text(name, markdown(page.read_text(encoding="utf-8"))), limits) == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_pages_use_the_field_s_words(page: Path) -> None:
-    assert found(page.read_text(encoding="utf-8")) == []
+def test_help_texts_keep_within_the_limits() -> None:
+    texts = list(readability.helps())
+    assert [fault for text in texts for fault in faults(text, None)] == []
+    together = tuple(s for text in texts for s in text.sentences)
+    assert faults(Text("help texts", together), readability.HELP) == []
+
+
+def test_all_pages_together_are_short() -> None:
+    assert too_long(readability.counted()) == []
+
+
+GOOD = "The checker reads a certificate. It replays each step.\n\n" * 6
+BAD = {
+    "expected 'pipeline', got 'road'": "The road of a patch is short.\n",
+    "expected a subject with a noun": "What is proved rests on the rules.\n",
+    "expected a sentence of at most 45 words, got 50": "word " * 49 + "end.\n",
+    "expected a cell of at most 60 words, got 70": "| " + "word " * 70 + "|\n",
+    "words a sentence on the mean": (("word " * 24).strip() + ". ").capitalize() * 40 + "\n",
+    "words in 95 % of sentences": (("word " * 40).strip() + ". ").capitalize() * 3 + "\n",
+    "of sentences in the passive": "The step is replayed by us. The file was never written.\n\n"
+    * 4,
+}
+
+
+@pytest.mark.parametrize("expected", BAD)
+def test_a_bad_page_fails_with_its_line(expected: str) -> None:
+    assert faults(Text("page.md", markdown(GOOD)), PAGE) == []
+    said = faults(Text("page.md", markdown(f"# Title\n\n{GOOD}{BAD[expected]}")), PAGE)
+    assert any(expected in line for line in said), said
+    assert all(line.startswith("page.md:") for line in said)
+    assert any(int(line.split(":")[1]) >= len(GOOD.splitlines()) for line in said)
+
+
+def test_too_many_words_are_shown_at_the_longest_page() -> None:
+    (said,) = too_long({"a.md": 20, "b.md": 90}, 100)
+    assert said == "docs/b.md:1: expected at most 100 words in docs/, got 110"
+
+
+def test_code_and_generated_blocks_are_left_out() -> None:
+    page = "<!-- x: written by make docs -->\n\nthe road\n\n<!-- end of x -->\n"
+    assert markdown(page) == ()
+    assert without(page) == ""
+    assert block(page, "x") == "the road\n"
+    assert block(replaced(page, "x", "new\n"), "x") == "new\n"
+    assert markdown("```text\nthe road\n```\n") == ()
+    assert retired(Text("x", markdown("a broad roadster, `kernel/peel.py`, [x](road.md)"))) == []
+    assert retired(Text("x", markdown("loop peeling"))) == []
+
+
+def test_a_verdict_is_no_passive() -> None:
+    states, acts = markdown("It is *proved* and never refuted."), markdown("It is then written.")
+    assert [s.passive for s in (*states, *acts)] == [False, True]
 
 
 @pytest.mark.parametrize("name", sorted(cast(Any, COMMANDS).commands))
-def test_help_uses_the_field_s_words(name: str) -> None:
+def test_help_fits_a_terminal(name: str) -> None:
     command = cast(Any, COMMANDS).commands[name]
     narrow: dict[str, Any] = {"resilient_parsing": True, "terminal_width": 80}
     with command.make_context(name, [], **narrow) as context:
         text = command.get_help(context)
-    assert found(text) == []
     assert [line for line in text.splitlines() if len(line) > 80] == []
 
 
@@ -66,14 +90,3 @@ def test_the_list_of_commands_has_whole_sentences() -> None:
     with COMMANDS.make_context("", [], resilient_parsing=True, terminal_width=80) as context:
         lines = COMMANDS.get_help(context).splitlines()
     assert [line for line in lines[1:] if line.endswith("...")] == []
-
-
-def test_help_of_sessions_uses_the_field_s_words() -> None:
-    texts = [found(f"{c.summary}\n{c.__doc__ or ''}") for c in registered().values()]
-    assert [t for t in texts if t] == []
-
-
-def test_words_are_matched_whole_and_not_in_code() -> None:
-    assert found("the road of a patch") != []
-    assert found("a broad roadster, `kernel/peel.py`, [x](road.md)") == []
-    assert found("loop peeling") == []

@@ -39,8 +39,8 @@ ForJobs = create_model("ForJobs", __base__=Action, **_said_or_not())
 class Batch(ForJobs, work="batch.command:begun", formats=True):
     """Parallelize many models in one run.
 
-    Each job runs in a process of its own. Options replace [defaults] of a manifest; what a job
-    says comes first.
+    Each job runs in its own process. Options replace [defaults] of a manifest; entries of a job
+    override both.
     A crash, a time-out or a refusal is a row of the summary. Exit code 0: every job is proved.
 
     \b
@@ -70,12 +70,14 @@ class Batch(ForJobs, work="batch.command:begun", formats=True):
     executor: Literal["local", "ray"] = option(
         "local", "Processes of this machine, or tasks of a Ray cluster."
     )
-    address: str | None = option(None, "Of a Ray cluster, or auto; without it one is started here.")
-    cpus: float = option(1.0, "CPUs that a job takes of a Ray node.", "N", min=0.1)
-    ram: str | None = option(None, "Memory that a job takes of a Ray node: 4GB.", "SIZE")
+    address: str | None = option(
+        None, "Address of a Ray cluster, or auto; default: start one here."
+    )
+    cpus: float = option(1.0, "CPUs of a Ray node per job.", "N", min=0.1)
+    ram: str | None = option(None, "Memory of a Ray node per job: 4GB.", "SIZE")
     timeout: float | None = option(None, "Seconds that one job may take.", "S", min=0.1)
-    resume: bool = option(False, "Leave jobs alone that are done and of the same inputs.")
-    force: bool = option(False, "Run all jobs again, in place of what is in --out.")
+    resume: bool = option(False, "Skip jobs that are done with the same inputs.")
+    force: bool = option(False, "Run all jobs again, and replace what is in --out.")
     fail_fast: bool = option(False, "End with the first job that is not proved.")
     listed: bool = option(
         False, "Print the jobs and whether they are done; run nothing.", flags=("--list",)

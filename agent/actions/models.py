@@ -37,7 +37,7 @@ def _config(given: Any) -> Any:
 Words = tuple[str, ...]
 Mesh = Annotated[str, BeforeValidator(_mesh), Option("Mesh dims, outermost first: dp=2,tp=2.")]
 Gpus = Annotated[
-    int | None, Option("Devices: the mesh and all else is chosen for them.", "N", min=1)
+    int | None, Option("Number of devices; chooses the mesh and the rest for them.", "N", min=1)
 ]
 Config = Annotated[
     Words,
@@ -54,7 +54,7 @@ Inputs = Annotated[
 ]
 Batch = Annotated[int | None, Option("Batch size of generated inputs.", "N", min=1)]
 Seq = Annotated[int | None, Option("Sequence length of generated inputs.", "N", min=1)]
-Hardware = Annotated[str, Option("Cluster the cost model assumes: a shipped name or a TOML file.")]
+Hardware = Annotated[str, Option("Cluster for the cost model: a shipped name or a TOML file.")]
 Root = Annotated[Path, Option("Folder that the patch's paths are relative to.", "DIR")]
 Memory = Annotated[str | None, Option("Memory per rank at most: 80GB, 512MiB.", "SIZE")]
 
@@ -70,7 +70,7 @@ class Captured(Action):
     inputs: Inputs = ()
     batch: Batch = None
     seq: Seq = None
-    full_depth: bool = option(False, "Capture every layer instead of what is distinct.")
+    full_depth: bool = option(False, "Capture every layer, not only distinct ones.")
 
     def request(self, gradients: bool = True) -> "CaptureRequest":
         """What to capture.
@@ -123,9 +123,7 @@ class Asking(Action):
     llm: str = option(
         "none", "Let a language model propose starting points of the search.", "none|auto|MODEL"
     )
-    answer_cache: bool = option(
-        True, "Answer a question to the model from what it answered to an equal one before."
-    )
+    answer_cache: bool = option(True, "Reuse the model's earlier answer to an equal question.")
 
 
 class Priced(Captured):
@@ -136,7 +134,7 @@ class Priced(Captured):
         None, "Sequences of an optimizer step that is priced.", "N", min=1
     )
     dtype: str | None = option(
-        None, "What products are priced in: bf16, fp8 or fp4; by default the config's."
+        None, "Dtype that prices products: bf16, fp8 or fp4. Default: the config's."
     )
     memory: Memory = None
 
@@ -146,8 +144,7 @@ class Chosen(Priced):
 
     fix: Words = option(
         (),
-        "Leave this of the configuration as it is given: tp=8,pp=4, zero=1, recompute=none; "
-        "repeatable.",
+        "Fix parts of the configuration: tp=8,pp=4, zero=1, recompute=none; repeatable.",
         "KEY=VALUE",
     )
 
@@ -162,9 +159,9 @@ class Chosen(Priced):
 class Parallelize(Asking, Wished, Chosen, work="pipeline.starting:parallelize", limited=True):
     """Plan, prove and patch a model for a mesh or a cluster.
 
-    With `--gpus` the mesh, batches, schedule and all else is chosen and priced. The model is
-    captured and planned, the plan is written as a patch, and the patched source is read back and
-    proved. Nothing is written unless the run gets as far as a verdict.
+    Captures and plans the model, writes the plan as a patch, reads the patched source back and
+    proves it. `--gpus` chooses the mesh, batches, schedule and the rest of the configuration by
+    price. Nothing is written before a verdict.
 
     \b
     Examples:
@@ -189,11 +186,11 @@ class Parallelize(Asking, Wished, Chosen, work="pipeline.starting:parallelize", 
         "Run the patched model on local processes and compare it with one process; by default "
         "where the model is small enough.",
     )
-    guard: bool = option(False, "Have the patch watch what ranks exchange as it runs.")
-    inline: bool = option(False, "Paste what the patch needs, not import it from shardproof.")
+    guard: bool = option(False, "Make the patch watch what ranks exchange.")
+    inline: bool = option(False, "Paste what the patch needs instead of importing shardproof.")
     force: bool = option(False, "Replace what an earlier run wrote to --out.")
     translation: Path | None = option(
-        None, "A program for code that capture refuses; compared with it first."
+        None, "A program for code that capture refuses; must agree with the code."
     )
 
 
@@ -236,8 +233,8 @@ class Capture(Captured, work="pipeline.starting:capture", limited=True):
 class Translate(Asking, Captured, work="pipeline.starting:translate", limited=True):
     """Write a model that capture refuses in the text form.
 
-    A language model writes it, or you. It is compared with the code on samples before anything is
-    proved from it.
+    A language model writes it, or you. It must agree with the code on samples before any proof
+    uses it.
 
     \b
     Examples:
@@ -251,12 +248,12 @@ class Translate(Asking, Captured, work="pipeline.starting:translate", limited=Tr
         "the model is asked.",
         "FILE",
     )
-    out: Path | None = option(None, "Write the program that was bound.")
-    show_prompt: bool = option(False, "Print what would be sent, and send nothing.")
-    whole: bool = option(False, "The whole file, also where a module of it would do.")
+    out: Path | None = option(None, "Write the accepted program.")
+    show_prompt: bool = option(False, "Print the request and send nothing.")
+    whole: bool = option(False, "Translate the whole file, even if one module suffices.")
     llm: str = option(
         "auto",
-        "The model that is asked: auto is the one that the environment names.",
+        "Model to ask; auto: the one that the environment names.",
         "none|auto|MODEL",
     )
 
@@ -281,7 +278,7 @@ class Planned(Wished, Priced):
 class Candidates(Planned, work="pipeline.starting:candidates", limited=True):
     """List the best plans, with cost and verdict.
 
-    Plans that were refused are listed with the reason.
+    Includes refused plans with the reason.
 
     \b
     Examples:
@@ -289,13 +286,13 @@ class Candidates(Planned, work="pipeline.starting:candidates", limited=True):
       shardproof candidates examples/nanogpt.py:GPT --mesh tp=2 --ban "h.*.mlp.c_fc=column"
     """
 
-    count: int = option(5, "How many at most.", "N", min=1)
+    count: int = option(5, "Number of plans at most.", "N", min=1)
 
 
 class WhyNot(Planned, work="pipeline.starting:why_not", limited=True):
     """Say why a module is not sharded in a given way.
 
-    The style is tried, and the answer is a verdict.
+    Tries the style; the answer is a verdict.
 
     Planned with the style and proved, or refuted with a counterexample, or refused with the
     reason. Ends in 0 where a plan with the style holds.
@@ -315,9 +312,9 @@ class WhyNot(Planned, work="pipeline.starting:why_not", limited=True):
 class Plan(Chosen, work="pipeline.starting:plan", limited=True):
     """Choose a training configuration for a cluster by price.
 
-    Chosen are the degrees of tp, cp, ep, pp and dp, micro-batch, ZeRO stage, schedule and
-    recomputation. A model of transformers is not captured where its config has its shape. Nothing
-    is proved or patched.
+    Chooses the degrees of tp, cp, ep, pp and dp, micro-batch, ZeRO stage, schedule and
+    recomputation. Does not capture a transformers model whose config gives its shape. Proves and
+    patches nothing.
 
     \b
     Examples:
@@ -339,8 +336,8 @@ class Plan(Chosen, work="pipeline.starting:plan", limited=True):
 class Price(Action, work="cli.pricing:show", json=False):
     """Price training configurations: time and memory.
 
-    A row has id, model, hardware and plan. One JSON line is printed for each: id, step_s,
-    memory_bytes, mfu, bubble and exposed_comm_s, or id and error. Nothing is captured or run.
+    A row has id, model, hardware and plan. Prints one JSON line for each: id, step_s,
+    memory_bytes, mfu, bubble and exposed_comm_s, or id and error. Captures and runs nothing.
 
     \b
     Examples:

@@ -29,9 +29,9 @@ class Diff(Action, work="patching.command:show", exits=PATCH_EXITS):
 class Apply(Action, work="patching.command:apply", exits=PATCH_EXITS):
     """Apply a proved patch to your files, all of them or none.
 
-    `shardproof undo` takes it back. The certificate is checked again, every file must be as it was
-    when the patch was made, and no git command is run on your tree. The patched source is read
-    again and proved first; --no-recapture believes the hashes of the directory instead.
+    First the certificate is checked, and the patched source is read again and proved;
+    --no-recapture trusts the hashes of the directory instead. Every file must have its recorded
+    hash. No git command runs on your tree. `shardproof undo` reverts the patch.
 
     \b
     Examples:
@@ -41,7 +41,9 @@ class Apply(Action, work="patching.command:apply", exits=PATCH_EXITS):
 
     out: Out
     root: Root = Path()
-    unsafe: bool = option(False, "Also a program that was compared with the code on samples only.")
+    unsafe: bool = option(
+        False, "Apply even if the program was only compared with the code on samples."
+    )
     yes: bool = option(False, "Do not ask.")
     recapture: bool = option(True, "Read the patched source again and prove it first.")
 
@@ -49,7 +51,7 @@ class Apply(Action, work="patching.command:apply", exits=PATCH_EXITS):
 class Undo(Action, work="patching.command:undo", exits=PATCH_EXITS):
     """Take back the patch that was applied last.
 
-    Files get the exact bytes they had; new files are removed.
+    Restores exact bytes and removes new files.
 
     \b
     Example:

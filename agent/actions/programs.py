@@ -21,16 +21,15 @@ ALONE = "same@1"
 Cache = Annotated[bool, Option("Use earlier answers of Z3.")]
 Sequential = Option("One-device program, IR file.")
 Distributed = Option("Program of the ranks, IR file.")
-Contract = Option("How inputs and outputs are laid out.")
+Contract = Option("Layouts of inputs and outputs.")
 
 
 class Verify(Action, work="verdict.reverify:dispatch", limited=True, formats=True):
     """Check an out-directory again, or prove two programs equal.
 
-    A directory is checked without search, network or torch: the hashes of its files, its
-    certificate step by step, the order in time, and that the plan is that of the programs. It ends
-    accepted (0) or rejected (1): its patch is tied to all that by hashes alone. --recapture reads
-    the patched source and proves that; then the word is proved.
+    Checks a directory without search, network or torch: hashes, certificate, order in time, and
+    that the plan agrees with the programs. Ends accepted (0) or rejected (1). Only hashes tie the
+    patch to the proof; --recapture reads the patched source again and ends proved.
 
     \b
     Examples:
@@ -47,9 +46,9 @@ class Verify(Action, work="verdict.reverify:dispatch", limited=True, formats=Tru
     sequential: Annotated[Path | None, Sequential] = None
     distributed: Annotated[Path | None, Distributed] = None
     contract: Annotated[Path | None, Contract] = None
-    relations: bool = option(False, "Print the relation of every value.")
+    relations: bool = option(False, "Print the layout found for every value.")
     cache: Cache = True
-    recapture: bool = option(False, "Read the patched source again and prove what it computes.")
+    recapture: bool = option(False, "Read the patched source again and prove it.")
     root: Root = Path()
 
 
@@ -67,15 +66,15 @@ class Explain(Action, work="verdict.derivation:explain"):
 
     directory: Annotated[Path, Argument("A directory with a proof.")]
     value: Annotated[str, Argument("A value of distributed.json: %57.")]
-    depth: int = option(3, "How many ops back.", min=0)
+    depth: int = option(3, "Number of ops to go back.", min=0)
 
 
 class CheckCertificate(Action, work="verdict.certificates:check_alone", limited=True):
     """Run the checker alone on a certificate.
 
-    Nothing is searched for and nothing else of a directory is read. Z3 is asked about the steps
-    that the certificate rests on; with --rules-trusted numpy is all it takes. It ends accepted (0),
-    rejected (1), or with a file that cannot be read (2).
+    Searches nothing and reads nothing else of a directory. Asks Z3 about each step of the
+    certificate; --rules-trusted needs numpy alone. Exit codes: accepted (0), rejected (1),
+    unreadable file (2).
 
     \b
     Examples:
@@ -125,12 +124,14 @@ class Check(Action, work="check.starting:check", limited=True, formats=True):
     )
     layout: Words = option(
         (),
-        "How a parameter is laid out: fc.weight=S(0)@tp. By default from its shape.",
+        "Layout of a parameter: fc.weight=S(0)@tp. Default: from its shape.",
         "NAME=PLACEMENT|FILE",
     )
-    input_layout: Words = option((), "Of an input; by default replicated.", "NAME=PLACEMENT|FILE")
+    input_layout: Words = option(
+        (), "Layout of an input. Default: replicated.", "NAME=PLACEMENT|FILE"
+    )
     output_layout: Words = option(
-        (), "Of an output; by default from its shape.", "NAME=PLACEMENT|FILE"
+        (), "Layout of an output. Default: from its shape.", "NAME=PLACEMENT|FILE"
     )
     param: Words = option(
         (),
@@ -143,11 +144,11 @@ class Check(Action, work="check.starting:check", limited=True, formats=True):
     batch: Batch = None
     seq: Seq = None
     gradients: bool = option(True, "Also check the backward.")
-    no_grad: Words = option((), "An input without a gradient: a mask, say.", "NAME")
+    no_grad: Words = option((), "An input without a gradient, such as a mask.", "NAME")
     grad_of_input: Words = option(
-        (), "An input whose gradient is compared although the model returns its loss.", "NAME"
+        (), "Compare this input's gradient even if the model returns its loss.", "NAME"
     )
-    skip_output: Words = option((), "An output that is not compared; gradients still are.", "NAME")
+    skip_output: Words = option((), "Do not compare this output; still compare gradients.", "NAME")
     after_backward: str = option(
         "",
         "Of TARGET's file, called with the module after the backward: reduces gradients.",
@@ -155,13 +156,13 @@ class Check(Action, work="check.starting:check", limited=True, formats=True):
     )
     op: Words = option(
         (),
-        "A custom op that is to be taken for a collective: vllm.all_reduce=all_reduce@tp.",
+        "Treat a custom op as a collective: vllm.all_reduce=all_reduce@tp.",
         "OP=COLLECTIVE@MESH_DIM",
     )
     device_free: bool = option(False, "Let the CPU answer calls for a CUDA device.")
     load: str = option(
         "",
-        "Load each rank too, elements numbered, and look at the piece that it then holds.",
+        "Also load numbered elements on each rank and check the shard it holds.",
         "made-up|CHECKPOINT",
     )
     load_with: str = option(
@@ -170,12 +171,12 @@ class Check(Action, work="check.starting:check", limited=True, formats=True):
         "by default load_state_dict.",
         "FUNCTION",
     )
-    mode: str = option("", "Check one mode of the modules; by default both.", "train|eval")
+    mode: str = option("", "Check one mode. Default: both.", "train|eval")
     run: bool | None = option(
         None, "Run both modules on local processes, train and eval mode; by default small ones."
     )
-    repair: bool = option(False, "Look for a change of the source that is proved; show its diff.")
-    write: bool = option(False, "Write that change; shardproof undo takes it back.")
+    repair: bool = option(False, "Search for a proved change of the source and show its diff.")
+    write: bool = option(False, "Write that change; shardproof undo reverts it.")
     repair_seconds: float | None = option(
         None, "Seconds to look for a repair: 10; with --repair 60.", min=0
     )
@@ -198,17 +199,17 @@ class VerifyRanks(Action, work="verdict.ranks:verify", limited=True):
         Path, Argument("The programs: a folder, a zip, a tar, or one file (.sp, .spz).", "RANKS")
     ]
     sequential: Annotated[Path, Option("One-device program, IR file.", "FILE")]
-    contract: Annotated[Path, Option("How inputs and outputs are laid out.", "FILE")]
+    contract: Annotated[Path, Option("Layouts of inputs and outputs.", "FILE")]
 
 
 class Mending(Asking):
     """How a repair is looked for, and what is asked where the search finds none."""
 
     max_edits: int = option(
-        3, "Edits of one search at most.", min=1, flags=("--max-edits", "--edits")
+        3, "Maximum of edits in one search.", min=1, flags=("--max-edits", "--edits")
     )
     seconds: float = option(30.0, "Seconds of the whole loop.", min=0)
-    rounds: int = option(6, "Searches and questions to the model at most.", min=1)
+    rounds: int = option(6, "Maximum of searches and questions to the model.", min=1)
     llm: str = option(
         "none",
         "A model to ask where the search finds nothing, or several equal repairs: auto is the "
@@ -216,14 +217,14 @@ class Mending(Asking):
         "none|auto|MODEL",
     )
     feedback: str = option(
-        "fixes", "What a model is shown: none, message, relation, witness or fixes.", "LEVEL"
+        "fixes", "Feedback for a model: none, message, relation, witness or fixes.", "LEVEL"
     )
 
 
 class Repair(Mending, work="repair.repairing:command", formats=True):
     """Repair a wrong program by the fewest edits, proved.
 
-    The diff is of the file as it is written, comments and all. Nothing is written.
+    Prints a diff that keeps comments and spacing. Writes nothing.
 
     \b
     Examples:

@@ -8,11 +8,11 @@ from shardproof.agent.actions.models import Words
 
 
 class BatchCompare(Action, work="batch.comparing:compared", json=False):
-    """Compare two batches: what got better, and what broke.
+    """Compare two batches: improvements and regressions.
 
     Also: `shardproof batch compare OLD NEW`.
 
-    Exit code 1: a job came out worse, or its plan is useful no more.
+    Exit code 1: a job got worse, or its plan is no longer useful.
     """
 
     old: Annotated[Path, Argument("Folder of the earlier batch.", "OLD")]
@@ -22,9 +22,9 @@ class BatchCompare(Action, work="batch.comparing:compared", json=False):
 class Guard(Action, work="cli.guarding:guard"):
     """Run a training script and check its collectives.
 
-    What its ranks exchange is compared as they run. The script is not changed.
+    Compares what its ranks exchange as they run. Does not change the script.
 
-    The exit code is the script's own, or 6 where an exchange went wrong.
+    The exit code is the script's own, or 6 after a bad exchange.
 
     \b
     Examples:
@@ -47,7 +47,7 @@ class Guard(Action, work="cli.guarding:guard"):
 
 
 class Doctor(Action, work="cli.doctor:show"):
-    """Say what is installed, and what is missing for what.
+    """Print what is installed and what is missing.
 
     \b
     Examples:
@@ -55,7 +55,7 @@ class Doctor(Action, work="cli.doctor:show"):
       shardproof doctor --probe
     """
 
-    probe: bool = option(False, "Also ask the model, at the cost of a few short calls.")
+    probe: bool = option(False, "Also probe the model with a few short calls.")
 
 
 class Ops(Action, work="cli.ops_table:show"):
@@ -73,7 +73,7 @@ class Ops(Action, work="cli.ops_table:show"):
 class Lift(Action, work="cli.schedules:lift", limited=True):
     """Lift a TIR or TileLang kernel to a program.
 
-    With a mesh, prove the kernel when it is split over ranks.
+    With a mesh, prove the kernel sharded over ranks.
 
     \b
     Examples:
@@ -84,18 +84,20 @@ class Lift(Action, work="cli.schedules:lift", limited=True):
 
     path: Annotated[Path, Argument("A TIR or TileLang script.", "FILE")]
     mesh: str = option("", "Also prove it on ranks: tp=2 or dp=2,tp=2.")
-    place: Words = option((), "How an input is placed: A:tp=S(1). Repeatable.")
-    output: Words = option((), "How an output must be: C:tp=R. Repeatable.")
-    collective: Words = option((), "After a buffer is made: C:all_reduce(tp). Repeatable.")
+    place: Words = option((), "Placement of an input: A:tp=S(1). Repeatable.")
+    output: Words = option((), "Required placement of an output: C:tp=R. Repeatable.")
+    collective: Words = option(
+        (), "Collective after a buffer is written: C:all_reduce(tp). Repeatable."
+    )
     extent: Words = option((), "Value of a symbolic size: M=128. Repeatable.")
-    func: str | None = option(None, "Which function, where there are several.")
+    func: str | None = option(None, "Function to lift, if there are several.")
     local: str | None = option(None, "The script that the ranks run.")
 
 
 class Schedule(Action, work="cli.schedules:schedule"):
     """Generate or check a pipeline schedule.
 
-    Checked are order, deadlock, memory and messages.
+    Checks order, deadlock, memory and messages.
 
     \b
     Examples:
@@ -127,8 +129,8 @@ class Order(Action, work="cli.schedules:order"):
 class Bench(Action, work="cli.schedules:bench"):
     """Ask the model of a chat 40 things, and check each.
 
-    The checks look at the session and the files, never at the model's words alone. It needs a
-    checkout of the project: tasks and models are not installed.
+    The checks look at the session and the files, never at the model's words alone. Needs a
+    checkout of the project.
 
     \b
     Examples:
@@ -142,24 +144,23 @@ class Bench(Action, work="cli.schedules:bench"):
     only: Words = option((), "A task by its name. Repeatable.")
     without: Words = option((), "Withhold search, counterexample or fixes. Repeatable.")
     results: Path = option(
-        Path("agent.jsonl"), "A row for each task; tasks that have one are not run again."
+        Path("agent.jsonl"), "File with a row per task; finished tasks do not run again."
     )
-    offline: str = option("", "Ask a script on this machine, no model.", "scripted")
+    offline: str = option("", "Ask a local script instead of a model.", "scripted")
 
 
 class Replay(Action, work="chat.replaying:replay"):
     """Run a session again and compare every event.
 
-    Neither the language model nor the network is used. Files that were loaded, answers of the
-    model and of the owner come from the transcript; everything else is computed again, in a
-    scratch folder. Exits 1 with the first difference. Times, peak memory, the folder, the session's
-    name and boundary words are set to fixed words on both sides; steps that were interrupted and
-    commands that look at the machine
-    (/doctor, /model, /save, /resume, /fork) are not run again.
+    Uses neither the language model nor the network. Loaded files and answers come from the
+    transcript; everything else runs again in a scratch folder. Exits 1 with the first difference.
+    Ignores times, peak memory, the folder, the session's name and boundary words. Skips interrupted
+    steps and commands that inspect the machine
+    (/doctor, /model, /save, /resume, /fork).
 
     \b
     Example:
       shardproof replay session.jsonl
     """
 
-    transcript: Annotated[Path, Argument("A journal.jsonl, or what /save wrote.", "TRANSCRIPT")]
+    transcript: Annotated[Path, Argument("A journal.jsonl, or a file from /save.", "TRANSCRIPT")]

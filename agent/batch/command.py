@@ -225,7 +225,7 @@ def interrupted(progress: Progress) -> Outcome:
         events.Problem(
             kind="interrupted",
             message=f"interrupted; {done} of {len(chosen)} jobs are done and kept",
-            hint="the same command with --resume goes on",
+            hint="the same command with --resume continues",
         )
     )
     return Outcome(

@@ -80,6 +80,6 @@ def _rank(row: Row) -> tuple[int, bool, bool]:
 
 
 def _end(row: Row) -> str:
-    useless = ", useful: no" if row.status == "proved" and row.useful is False else ""
+    useless = ", not useful" if row.status == "proved" and row.useful is False else ""
     why = f" ({detail(row)})" if row.cause is not None else ""
     return f"{row.status}{useless}{why}"

@@ -92,7 +92,7 @@ def check(root: Path, *, resume: bool, force: bool) -> None:
         raise InputError(
             "the folder is not empty",
             where=where,
-            hint="--resume goes on with the batch in it, --force runs all of it again",
+            hint="--resume continues the batch in it, --force runs it all again",
         )
     if not is_batch(root):
         raise InputError(

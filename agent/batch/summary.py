@@ -144,7 +144,7 @@ def headline(found: Summary) -> str:
     """`12 jobs: 9 proved, 2 refused, 1 timeout; 4 of them done before`."""
     total = len(found.jobs)
     parts = ", ".join(f"{n} {status}" for status, n in reversed(found.counts.items()))
-    useless = f"; {found.useless} proved, useful: no" if found.useless else ""
+    useless = f"; {found.useless} proved but not useful" if found.useless else ""
     kept = f"; {found.kept} of them done before" if found.kept else ""
     return f"{total} job{'' if total == 1 else 's'}: {parts}{useless}{kept}"
 

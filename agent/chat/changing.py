@@ -42,14 +42,14 @@ def apply(session: Session, *, yes: bool, unsafe: bool) -> Outcome:
         session.say("not applied")
         return Outcome(Exit.NOT_PROVED)
     done = patching.apply_patch(place, root, session.state_dir, unsafe=unsafe)
-    return _done(session, done, "applied; /undo takes it back")
+    return _done(session, done, "applied; /undo reverts it")
 
 
 def again(session: Session, doing: Literal["undo", "redo"]) -> Outcome:
     """Take the last change back, or apply it again."""
     root = _root(session)
     done = getattr(patching, doing)(root, session.state_dir)
-    hint = "undone; /redo applies it again" if doing == "undo" else "applied; /undo takes it back"
+    hint = "undone; /redo applies it again" if doing == "undo" else "applied; /undo reverts it"
     return _done(session, done, hint)
 
 

@@ -36,7 +36,7 @@ AnswerCache = Annotated[
     typer.Option(
         "--answer-cache/--no-answer-cache",
         callback=_answers,
-        help="Answer a question to the model from what it answered to an equal one before.",
+        help="Reuse the model's earlier answer to an equal question.",
     ),
 ]
 
@@ -103,7 +103,7 @@ def chat(prompts: Prompts = [], answer_cache: AnswerCache = True, json: Json = F
 @app.command(epilog=EXITS)
 def resume(
     session: Annotated[
-        str, typer.Argument(metavar="[ID]", help="A session, or how its name begins.")
+        str, typer.Argument(metavar="[ID]", help="A session, or a prefix of its name.")
     ] = "",
     prompts: Prompts = [],
     listing: Annotated[bool, typer.Option("--list", help="List the sessions that are kept.")] = (

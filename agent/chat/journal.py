@@ -163,7 +163,7 @@ class Journal(events.Sink):
                 "the session cannot be kept any longer",
                 where=str(self.path),
                 got=error.strerror or "",
-                hint="make room; shardproof resume goes on with the last whole step",
+                hint="make room; shardproof resume continues with the last whole step",
             ) from None
 
     def close(self) -> None:

@@ -72,7 +72,7 @@ def translate(session: Session, refused: Refused, reply: str, whole: bool) -> Ou
         raise InputError(
             "nobody translates it"
             if not given
-            else "the reply is no program with the inputs and outputs that are asked for",
+            else "the reply is not a program with the inputs and outputs that are asked for",
             where=refused.target,
             got=str(end.unanswered) if not given else reply,
             hint=f"/prompt /translate shows what would be sent; {FROM_FILE}"

@@ -17,7 +17,7 @@ _WORDS = (
     (re.compile(r"\bshardproof translate\b"), "/translate"),
 )
 HINTS = {
-    "the patch is applied already": "/undo takes it back; /load reads the file as it is now",
+    "the patch is applied already": "/undo reverts it; /load reads the file as it is now",
 }
 """What to try after an error that says nothing of it."""
 

@@ -177,7 +177,7 @@ def _told(run: Run, found: in_source.InSource, outcome: Outcome, asked: Check) -
 
     name = found.rewrite.file
     apply_texts(found.diff, {name: (found.before, found.rewrite.text)}, found.sources, found.root)
-    done = f"written, and proved; shardproof undo --root {found.root} takes it back"
+    done = f"written, and proved; shardproof undo --root {found.root} reverts it"
     return Outcome(Exit.PROVED, "proved", answer=f"{found.diff}{done}")
 
 

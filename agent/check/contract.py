@@ -237,7 +237,7 @@ def _product(ranks: Sequence[int], what: str, mesh: Mesh) -> Where:
     where = ranks_where(mesh, {n: {at[n] for at in coords} for n in mesh.names})
     if sum(contains(where, at) for at in mesh.coords()) != len(ranks):
         raise InputError(
-            f"the ranks {list(ranks)} have {what}, which is no slice of the mesh {mesh}",
+            f"the ranks {list(ranks)} have {what}, which is not a slice of the mesh {mesh}",
             expected="stages that lie along one mesh dim",
         )
     return where
@@ -290,7 +290,7 @@ def decide(
     shapes = f"{kind} {name} has shape {list(whole)} on one device and {list(local)} on a rank"
     if not options:
         raise InputError(
-            f"{shapes}, which is no split of one dim by one mesh dim",
+            f"{shapes}, which is not a split of one dim by one mesh dim",
             expected=f"a layout for it: {option} '{name}=...'",
             hint="for example S(0)@tp, S(0)@dp,S(1)@tp, or atoms: [8][3 2@tp 4]",
         )

@@ -49,7 +49,7 @@ def choices(captured: RanksCaptured, mesh: Mesh, stated: Statements) -> list[Mas
         if not fitting:
             raise InputError(
                 f"{draw.name} masks {list(draw.shape)} entries on one device and "
-                f"{list(local[draw.name])} on a rank, which are no piece of them",
+                f"{list(local[draw.name])} on a rank, which are not a piece of them",
                 where=str(captured.ranks[0].draws[list(local).index(draw.name)]),
                 hint="drop a piece of what the model drops",
             )

@@ -241,7 +241,7 @@ def _stuck(captured: RanksCaptured) -> Counterexample | None:
         return None
     rank, call, said = found
     mesh = captured.ranks[rank].program.mesh
-    trace = Trace("communication of ranks", f"{said}: none goes on where nothing is buffered")
+    trace = Trace("communication of ranks", f"{said}: no rank continues if nothing is buffered")
     at = Source(call.file, call.line, text=call.text)
     place = Location("", call.text, f"rank {rank} waits here", at)
     return Counterexample(str(mesh), trace, place)

@@ -57,9 +57,8 @@ class _Whole:
         in_order = bool(np.all(np.diff(inside) > 0))
         if known and len(places) == len(set(places.tolist())):
             return f"{name}[{taken}]" + ("" if in_order else ", in another order")
-        return (
-            f"elements of {name} that are no block, the first {name}{_at(places[0] - first, shape)}"
-        )
+        at = _at(places[0] - first, shape)
+        return f"elements of {name} that are not a block, the first {name}{at}"
 
 
 def _range(taken: NDArray[np.int64], extent: int) -> str:

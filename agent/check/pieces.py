@@ -156,7 +156,7 @@ class Pieces:
                 stated = layout_for([s for s in lines if not s.over], name, whole, self.mesh)
                 if stated is not None and stated.partial:
                     if {fold for _, fold in stated.partial} != {"sum"}:
-                        raise UnlikeError(f"the output {name} is a pending fold that is no sum")
+                        raise UnlikeError(f"the output {name} is a pending fold that is not a sum")
                     pending = [n for n, _ in stated.partial]
                     pieces.append(cut_out(Layout(stated.dims), at))
                     continue

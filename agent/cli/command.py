@@ -24,11 +24,11 @@ Format = Annotated[
     typer.Option(
         "--format",
         metavar="github|sarif|rdjsonl|junit",
-        help="Write what was found to stdout in a format that CI reads.",
+        help="Write findings to stdout in a format that CI reads.",
     ),
 ]
 Timeout = Annotated[
-    float | None, typer.Option(min=0.1, metavar="S", help="Seconds the whole command may take.")
+    float | None, typer.Option(min=0.1, metavar="S", help="Time limit of the command, in seconds.")
 ]
 
 

@@ -144,7 +144,7 @@ def _read(task: Task | None, reply: Completion) -> Answered:
 def _commands(value: Any) -> tuple[tuple[str, ...], list[str]]:
     items = cast(list[Any], value) if isinstance(value, list) else [value]
     found = tuple(item for item in items if isinstance(item, str) and item.strip())
-    bad = [] if len(found) == len(items) else ["commands: one that is no text"]
+    bad = [] if len(found) == len(items) else ["commands: one that is not text"]
     return found, bad
 
 

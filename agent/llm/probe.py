@@ -122,7 +122,7 @@ def _wrong(text: str, rung: str) -> str:
     except ValueError:
         return "it answered with something else than JSON"
     if not isinstance(data, dict):
-        return "it answered with JSON that is no object"
+        return "it answered with JSON that is not an object"
     if rung == rungs.JSON_OBJECT:
         return ""
     found = cast(dict[str, object], data)

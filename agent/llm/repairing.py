@@ -238,6 +238,6 @@ def _where(program: Program, text: str) -> Where:
         size = dict(program.mesh.dims).get(name, 0)
         good = [i for i in whole if isinstance(i, int) and 0 <= i < size]
         if not good or len(good) != len(whole):
-            raise IRError(f"where: {name} is no mesh dim, or it has no such coordinate")
+            raise IRError(f"where: {name} is not a mesh dim, or it has no such coordinate")
         chosen[name] = tuple(good)
     return ranks_where(program.mesh, chosen)

@@ -165,8 +165,8 @@ def _listen(client: OpenAI, request: Mapping[str, Any], heard: Heard, line: _Lin
             page = start.decode("utf-8", "replace")
             raise WireError(
                 Trouble.NOT_A_REPLY,
-                f"status 200 with {kind or 'no content type'} that is no completion: {page[:80]!r};"
-                " is the address right (it often ends in /v1)?",
+                f"status 200 with {kind or 'no content type'} that is not a completion: "
+                f"{page[:80]!r}; is the address right (it often ends in /v1)?",
                 retry=False,
             )
     finally:

@@ -60,7 +60,7 @@ def apply(
         return Outcome(Exit.NOT_PROVED, answer="not applied")
     done = tree.apply_patch(out, root, state_dir, unsafe=unsafe)
     read = "read again and proved" if recapture else "not read again"
-    outcome = _done(run, done, f"applied, {read}; shardproof undo{_root(root)} takes it back")
+    outcome = _done(run, done, f"applied, {read}; shardproof undo{_root(root)} reverts it")
     return replace(outcome, verdict=checked.verdict)
 
 
@@ -82,7 +82,7 @@ def redo(run: Run, root: Path, state_dir: Path | None = None) -> Outcome:
         InputError: nothing to redo, or a file changed since.
     """
     done = tree.redo(root, state_dir)
-    return _done(run, done, f"applied again; shardproof undo{_root(root)} takes it back")
+    return _done(run, done, f"applied again; shardproof undo{_root(root)} reverts it")
 
 
 def _root(root: Path) -> str:

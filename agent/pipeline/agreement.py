@@ -33,7 +33,7 @@ def disagreement(plan: Plan, sequential: Program, distributed: Program, contract
         return f"it does not place {unnamed}, a parameter of program.json"
     unknown = sorted(set(plan.params) - {p for by in named.values() for p in by})
     if unknown:
-        return f"it places {unknown[0]}, which is no parameter of program.json"
+        return f"it places {unknown[0]}, which is not a parameter of program.json"
     for path, item, said in ((path, params[path], p) for path, by in named.items() for p in by):
         layout = contract.inputs[item.name]
         layout = Layout(layout.dims[stacked(path) :], layout.partial)

@@ -136,7 +136,7 @@ def parallelize(
     captured, facts = model.captured, model.facts
     whole_loss = loss_obstacle(facts)
     if whole_loss:
-        run.note(f"the loss stays whole: {whole_loss}")
+        run.note(f"the loss is not vocabulary-parallel: {whole_loss}")
     pricing = _configured(job, captured)
     found = settled(run, job, captured, facts, split_loss=whole_loss is None, pricing=pricing)
     job = priced_as(run, job, captured, found.made)
@@ -152,14 +152,14 @@ def _tell_useless(run: Run, found: "Settled") -> None:
     if plan.tp is None or plan.useful:
         return
     if all(m.style == "replicate" for m in plan.modules):
-        said = "nothing is split: the ranks all compute the same"
+        said = "nothing is sharded: every rank computes the same"
     else:
-        said = f"{plan.estimates['split_share']:.0%} of what could be split is split"
+        said = f"{plan.estimates['split_share']:.0%} of the shardable parameters are sharded"
     kept = left_whole(found.made.found, plan.tp, plan.tp_size)
     failed = found.tried.failed.values() if found.tried is not None else ()
-    why = next((f"; a plan that splits more was {f.why}" for f in failed), "")
-    module = f"; {kept[0].path or 'the model'} stays whole: {kept[1]}" if kept is not None else ""
-    run.warn(f"useful: no, over {plan.tp}={plan.tp_size} {said}{module}{why}")
+    why = next((f"; a plan that shards more was {f.why}" for f in failed), "")
+    module = f"; {kept[0].path or 'the model'} is replicated: {kept[1]}" if kept is not None else ""
+    run.warn(f"not useful: over {plan.tp}={plan.tp_size} {said}{module}{why}")
 
 
 def _configured(job: Job, captured: Captured) -> Pricing:

@@ -91,15 +91,15 @@ def strategy(plan: Plan) -> str:
         what = ", ".join(f"{n} {style.replace('_', ' ')}" for style, n in styles.most_common())
         parts.append(f"{plan.tp}={plan.tp_size}: {what or 'everything replicated'}")
         if plan.sequence_parallel:
-            parts.append("activations between blocks split along the sequence")
+            parts.append("activations between blocks sharded along the sequence")
         if plan.loss_parallel:
-            parts.append("loss on split vocabulary")
+            parts.append("vocabulary-parallel loss")
         if not plan.useful:
             share = plan.estimates["split_share"]
-            parts.append(f"useful: no ({share:.0%} of what could be split is)")
+            parts.append(f"not useful: shards {share:.0%} of the shardable parameters")
     if plan.dp and plan.dp_size > 1:
-        how = "parameters, gradients and optimizer split" if plan.data == "fsdp" else "replicas"
-        parts.append(f"{plan.dp}={plan.dp_size}: batch split, {how}")
+        how = "parameters, gradients and optimizer sharded" if plan.data == "fsdp" else "replicas"
+        parts.append(f"{plan.dp}={plan.dp_size}: batch sharded, {how}")
     return "; ".join(parts) or "one device"
 
 

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.device.page`: what one GPU did, in docs/price.md, from the committed rows.
+"""`python -m benchmarks.device.page`: what one GPU did, from the committed rows.
 
 Rows are what `benchmarks.device.kernels`, `rank` and `patches` print.
 """
@@ -24,8 +24,12 @@ from shardproof.synthesis.price.plan import Plan
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "device.jsonl"
-PAGE = ROOT / "docs" / "price.md"
-BEGIN, END = "<!-- written by python -m benchmarks.device.page -->\n", "<!-- end -->\n"
+TABLE = RESULTS.with_suffix(".md")
+HEAD = """# Patches on a GPU
+
+Written by `python -m benchmarks.device.page`; do not edit.
+
+"""
 DEVICE, RANKS = "h200", 8
 CONFIGS = {"8b": "llama3-8b", "8bdp": "llama3-8b", "70b": "llama3-70b", "mixtral": "mixtral-8x7b"}
 
@@ -131,9 +135,7 @@ def text() -> str:
 
 
 def main() -> None:
-    page = PAGE.read_text("utf-8")
-    before, _, rest = page.partition(BEGIN)
-    PAGE.write_text(f"{before}{BEGIN}{text()}{END}{rest.partition(END)[2]}", "utf-8")
+    TABLE.write_text(HEAD + text(), "utf-8")
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ def stamped(patched: Patch, comment: str) -> Patch:
         raise EmitError(f"{path}: {COMMENT!r} does not stand there once")
     text = new.replace(COMMENT, comment)
     if ast.dump(ast.parse(text)) != ast.dump(ast.parse(new)):
-        raise EmitError(f"{path}: {COMMENT!r} is no comment there")
+        raise EmitError(f"{path}: {COMMENT!r} is not a comment there")
     return patch({path: (old, text)}, patched.obligations, patched.entry, patched.function)
 
 

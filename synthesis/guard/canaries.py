@@ -103,5 +103,5 @@ def _moved(op: str, target: torch.Tensor, want: np.ndarray[Any, Any], salt: int,
     piece = got[first // WORDS * WORDS :][:WORDS]
     came = sources(piece, salt, (n * WORDS,))
     if came is None:
-        return f"{op}: words at {first} that are no color of this run"
+        return f"{op}: words at {first} that are not a color of this run"
     return f"{op}: the piece of rank {came[0] // WORDS} where that of {first // WORDS} belongs"

@@ -136,7 +136,7 @@ def _look(
         for name, param in model.named_parameters():
             text = layouts.get(name) or layouts.get(re.sub(r"\.\d+\.", ".*.", name))
             if text is None:
-                problems.append(f"{name} is no parameter of the plan")
+                problems.append(f"{name} is not a parameter of the plan")
                 continue
             dims = parse(text)
             problems += _differs(name, param, dims, sizes, at)

@@ -71,7 +71,7 @@ def left_whole(found: Found, tp: str, size: int) -> tuple[Module, str] | None:
     if why is None:
         nodes = (n for _, n in found.program.walk() if n.source.module == module.path)
         at = next((str(n.source) for n in nodes if n.source.line), module.path)
-        why = f"{module.kind or 'its class'} has no style that splits it  {at}"
+        why = f"{module.kind or 'its class'} has no style that shards it  {at}"
     return module, why
 
 

@@ -159,7 +159,7 @@ def unexpressed(
         moves = _before(scope.producers, node, known.keys() - norms - {path}, tp)
         why = _entry(scope.program, moves, style, stream, tp)
         if why:
-            return Obstacle(path, f"{path} is {style}, and {why}  {node.source}")
+            return Obstacle(path, f"{path} as {style} {why}  {node.source}")
     return _split_whole(passed.lowered, known, norms | few, tp)
 
 
@@ -197,7 +197,7 @@ def _entry(holder: Program, moves: list[Node], style: str, stream: str, tp: str)
     if style == "row" or stream == "R":
         return f"needs {moves[0].op} over {tp} before it" if moves else None
     if len(moves) != 1 or moves[0].op != "all_gather":
-        return f"takes an activation that is not split as the residual stream is, {stream}"
+        return f"needs an input sharded like the residual stream, {stream}"
     if moves[0].attrs["dim"] == len(holder.types[moves[0].outputs[0]].shape) - 1:
         return f"needs its input gathered over {tp} along the last dim"
     return None

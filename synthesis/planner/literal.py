@@ -1,4 +1,4 @@
-"""A style taken at its word: the module's code on local tensors, with no collective inside it and
+"""A style as it stands: the module's code on local tensors, with no collective inside it and
 no reduction after it. Such a program is built to be judged, never to be emitted."""
 
 from collections.abc import Mapping

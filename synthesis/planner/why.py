@@ -50,7 +50,7 @@ class WhyNot:
     """What all ops cost at least with the style, whatever else is placed, as a share of what they
     cost in the plan; None if not known."""
     bare: str = ""
-    """What came of the style taken at its word, without the collectives around it."""
+    """The verdict on the style without the collectives around it."""
     bare_verdict: Verdict | None = None
 
     @property
@@ -64,7 +64,7 @@ class WhyNot:
         if self.differs:
             out.append("the plan with it: " + ", ".join(self.differs))
         if self.bare and self.bare not in self.reason:
-            out.append(f"taken at its word: {self.bare}")
+            out.append(f"without collectives: {self.bare}")
         if self.least is not None:
             least = f"{self.least:.1%} of the plan"
             out.append(f"with it no placement of the other ops costs less than {least} (certified)")
@@ -76,8 +76,8 @@ class WhyNot:
 def why_not(judge: Judge, path: str, style: str, *, bare: bool = False) -> WhyNot:
     """Plan with the style pinned and judge what comes out.
 
-    A style that the module has no use for is taken at its word instead: its code is run on local
-    tensors and the verifier decides. With `bare` that is done in every case.
+    For a style that means nothing for the module, its code runs on local tensors and the verifier
+    decides. With `bare` this is done in every case.
 
     Raises:
         WishError: no such module or style, or a path that names several modules.
@@ -194,7 +194,7 @@ def _priced(answer: WhyNot, candidate: Candidate) -> WhyNot:
 def _bare(
     judge: Judge, module: Module, style: str, tp: str, size: int
 ) -> tuple[Verdict | None, str]:
-    """The verdict on the style taken at its word, and a line about it."""
+    """The verdict on the style without collectives, and a line about it."""
     if module.use == "embedding" and style != "vocab":
         return None, "an embedding is looked up by rows"
     if module.use == "other" and style == "row":

@@ -191,4 +191,4 @@ def _widths(
         kv_heads, odd = divmod(rest, 2 * width)
         if not odd and kv_heads > 0 and heads % kv_heads == 0:
             return kv_heads, ffn, gated
-    raise ShapeError("its queries, keys and values are no products of a decoder")
+    raise ShapeError("its queries, keys and values are not products of a decoder")

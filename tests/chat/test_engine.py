@@ -24,7 +24,7 @@ def test_programs_are_refuted_stepped_through_mended_and_written(begin: Begin, h
     assert "mlp_tp.py:23" in talk.heard.of(events.VerdictReached)[-1].where
 
     talk("/cex")
-    assert "adds a value that waits for a sum" in talk.said
+    assert "adds a partial sum" in talk.said
     talk("/cex")
     assert "rank tp=0" in talk.said
     assert "got" not in talk.said.split("rank")[0]

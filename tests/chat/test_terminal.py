@@ -258,7 +258,7 @@ def test_someone_new_plans_pins_applies_undoes_and_goes_on_after_a_kill(home: Pa
     chat.child.send("/apply\r")
     chat.child.expect(r"\[y/N\]")
     assert (tree / "mlp.py").read_bytes() == before
-    assert "applied; /undo takes it back" in chat("y", "applied;")
+    assert "applied; /undo reverts it" in chat("y", "applied;")
     assert b"parallelize_module" in (tree / "mlp.py").read_bytes()
     chat("/undo", "undone;")
     assert (tree / "mlp.py").read_bytes() == before

@@ -91,7 +91,7 @@ def test_what_is_not_bound_leaves_the_session_as_it_was(tried: Path, begin: Begi
     assert talk(f"/translate {TARGET} --reply wrong.txt").outcome.exit is Exit.NOT_PROVED
     assert "not bound to the code" in talk.said
     assert talk(f"/translate {TARGET} --reply nothing.txt").outcome.exit is Exit.INPUT
-    assert "the reply is no program" in talk.heard.problem.message
+    assert "the reply is not a program" in talk.heard.problem.message
     assert talk(f"/translate {TARGET}").outcome.exit is Exit.INPUT
     assert "/prompt /translate" in talk.heard.problem.hint
     done = talk(f"/translate {STUCK} --reply unrun.txt --input x=f32[4,8]")

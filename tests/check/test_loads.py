@@ -65,7 +65,7 @@ def test_rows_of_another_weight_are_named() -> None:
     ("held", "said"),
     [
         (UP[4:][::-1], "up[4:8, :], in another order, wrong from [0, 0] on, 16 of 16"),
-        (UP[1:8:2], "elements of up that are no block, the first up[1, 0]"),
+        (UP[1:8:2], "elements of up that are not a block, the first up[1, 0]"),
         (UP[4:7], "up[4:7, :], of shape [3, 4]"),
         (np.full((4, 4), np.nan), "numbers that no parameter of the model has"),
         (np.concatenate([UP[4:6], GATE[:2]]), "elements of up and of other parameters"),

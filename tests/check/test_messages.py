@@ -64,7 +64,7 @@ def test_a_message_that_goes_on_once_more_is_refuted(made: Callable[..., object]
 
 
 WAITING = {
-    "FaceToFace": "none goes on where nothing is buffered",
+    "FaceToFace": "no rank continues if nothing is buffered",
     "NeverReceived": "sends a message that rank 1 never receives",
     "NeverSent": "waits for a message from rank 1 for ever",
     "OneBarrier": "rank 0 waits in the barrier of ranks [0, 1]",

@@ -75,7 +75,7 @@ REFUSED = {
         "decides what it computes",
     ),
     "a table of its own": ("self.table[0] = 1\ny = y + self.table", ""),
-    "a parameter of nobody": ("y = y * self.stray[0]", "no parameter of the module"),
+    "a parameter of nobody": ("y = y * self.stray[0]", "not a parameter of the module"),
     "pieces of other sizes": (
         "dist.all_to_all_single(torch.empty_like(y), y, [1, 3], [1, 3], group=self.group)  # here",
         "[3, 8] in an all_to_all",

@@ -394,7 +394,7 @@ class Second:
                     wholes[name, number] = self._holds(row, mine, other.values[name], name)
         for label, inner in at["bodies"].entries():
             block = inner["block"].text()
-            need(block in ours[0].steps, f"%{block} is no repeated block")
+            need(block in ours[0].steps, f"%{block} is not a repeated block")
             a, b = ours[0].node[block].attrs, theirs[0].node[label].attrs
             need(all(a.get(k, False) == b.get(k, False) for k in ("length", "reverse")), "steps")
             steps = [s for one in ours for s in one.steps[block]]

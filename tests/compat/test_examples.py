@@ -10,7 +10,7 @@ import pytest
 EXAMPLES = Path(__file__).parents[2] / "examples"
 WITNESSED = {
     "tp_linear": ("4 passed, 0 failed", "expected", "tp_linear.py:"),
-    "tp_mlp": ("4 passed, 0 failed", "waits for a sum over tp", "tp_mlp.py:"),
+    "tp_mlp": ("4 passed, 0 failed", "partial sum over tp", "tp_mlp.py:"),
     "pp_2stage": ("5 passed, 0 failed", "differs on rank pp=1", "nobody receives it"),
     "cp_ring_attn": (
         "4 passed, 0 failed",
@@ -24,9 +24,9 @@ WITNESSED = {
     "megatron_gpt2_verify": (
         "4 passed, 0 failed",
         "differs on rank dp=",
-        "waits for a sum over tp",
+        "partial sum over tp",
     ),
-    "consistency_demo": ("4 passed, 0 failed", "[2@tp 4, 16]", "waits for a sum"),
+    "consistency_demo": ("4 passed, 0 failed", "[2@tp 4, 16]", "partial sum"),
 }
 
 

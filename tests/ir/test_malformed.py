@@ -89,8 +89,8 @@ def test_deep_nesting_is_an_error() -> None:
 JSON_CASES = {
     "not JSON": ("{", "", r"p.json:2:11: malformed JSON"),
     "repeated key": ('"name": "p"', '"name": "p", "name": "q"', "key 'name' is given twice"),
-    "NaN": ('"mesh": [["tp", 2]]', '"mesh": NaN', "a number that is no integer"),
-    "float": ('["tp", 2]', '["tp", 2.0]', "a number that is no integer"),
+    "NaN": ('"mesh": [["tp", 2]]', '"mesh": NaN', "a number that is not an integer"),
+    "float": ('["tp", 2]', '["tp", 2.0]', "a number that is not an integer"),
     "format": ("program/1", "program/9", r"p.json: \$.format: unknown format"),
     "mesh": ('["tp", 2]', '["tp", 0]', r"p.json: \$.mesh: mesh dim tp has no ranks"),
     "operand": ('["x", "w"]', '["x", "v"]', r"\$.nodes\[0\]: %v is not defined here"),

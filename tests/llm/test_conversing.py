@@ -33,7 +33,7 @@ def test_an_answer_with_proposals_is_points_of_the_search() -> None:
         ({"contract": "input x tp=R"}, "contract: no such field"),
         ({"command": "/apply --yes"}, "command: no such field"),
         ({"verdict": "proved"}, "verdict: no such field"),
-        ({"commands": [3]}, "commands: one that is no text"),
+        ({"commands": [3]}, "commands: one that is not text"),
         ({"proposals": [{"tactic": "rm", "stream": "R", "placements": [], "reason": ""}]}, "rm"),
         ({"proposals": [{"tactic": "column_row", "stream": "R", "path": "/"}]}, "placements"),
     ],

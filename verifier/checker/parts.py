@@ -177,7 +177,7 @@ def blocks(
     op: str, attrs: Mapping[str, Any], args: Sequence[Claim], layout: Layout, terms: Terms
 ) -> Ref:
     """A cut or join along a dim of which each rank holds one block: inside each block."""
-    need(op in ("slice", "concat", "pad"), f"{op} is no cut")
+    need(op in ("slice", "concat", "pad"), f"{op} is not a cut")
     need(all(isinstance(v, int) for v in attrs.values()), "it differs by rank")
     dim = int(attrs["dim"])
     outer = tuple(a for a in layout.dims[dim] if a.mesh_dim is not None)

@@ -72,7 +72,7 @@ class Accepted:
         steps = f"; {self.steps}" if self.steps is not None else ""
         engine = f"; engine: {self.engine}" if self.engine else ""
         rests = f"; with {', '.join(self.rests)}" if self.rests and not self.engine else ""
-        return f"certificate accepted, {self.claims} claims{steps}{engine}{rests}"
+        return f"certificate accepted: {self.claims} claims{steps}{engine}{rests}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -565,7 +565,7 @@ class _Walk:
         inside.only("values", "bodies")
         scan = next((s for s in one.scans if s.node.outputs[0] == block), None)
         if scan is None or not likewise(scan.node, node):
-            raise BrokenError(f"%{block} is no repeated block of this length", f"%{label}")
+            raise BrokenError(f"%{block} is not a repeated block of this length", f"%{label}")
         held = places.inside(node)
         carries = scan_parts(node.attrs, len(node.inputs))[0].stop
         key = (id(scan.inner), id(body), carries, id(held), place)

@@ -185,12 +185,12 @@ def _put_along(step: Step) -> Made:
 
 
 def _full(step: Step) -> Made:
-    need(not step.layout.partial, "a constant is no share of a sum")
+    need(not step.layout.partial, "a constant is not a share of a sum")
     return step.term(shape=step.layout.global_shape)
 
 
 def _iota(step: Step) -> Made:
-    need(not step.layout.partial, "a ramp is no share of a sum")
+    need(not step.layout.partial, "a ramp is not a share of a sum")
     offset = _offset(step)
     stride, seen = 1, dict[str, int]()
     for atom in reversed(step.layout.dims[step.at("dim")]):

@@ -81,15 +81,15 @@ class Summary:
 
     def __str__(self) -> str:
         told = [f"{self.counts[e]} {_SAID[e]}" for e in EXTENTS if self.counts.get(e)]
-        kinds = f"{self.instances} rule instances of {self.forms} forms"
-        shown = f"{kinds}: {', '.join(told) or 'nothing to show'}"
-        how = f" ({self.queries} by Z3's solver, the others by simplification alone)"
-        return f"{shown}{how if told else ''}; {self.terms}"
+        if not told:
+            return f"no steps; {self.terms}"
+        how = f"{self.queries} by Z3's solver, the others by simplification"
+        return f"{self.forms} forms of steps: {', '.join(told)} ({how}); {self.terms}"
 
 
 _SAID: dict[Extent, str] = {
-    "all sizes": "for all sizes",
-    "small sizes": "at small sizes",
+    "all sizes": "shown for all sizes",
+    "small sizes": "shown at small sizes",
     "rule alone": "by rule alone",
     "refuted": "refuted",
 }

@@ -54,8 +54,8 @@ class Tried:
     wrong: str = ""
 
     def __str__(self) -> str:
-        left = f", {self.large} too large to be tried" if self.large else ""
-        return f"{self.forms} forms of equal terms, on numbers{left}"
+        left = f", {self.large} too large to try" if self.large else ""
+        return f"{self.forms} equal terms computed on numbers{left}"
 
 
 def equalities(tables: Iterable[Told], known: dict[str, bool] | None = None) -> Tried:

@@ -512,7 +512,7 @@ def _chosen(k: int, found: Digits, rows: Digits, sizes: dict[str, int]) -> Size:
 def _sized(value: int, known: Mapping[int, Size], sizes: dict[str, int]) -> Size:
     """An extent that is known, or else a size of its own."""
     if value not in known and value < 0:
-        raise NoFormError(f"{value} is no extent")
+        raise NoFormError(f"{value} is not an extent")
     if value not in known:
         sizes[f"{OTHER}{value}"] = value
     return known.get(value, Size.of(f"{OTHER}{value}"))

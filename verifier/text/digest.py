@@ -103,4 +103,4 @@ def attr_to_json(attr: Attr) -> Any:
         case tuple():
             return list(attr)
         case _:
-            raise IRError(f"{attr!r} is no attribute value (a {type(attr).__name__})")
+            raise IRError(f"{attr!r} is not an attribute value (a {type(attr).__name__})")

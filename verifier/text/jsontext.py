@@ -40,5 +40,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _constant(text: str) -> NoReturn:
     raise MalformedError(
-        "malformed JSON: a number that is no integer", got=text[:40], hint='use {"rational": "1/2"}'
+        "malformed JSON: a number that is not an integer",
+        got=text[:40],
+        hint='use {"rational": "1/2"}',
     )

@@ -131,7 +131,7 @@ def candidates(session: Session, words: Words) -> Outcome:
 def why_not(session: Session, words: Words) -> Outcome:
     """Say why a module does not have a style, by planning with it and judging what comes out.
 
-    A style that does not fit is taken at its word: run on local tensors, and refuted with numbers.
+    A style that does not fit runs on local tensors, and is refuted with numbers.
     With --bare that is done in every case.
     """
     from shardproof.agent.pipeline.considering import tried

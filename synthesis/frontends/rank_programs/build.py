@@ -46,7 +46,7 @@ class _Writer:
             self.boxed[key] = self.regions.boxes(bits, uncut)
         found = self.boxed[key]
         if not found or len(found) > MAX_BOXES:
-            raise UnwrittenError("a set of ranks is no union of few products of coordinates")
+            raise UnwrittenError("a set of ranks is not a union of few products of coordinates")
         return found
 
     def members(self, where: Where) -> int:
@@ -195,7 +195,7 @@ class _Writer:
         need = self.members(box) & region
         if need == self.members(box):
             return self.operand(value, box)
-        what = f"the ranks that give a value to the {item.node.op} are no product"
+        what = f"the ranks that give a value to the {item.node.op} are not a product"
         return self.operand(value, self._box(need, what))
 
     def _result(self, item: United, box: Where) -> Where:
@@ -207,7 +207,7 @@ class _Writer:
             assert isinstance(target, int)
             return moved(box, self.mesh, name, target)
         region = self.whole.values[item.outputs[0]].region & self.members(box)
-        what = f"the ranks that hold the result of the {node.op} are no product"
+        what = f"the ranks that hold the result of the {node.op} are not a product"
         return self._box(region, what)
 
     def _box(self, bits: int, otherwise: str) -> Where:
@@ -226,7 +226,7 @@ class _Writer:
 
     def output(self, role: str, path: str, pieces: Sequence[Piece]) -> Output:
         asked = union(mask for _, mask in pieces) & self.limit
-        where = self._box(asked, f"{role}:{path} is returned on ranks that are no product")
+        where = self._box(asked, f"{role}:{path} is returned on ranks that are not a product")
         name = self.gathered(pieces, where)
         if self.held[name] != where:
             name = self.local("only", [name], f"{name}.out", where)

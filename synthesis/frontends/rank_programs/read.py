@@ -294,5 +294,5 @@ def _stuck(read: _Read, classes: list[TextClass]) -> list[Finding]:
         got = f"`{actual(s.owner, s.row, s.line, read.table)}`"
         out.append(read.finding("mismatch", s.owner, s.row, s.line, s.message, got=got))
     if len(found) > MAX_FINDINGS:
-        out.append(Finding("mismatch", f"{len(found) - MAX_FINDINGS} more ranks wait for ever"))
+        out.append(Finding("mismatch", f"{len(found) - MAX_FINDINGS} more ranks deadlock"))
     return out

@@ -159,7 +159,7 @@ def _words(line: Line, op: str, grid: Grid, depth: int) -> tuple[list[str], str]
         if token == "ranks" and i + 1 < len(tokens) and tokens[i + 1] == "=":
             end = _end(tokens, i)
             if line.group is None:
-                raise _other("the communicator is no group of mesh dims in rank order", line)
+                raise _other("the communicator is not a group of mesh dims in rank order", line)
             dims = _named(line.group, grid)
             if not dims:
                 wording.alone(tokens, dict(zip(names, line.numbers, strict=True)), op)

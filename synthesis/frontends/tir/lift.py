@@ -125,7 +125,7 @@ def lift_func(
     written = {leaf.store.buffer for leaf in flat.leaves}
     unknown = sorted(set(inout) - {p.name for p in func.params if p.name in written})
     if unknown:
-        what = f"inout names {unknown[0]}, which is no parameter that is stored to"
+        what = f"inout names {unknown[0]}, which is not a parameter that is stored to"
         fail(func.place, what)
     for param in func.params:
         if param.name not in written or param.name in inout:

@@ -171,7 +171,7 @@ def _decoded(piece: Array, region: Region, salt: int) -> str:
     end = -(-int(np.prod(region.global_shape)) * size // 8)
     known = wrong & (found < np.uint64(end))
     if not np.any(known):
-        return f"has {int(np.sum(wrong))} words that are no color of this run"
+        return f"has {int(np.sum(wrong))} words that are not a color of this run"
     at = int(np.argmax(known))
     came, belongs = int(found[at]) * per_word, int(mine[at]) * per_word
     return (

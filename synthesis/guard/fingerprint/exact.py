@@ -220,7 +220,7 @@ def check_exact_sum(
     want = ordered_sum(inputs)
     if average:
         if want.dtype.kind not in "fc":
-            raise FingerprintError(f"{op}: an average of {want.dtype} is no sum; take its sum")
+            raise FingerprintError(f"{op}: an average of {want.dtype} is not a sum; take its sum")
         with np.errstate(all="ignore"):
             want = one_nan(np.asarray(want / len(inputs), want.dtype))
     if (want.shape, want.dtype) != (reduced.shape, reduced.dtype):

@@ -109,7 +109,7 @@ def check_sample(
     if bad:
         place, wanted, bound, found = bad[0]
         want = f"{wanted:.17g} within {bound:.3g} at element {place}"
-        why = f"{len(bad)} of {len(output.places)} sampled elements are no sum of the inputs"
+        why = f"{len(bad)} of {len(output.places)} sampled elements are not a sum of the inputs"
         span = (place, bad[-1][0] + 1)
         return Verdict("failed", op, "T2", want, f"{found:.17g}", (), span, why)
     if skipped and skipped == len(output.places):

@@ -128,7 +128,7 @@ def test_an_average_summed_in_order(dtype: str) -> None:
     y = (ordered_sum(xs) / 3).astype(dtype)
     assert verify_allreduce(y, 3, 1, level="T3", inputs=xs, average=True)
     assert verify_allreduce(ordered_sum(xs), 3, 1, level="T3", inputs=xs, average=True).alarm
-    with pytest.raises(FingerprintError, match="is no sum"):
+    with pytest.raises(FingerprintError, match="is not a sum"):
         verify_allreduce(
             np.ones(3, "i8"), 1, 1, level="T3", inputs=[np.ones(3, "i8")], average=True
         )

@@ -34,7 +34,7 @@ def region_of(node: Node, wheres: Sequence[Where], mesh: Mesh, base: Where = EVE
             if name in dict(region):
                 raise Refused(
                     f"only the ranks at {show(region)} call it: the others of the group over "
-                    f"{name} never join, and these wait for ever",
+                    f"{name} never join, so these deadlock",
                     name,
                 )
     return region

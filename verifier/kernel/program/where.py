@@ -22,7 +22,7 @@ def ranks_where(mesh: Mesh, chosen: Mapping[str, Iterable[int]]) -> Where:
     out: list[tuple[str, tuple[int, ...]]] = []
     for name in sorted(chosen):
         if name not in mesh:
-            raise ValueError(f"{name} is no dim of the mesh ({mesh or 'one device'})")
+            raise ValueError(f"{name} is not a dim of the mesh ({mesh or 'one device'})")
         coords = tuple(sorted(set(chosen[name])))
         if not coords:
             raise ValueError(f"no coordinate of {name} is named")

@@ -24,7 +24,7 @@ CALLS = (
     Check(
         "collective_order",
         "All members of a communicator make the same calls on it, in the same order.",
-        "The k-th calls differ, or a member makes none: the others wait for ever.",
+        "The k-th calls differ, or a member makes none: the others deadlock.",
         _faults,
     ),
     Check(

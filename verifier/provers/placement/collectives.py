@@ -21,19 +21,17 @@ def _settle(layout: Layout, name: str, size: int, how: str) -> tuple[Layout, Fra
         return layout, Fraction(1)
     pending = layout.fold(name)
     if name in layout.sharded:
-        raise Refused(f"reduces over {name} a value that is split over {name}", name, 0)
+        raise Refused(f"reduces over {name} a value that is sharded over {name}", name, 0)
     if pending is None:
         scale = Fraction(size) if how == "sum" else Fraction(1)
         return layout, scale
     if how in ("max", "min"):
         if pending != how:
-            raise Refused(
-                f"takes the {how} over {name} of a value that waits for a {pending}", name, 0
-            )
+            raise Refused(f"takes the {how} over {name} of a partial {pending}", name, 0)
         scale = Fraction(1)
     else:
         if pending != "sum":
-            raise Refused(f"sums over {name} a value that waits for a {pending}", name, 0)
+            raise Refused(f"sums over {name} a partial {pending}", name, 0)
         scale = Fraction(1, size) if how == "avg" else Fraction(1)
     return layout.with_partial(p for p in layout.partial if p[0] != name), scale
 

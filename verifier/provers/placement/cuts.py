@@ -45,7 +45,7 @@ def _slice_place(op: Op, given: Operands) -> list[Placed]:
             layout = x.with_dim(index, (Atom(last - first), *rest))
             attrs = (("dim", index), ("start", first * total), ("stop", last * total), ("step", 1))
             return [Placed((layout,), attrs, facts=(f"{local} divides {start} and {stop}",))]
-    raise Refused(f"slices dim {index}, which is split over {bound(dim)[0]}", bound(dim)[0], 0)
+    raise Refused(f"slices dim {index}, which is sharded over {bound(dim)[0]}", bound(dim)[0], 0)
 
 
 def _blocks(dim: Dim) -> tuple[int, Dim]:
@@ -63,21 +63,21 @@ def _concat_place(op: Op, given: Operands) -> list[Placed]:
             or layout.dims[index + 1 :] != first.dims[index + 1 :]
         ):
             name = next(iter(sorted(layout.mentioned ^ first.mentioned)), None)
-            raise Refused(f"operands 0 and {i} are split differently", name, i)
+            raise Refused(f"operands 0 and {i} are sharded differently", name, i)
     holders = [i for i in range(len(given.layouts)) if i not in given.zeros] or [0]
     partial = given.layouts[holders[0]].partial
     for i in holders:
         layout = given.layouts[i]
         if layout.partial != partial:
             name = next(iter(sorted(layout.pending ^ {n for n, _ in partial})), None)
-            raise Refused(
-                f"joins a value that waits for a sum over {name} to one that does not", name, i
-            )
+            raise Refused(f"joins a partial sum over {name} to a complete value", name, i)
     for name, fold in partial:
         if fold != "sum" and given.zeros:
             raise Refused(f"joins zeros to a pending {fold} over {name}", name, 0)
         if any(name in layout.sharded for layout in given.layouts):
-            raise Refused(f"an operand is split over {name}, over which a sum is pending", name, 0)
+            raise Refused(
+                f"an operand is sharded over {name}, over which a sum is pending", name, 0
+            )
     dims = [layout.dims[index] for layout in given.layouts]
     if not any(bound(d) for d in dims):
         joined = whole(sum(local_extent(d) for d in dims))
@@ -86,7 +86,7 @@ def _concat_place(op: Op, given: Operands) -> list[Placed]:
         joined = normal((Atom(count), *_blocks(dims[0])[1]))
     else:
         name = next(n for d in dims for n in bound(d))
-        raise Refused(f"joins unequal pieces of dim {index}, which is split over {name}", name, 0)
+        raise Refused(f"joins unequal pieces of dim {index}, which is sharded over {name}", name, 0)
     layout = Layout(first.dims, partial).with_dim(index, joined)
     return [Placed((layout,), given.attrs)]
 
@@ -105,7 +105,7 @@ def _pad_place(op: Op, given: Operands) -> list[Placed]:
         layout = x.with_dim(index, (Atom(count + (lo + hi) // local), *rest))
         attrs = (("dim", index), ("hi", hi // local * total), ("lo", lo // local * total))
         return [Placed((layout,), attrs, facts=(f"{local} divides {lo} and {hi}",))]
-    raise Refused(f"pads dim {index}, which is split over {bound(dim)[0]}", bound(dim)[0], 0)
+    raise Refused(f"pads dim {index}, which is sharded over {bound(dim)[0]}", bound(dim)[0], 0)
 
 
 @of_ops(cuts.flip)
@@ -113,5 +113,5 @@ def _flip_place(op: Op, given: Operands) -> list[Placed]:
     (x,) = given.layouts
     dim = x.dims[given.number("dim")]
     if bound(dim):
-        raise Refused(f"reverses a dim that is split over {bound(dim)[0]}", bound(dim)[0], 0)
+        raise Refused(f"reverses a dim that is sharded over {bound(dim)[0]}", bound(dim)[0], 0)
     return [Placed((x,), given.attrs)]

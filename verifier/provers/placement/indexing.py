@@ -27,7 +27,7 @@ def window(dim: Dim, offset: Offset) -> str | None:
         return None
     if len(names) > 1 or dim[0].mesh_dim is None:
         raise Refused(
-            f"the rows are split over {', '.join(names)} in pieces, not in one block", names[0], 0
+            f"the rows are sharded over {', '.join(names)} in pieces, not in one block", names[0], 0
         )
     expected = Affine.of(0, {names[0]: local_extent(dim)})
     if affine != expected:
@@ -40,7 +40,7 @@ def window(dim: Dim, offset: Offset) -> str | None:
 def _no_fold(op: Op, layout: Layout, operand: int) -> None:
     if layout.partial:
         name, fold = layout.partial[0]
-        raise Refused(f"the index waits for a {fold} over {name}", name, operand)
+        raise Refused(f"the index is a partial {fold} over {name}", name, operand)
 
 
 def _combine(values: Layout, names: list[str | None], dims: Sequence[Dim]) -> Layout:
@@ -53,12 +53,12 @@ def _combine(values: Layout, names: list[str | None], dims: Sequence[Dim]) -> La
     for name in names:
         if name is not None:
             if name in partial:
-                raise Refused(f"rows are split over {name}, over which a sum is pending", name, 0)
+                raise Refused(f"rows are sharded over {name}, over which a sum is pending", name, 0)
             partial[name] = "sum"
     used = [n for d in dims for n in bound(d)]
     clash = next((n for n in used if used.count(n) > 1 or n in partial), None)
     if clash:
-        raise Refused(f"index and rows are both split over {clash}", clash, 1)
+        raise Refused(f"index and rows are both sharded over {clash}", clash, 1)
     return Layout(tuple(dims)).with_partial(partial.items())
 
 
@@ -71,7 +71,7 @@ def _take_place(op: Op, given: Operands) -> list[Placed]:
     layout = _combine(x, [name], (*x.dims[:dim], *idx.dims, *x.dims[dim + 1 :]))
     for other in x.partial:
         if other[0] in idx.sharded:
-            raise Refused(f"the index is split over {other[0]}", other[0], 1)
+            raise Refused(f"the index is sharded over {other[0]}", other[0], 1)
     facts = (f"windows of {name} cover the rows once",) if name else ()
     return [Placed((layout,), (("dim", dim), ("offset", 0)), facts=facts)]
 
@@ -104,7 +104,7 @@ def _index_add_place(op: Op, given: Operands) -> list[Placed]:
             1,
         )
     if name and name in g.mentioned | idx.mentioned:
-        raise Refused(f"rows are split over {name}, and so are the values", name, 0)
+        raise Refused(f"rows are sharded over {name}, and so are the values", name, 0)
     atoms = [Atom(given.mesh[name], name)] if name else []
     rows = normal([*atoms, Atom(given.number("size"))])
     partial = dict(g.partial)
@@ -126,7 +126,7 @@ def _along(op: Op, given: Operands) -> tuple[Layout, Layout, int]:
     for i, (a, b) in enumerate(zip(x.dims, idx.dims, strict=True)):
         if i != dim and a != b:
             name = next(iter((*bound(a), *bound(b))), None)
-            raise Refused(f"values and index are split differently at dim {i}", name, 1)
+            raise Refused(f"values and index are sharded differently at dim {i}", name, 1)
     return x, idx, dim
 
 
@@ -143,10 +143,10 @@ def _put_along_place(op: Op, given: Operands) -> list[Placed]:
     g, idx, dim = _along(op, given)
     along = (*bound(idx.dims[dim]), *bound(g.dims[dim]))
     if along:
-        raise Refused(f"the index is split along dim {dim}", along[0], 1)
+        raise Refused(f"the index is sharded along dim {dim}", along[0], 1)
     total, name = _windowed_size(op, given, g.mentioned)[0]
     if name and name in g.mentioned | idx.mentioned:
-        raise Refused(f"lines are split over {name}, and so are the values", name, 0)
+        raise Refused(f"lines are sharded over {name}, and so are the values", name, 0)
     for axis, fold in g.partial:
         if fold != "sum":
             raise Refused(f"spreads a pending {fold} over {axis}", axis, 0)

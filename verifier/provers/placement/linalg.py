@@ -19,19 +19,19 @@ def place_einsum(op: Op, given: Operands) -> list[Placed]:
         for factor, dim in zip(factors, layout.dims, strict=True):
             if dims.setdefault(factor, dim) != dim:
                 name = next((n for n in (*bound(dim), *bound(dims[factor]))), None)
-                raise Refused(f"factor {factor} is split differently in the operands", name, i)
+                raise Refused(f"factor {factor} is sharded differently in the operands", name, i)
     owner: dict[str, str] = {}
     for factor, dim in dims.items():
         for name in bound(dim):
             if owner.setdefault(name, factor) != factor:
                 raise Refused(
-                    f"factors {owner[name]} and {factor} are both split over {name}", name
+                    f"factors {owner[name]} and {factor} are both sharded over {name}", name
                 )
     partial = dict(join_partial(op, given))
     for name, factor in owner.items():
         if name in partial:
             raise Refused(
-                f"factor {factor} is split over {name}, over which a sum is pending", name
+                f"factor {factor} is sharded over {name}, over which a sum is pending", name
             )
         if factor not in result:
             partial[name] = "sum"

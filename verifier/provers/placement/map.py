@@ -19,7 +19,7 @@ def join_partial(op: Op, given: Operands) -> tuple[tuple[str, str], ...]:
         folds = {given.layouts[i].fold(name) for i in holders}
         first = min(holders)
         if len(folds) > 1:
-            raise Refused(f"operands wait for different reductions over {name}", name, first)
+            raise Refused(f"operands have different pending reductions over {name}", name, first)
         fold = folds.pop() or "sum"
         keeps = fold in facets(op.name).folds
         rises = len(holders) == 1 and first in facets(op.name).rises
@@ -34,20 +34,16 @@ def join_partial(op: Op, given: Operands) -> tuple[tuple[str, str], ...]:
         if fold == "sum" and not allowed:
             others = [i for i in range(len(given.layouts)) if i not in holders]
             if op.linear and others and any(holders <= g for g in op.linear):
-                why = (
-                    f"{op.name} adds a value that waits for a sum over {name} to one that does not"
-                )
+                why = f"{op.name} adds a partial sum over {name} to a complete value"
             elif len(holders) > 1:
-                why = f"{op.name} of several values that each wait for a sum over {name}"
+                why = f"{op.name} of several partial sums over {name}"
             else:
-                why = (
-                    f"{op.name} is not linear in operand {first}, which waits for a sum over {name}"
-                )
+                why = f"{op.name} is not linear in operand {first}, a partial sum over {name}"
             raise Refused(why, name, first)
         for i, layout in enumerate(given.layouts):
             if i not in holders and name in layout.sharded:
                 raise Refused(
-                    f"operand {i} is split over {name}, operand {first} waits for a sum over it",
+                    f"operand {i} is sharded over {name}, operand {first} is a partial sum over it",
                     name,
                     first,
                 )
@@ -77,7 +73,7 @@ def place_map(op: Op, given: Operands) -> list[Placed]:
                         i,
                     )
                 raise Refused(
-                    f"operands {owner} and {i} are split differently at dim {position}",
+                    f"operands {owner} and {i} are sharded differently at dim {position}",
                     next((a.mesh_dim for a in (*chosen, *dim) if a.mesh_dim), None),
                     i,
                 )
@@ -86,10 +82,10 @@ def place_map(op: Op, given: Operands) -> list[Placed]:
     names = [a.mesh_dim for d in dims for a in d if a.mesh_dim]
     if len(set(names)) != len(names):
         twice = next(n for n in names if names.count(n) > 1)
-        raise Refused(f"two dims of the result would be split over {twice}", twice, 0)
+        raise Refused(f"two dims of the result would be sharded over {twice}", twice, 0)
     layout = Layout(tuple(dims), join_partial(op, given))
     dtype = dict(given.attrs).get("dtype")
     if dtype is not None and dtype not in FLOATS and layout.partial:
         name = layout.partial[0][0]
-        raise Refused(f"a cast to {dtype} of a value that waits over {name}", name, 0)
+        raise Refused(f"a cast to {dtype} of a partial value over {name}", name, 0)
     return [Placed((layout,), given.attrs)]

@@ -48,7 +48,7 @@ def _readings(given: Operands) -> Iterator[Placed]:
 def _place(op: Op, given: Operands) -> list[Placed]:
     if given.layouts[0].partial:
         name, fold = given.layouts[0].partial[0]
-        raise Refused(f"the seed waits for a {fold} over {name}", name, 0)
+        raise Refused(f"the seed is a partial {fold} over {name}", name, 0)
     found = list(_readings(given))
     if not found:
         offset = given.attr("offset")

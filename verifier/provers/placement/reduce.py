@@ -13,7 +13,7 @@ def place_reduce(op: Op, given: Operands) -> list[Placed]:
     partial = dict(x.partial)
     for name, pending in x.partial:
         if pending != facets(op.name).fold:
-            raise Refused(f"{op.name} of a value that waits for a {pending} over {name}", name, 0)
+            raise Refused(f"{op.name} of a partial {pending} over {name}", name, 0)
     kept: list[Dim] = []
     for i, dim in enumerate(x.dims):
         if i in dims:

@@ -14,7 +14,7 @@ def place_rows(op: Op, given: Operands) -> list[Placed]:
     dim = given.number("dim")
     names = bound(x.dims[dim])
     if names:
-        raise Refused(f"{op.name} along dim {dim}, which is split", names[0], 0)
+        raise Refused(f"{op.name} along dim {dim}, which is sharded", names[0], 0)
     return [Placed((Layout(x.dims, join_partial(op, given)),), given.attrs)]
 
 

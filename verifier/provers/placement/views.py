@@ -191,7 +191,7 @@ def _expand_place(op: Op, given: Operands) -> list[Placed]:
     for i, (dim, n) in enumerate(zip(dims, shape, strict=True)):
         if dim and local_extent(dim) != n:
             raise Refused(
-                f"expands dim {i}, which is split so that one entry is left on each rank",
+                f"expands dim {i}, which is sharded so that one entry is left on each rank",
                 bound(dim)[0],
                 0,
             )

@@ -80,7 +80,9 @@ class Emit:
 
     def mesh_dim(self, group: str) -> str | tuple[str, ...]:
         if group not in self.groups:
-            raise NotImplementedError(f"a collective over the group {group}, which is no mesh dim")
+            raise NotImplementedError(
+                f"a collective over the group {group}, which is not a mesh dim"
+            )
         dims = self.groups[group]
         return dims[0] if len(dims) == 1 else dims
 

@@ -47,7 +47,9 @@ def layout_of(value: Any, mesh: Mesh, rank: int, name: str) -> Layout:
         return Layout.replicate(shape)
     names = [_mesh_dim(value.device_mesh, i, mesh, rank) for i in range(value.device_mesh.ndim)]
     if any(n is None for n in names):
-        raise CaptureError(f"{name} is placed on {value.device_mesh}, which is no part of {mesh}")
+        raise CaptureError(
+            f"{name} is placed on {value.device_mesh}, which is not a part of {mesh}"
+        )
     layout = Layout.replicate(shape)
     for dim, extent in enumerate(shape):
         placed = [

@@ -228,7 +228,7 @@ def _shapes(given: str) -> dict[str, torch.Tensor]:
     files = sorted(path.glob("*.safetensors")) if path.is_dir() else [path]
     if not files or not files[0].is_file():
         raise CaptureError(
-            f"{given} is no checkpoint", hint="give a folder with *.safetensors, or made-up"
+            f"{given} is not a checkpoint", hint="give a folder with *.safetensors, or made-up"
         )
     return {name: t for file in files for name, t in _header(file).items()}
 
@@ -260,7 +260,7 @@ def _header(file: Path) -> dict[str, torch.Tensor]:
             }
         except (ValueError, KeyError, TypeError) as problem:
             raise CaptureError(
-                f"{file} is no safetensors file of plain numbers: {type(problem).__name__}: "
+                f"{file} is not a safetensors file of plain numbers: {type(problem).__name__}: "
                 f"{problem}",
                 hint="quantized checkpoints are not covered; give the weights they were made of",
             ) from None

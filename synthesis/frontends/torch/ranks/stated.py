@@ -97,7 +97,7 @@ def _layout(line: LayoutLine, shape: tuple[int, ...], mesh: Mesh) -> Layout:
         for item, match in zip(line.text.split(","), placed, strict=True):
             if match is None or (match["dim"] is None and not match["kind"].startswith("R")):
                 raise CaptureError(
-                    f"{line.where}: {item.strip()!r} is no placement", hint=f"write {FORM}"
+                    f"{line.where}: {item.strip()!r} is not a placement", hint=f"write {FORM}"
                 )
             if match["dim"] is not None:
                 parts.append(f"{match['dim']}={match['kind']}")

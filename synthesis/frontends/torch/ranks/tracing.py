@@ -304,7 +304,7 @@ def _no_strangers(recorder: Recorder) -> None:
     for node in recorder.graph.find_nodes(op="get_attr"):
         if getattr(recorder.held, node.target).requires_grad:
             raise CaptureError(
-                "forward reads a tensor that needs a gradient and is no parameter of the module",
+                "forward reads a tensor that needs a gradient and is not a parameter of the module",
                 hint="register it as a parameter: self.name = nn.Parameter(...)",
             )
 
