@@ -13,8 +13,7 @@ from shardproof.synthesis.frontends.torch.ranks.buckets import one_by_one
 from shardproof.synthesis.frontends.torch.ranks.join import RankError, gathers_by_dim, join
 from shardproof.synthesis.frontends.torch.ranks.shared_parts import products_of_wholes
 from shardproof.verifier.kernel.program.program import Program
-
-MESSAGES = frozenset({"send", "recv"})
+from shardproof.verifier.ops.classes import MESSAGES
 
 
 def together(
