@@ -215,7 +215,8 @@ def _compared(
     if gradients and (apart := steady(False, other)) is not None:
         raise unsteady(name, other, apart, (), root)
     with read.watched():
-        _same_without_gradients(in_mode(model, bool(state)), kwargs, root)
+        for train in (False, True) if gradients else (False,):
+            _same_without_gradients(in_mode(model, train), kwargs, root)
     asserts, whole = left_out(), reads_whole()
     clamped = tuple(
         f"{n} ({at.file}:{at.line})"

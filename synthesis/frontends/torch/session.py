@@ -6,7 +6,7 @@
 import resource
 import time
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -182,7 +182,10 @@ class Session:
         request, target, depth, clock = self.request, self.target, self.depth, self.clock
         with clock.phase("build"):
             override = depths.shorter_config(target.hf_config, depth) if depth else {}
-            with parameters_on_meta(), no_gradient_hooks(), self.read.watched():
+            built = (parameters_on_meta(), no_gradient_hooks(), self.read.watched())
+            with ExitStack() as stack:
+                for context in (*built, watching(Places(target.root), real=True)):
+                    stack.enter_context(context)
                 model = target.build(**override)
             dtype = TORCH_DTYPES[request.dtype]
             model = prepare(model, dtype, request.gradients)

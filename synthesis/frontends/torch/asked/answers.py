@@ -25,7 +25,7 @@ from torch._subclasses import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 
 from shardproof.synthesis.frontends.torch.asked.classless import CLASSLESS
-from shardproof.synthesis.frontends.torch.asked.watching import caller, now
+from shardproof.synthesis.frontends.torch.asked.watching import Watching, caller, now
 from shardproof.synthesis.frontends.torch.errors import CaptureError
 from shardproof.synthesis.frontends.torch.surroundings import (
     asked_outside,
@@ -113,7 +113,7 @@ def called(function: Any) -> Any:
     if watched is None:
         return function
     why = _why_not(function, name, module)
-    if not why:
+    if not why or _as_in_a_run(why, watched):
         return function
     return _refusing(watched.refusal(caller(), f"forward calls {name}, and {why}", _HINT))
 
@@ -136,6 +136,11 @@ def _why_not(function: Any, name: str, module: str) -> str:
     if asks and module.startswith(_TRACERS):
         return "it tells what runs the code, which a run does otherwise"
     return ""
+
+
+def _as_in_a_run(why: str, watched: Watching) -> bool:
+    """Whether the answer is that of a run where the code is: it is not traced as yet."""
+    return (watched.real and why == _LIKE_REAL_ONES) or (watched.importing and why == _CALLS)
 
 
 _LYING: tuple[Any, ...] = (torch.Tensor, torch.UntypedStorage, torch.TypedStorage)
@@ -173,14 +178,16 @@ def read(value: Any, name: str) -> Any:
     if watched is not None:
         if name == "grad" and isinstance(value, torch.Tensor) and value.is_leaf and not _has(value):
             without_gradient(caller())
-        if isinstance(value, torch.Tensor) and name in ("_version", "__dict__"):
+        hidden = isinstance(value, torch.Tensor) and name in ("_version", "__dict__")
+        if hidden and not watched.real:
             raise watched.refusal(
                 caller(), f"forward reads {name} of a tensor: it is another in a run", _HINT
             )
         if name in _SWITCHES and value is _SWITCHES[name]:
             raise watched.refusal(caller(), f"forward reads {name} of mkldnn, and {_SET}", _HINT)
-        process = value is sys and name in _PROCESS
-        if process or (name in _HOOKS and isinstance(value, nn.Module)):
+        process = value is sys and name in _PROCESS and not watched.importing
+        hooks = name in _HOOKS and isinstance(value, nn.Module) and not watched.real
+        if process or hooks:
             of = "sys" if process else "a module"
             why = "the process is another" if process else "the trace adds some of its own"
             raise watched.refusal(caller(), f"forward reads {name} of {of}: {why}", _HINT)
@@ -301,28 +308,42 @@ _OWN_OPS = ("aten", "prims", "prim", "c10d", "_c10d_functional", "_dtensor")
 """Namespaces of ops that have a meaning here."""
 
 
+_TEXT = ("makes text of a tensor, which has no values", "print it outside of forward")
+_SHOWN = {
+    "__repr__": _TEXT,
+    "__format__": _TEXT,
+    "__reduce_ex__": ("makes bytes of a tensor, which has no values", "save it outside of forward"),
+    "__dlpack__": ("hands on the memory of a tensor, which has none", "compute in tensors"),
+}
+
+
 @contextmanager
 def shown_to_nobody() -> Iterator[None]:
-    """What a tensor looks like, as text or as bytes, is refused where a line of the user's asks."""
+    """What a tensor looks like, as text or as bytes, is refused where a line of the user's asks, and
+    its memory where one has it handed to another library."""
     from shardproof.synthesis.frontends.torch.asked.sources import is_users
 
     kept: list[tuple[Any, str, Any]] = []
 
+    def own(frame: Any) -> bool:
+        return is_users(frame.f_code.co_filename)
+
     def guard(cls: Any, name: str, original: Any) -> Any:
         def guarded(self: Any, *args: Any, **kwargs: Any) -> Any:
             frame, watched = sys._getframe(1), now()
-            if watched is not None and is_users(frame.f_code.co_filename):
-                what = "bytes" if name == "__reduce_ex__" else "text"
-                message = (
-                    f"forward makes {what} of a tensor, which has no values while it is traced"
-                )
-                raise watched.refusal(frame, message, "print it outside of forward")
+            while name == "__dlpack__" and frame is not None and not own(frame):
+                frame = frame.f_back
+            hollow = type(self) not in (torch.Tensor, nn.Parameter) or self.is_meta
+            traced = watched is not None and not watched.real and hollow
+            if traced and frame is not None and own(frame):
+                message, hint = _SHOWN[name]
+                raise watched.refusal(frame, f"forward {message} while it is traced", hint)
             return original(self, *args, **kwargs)
 
         return guarded
 
     for cls in (torch.Tensor, FunctionalTensor):
-        for name in ("__repr__", "__format__", "__reduce_ex__"):
+        for name in _SHOWN:
             if name in vars(cls):
                 kept.append((cls, name, vars(cls)[name]))
                 setattr(cls, name, guard(cls, name, vars(cls)[name]))

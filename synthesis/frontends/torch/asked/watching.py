@@ -21,9 +21,13 @@ class AskedError(CaptureError):
 
 @dataclass
 class Watching:
-    """One traced call."""
+    """One traced call, or what leads to it."""
 
     places: Places
+    real: bool = False
+    """Whether tensors have memory, as where a module is built."""
+    importing: bool = False
+    """Whether a file is imported."""
     caught: list[CaptureError] = field(default_factory=list[CaptureError])
     """What the call is refused with, if it comes to its end nevertheless."""
 
@@ -41,15 +45,15 @@ def now() -> Watching | None:
 
 
 @contextmanager
-def watching(places: Places) -> Iterator[None]:
-    """What runs inside is traced.
+def watching(places: Places, real: bool = False, importing: bool = False) -> Iterator[None]:
+    """What runs inside is traced; with `real`, on tensors that have memory.
 
     Raises:
         CaptureError: it came to its end, and the user's code caught what only a trace raises.
     """
     from shardproof.synthesis.frontends.torch.asked.answers import shown_to_nobody
 
-    found = Watching(places)
+    found = Watching(places, real, importing)
     _now.append(found)
     try:
         with shown_to_nobody(), _in_one_thread(found):

@@ -253,7 +253,8 @@ def _made(make: Callable[[], Any], mode: FakeTensorMode) -> tuple[Any, Moved]:
     except Exception as problem:
         if isinstance(problem, CaptureError) and not isinstance(problem, AskedError):
             raise
-        model = make()
+        with watching(Places(""), real=True):
+            model = make()
         if any(isinstance(p, DTensor) for p in model.parameters()):
             raise
         return model, []
