@@ -335,10 +335,10 @@ class Watch(TorchDispatchMode):
 
     def along(self, group: Any) -> None:
         """Note the mesh dims of a group. Raises CaptureError where it is no slice of the mesh."""
+        if group in self.seen.groups:
+            return
         found = _c10d._resolve_process_group(group)
         name = found.group_name
-        if name in self.seen.groups:
-            return
         ranks = dist.get_process_group_ranks(found)
         dims = dims_of(ranks, self.rank, self.mesh)
         if dims is None:

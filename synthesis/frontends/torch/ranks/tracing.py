@@ -380,10 +380,29 @@ def _described(
     for node in nodes:
         if node.op == "call_function" and node.target is _aten.copy_.default:
             name = traced.buffers[node.args[0]]
-            traced.state.add(name)
-            traced.outputs.append(("output", name, node.args[1]))
+            if _copied(node.args[1]) is not node.args[0]:
+                traced.state.add(name)
+                traced.outputs.append(("output", name, node.args[1]))
             graph.erase_node(node)
     return traced
+
+
+def _copied(node: Any) -> Any:
+    """What a node is a copy of, entry by entry."""
+    while node.op == "call_function" and node.target in _COPIES:
+        source = node.args[_COPIES[node.target]]
+        kinds = [(n.meta["val"].dtype, n.meta["val"].shape) for n in (node, source)]
+        if kinds[0] != kinds[1]:
+            break
+        node = source
+    return node
+
+
+_COPIES = {
+    **dict.fromkeys((_aten.clone.default, _aten.detach.default, _aten.alias.default), 0),
+    _aten.copy.default: 1,
+}
+"""Ops that give the entries of an operand, each with which."""
 
 
 def known_groups(graph: fx.Graph, watch: Watch, places: Provenance) -> None:
