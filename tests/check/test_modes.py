@@ -218,7 +218,7 @@ def test_modes_that_reduce_in_ways_of_their_own(case):
         "else:\n    y = Reduce.apply(y, self.group)"
     )
     found = case().forward(BODY.format(line)).each()
-    assert judged(found) == [((EVAL, INFERENCE), Proof), ((TRAIN, FORWARD), Proof)]
+    assert judged(found) == [((EVAL, INFERENCE, FORWARD), Proof), ((TRAIN,), Proof)]
 
 
 def test_a_wrong_backward_in_train_mode_alone(case):
@@ -232,7 +232,7 @@ def test_a_wrong_backward_in_train_mode_alone(case):
 def test_without_gradients_the_forwards_of_both_modes_are_judged(case):
     line = "y = Reduce.apply(y, self.group) if not self.training else y"
     found = case(gradients=False).forward(BODY.format(line)).each()
-    assert judged(found) == [((INFERENCE,), Proof), ((TRAIN, FORWARD), Counterexample)]
+    assert judged(found) == [((INFERENCE,), Proof), ((TRAIN,), Counterexample)]
 
 
 def test_what_train_mode_alone_draws_is_told_with_the_mode(case):
@@ -325,7 +325,10 @@ def test_the_verdict_says_which_mode_is_which(case, tmp_path):
     model, rank = f"{asked.folder}/{asked.against}", f"{asked.folder}/{asked.target}"
     assert run_check(run, Asked(rank, "tp=2", model, repair=0, keep=kept)).answer == "refuted"
     (verdict,) = [e for e in run.seen if isinstance(e, events.VerdictReached)]
-    said = "eval mode and eval mode under torch.no_grad(): proved; train mode: refuted"
+    said = (
+        "eval mode and eval mode under torch.no_grad(): proved; train mode and train mode under "
+        "torch.no_grad(): refuted"
+    )
     assert said in verdict.message
     assert sorted(p.name for p in kept.iterdir()) == ["eval", "train"]
     run = Run([])
