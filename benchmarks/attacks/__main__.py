@@ -31,7 +31,7 @@ TRACED = RESULTS.with_name("attacks-traced.jsonl")
 """What is found with `--no-run`."""
 TRUTHS = ROOT / "build" / "attacks.jsonl"
 LEAST = 0.95
-VERDICTS = ("proved", "refuted", "refused", "unknown")
+VERDICTS = ("proved", "refuted", "refused", "unknown", "crashed")
 LONGEST = 120
 READING = ("process", "draws", "around")
 """Kinds of which a step may read the clock, the environment or the process, and nothing else is
@@ -155,6 +155,8 @@ def checked(program: Program, file: Path) -> tuple[str, str, list[str]]:
         return "unknown", f"no verdict in {LONGEST} s", []
     except shardproof.ShardproofError as problem:
         return "refused", str(problem)[:400], []
+    except Exception as problem:  # noqa: BLE001 a fault of shardproof's
+        return "crashed", f"{type(problem).__name__}: {problem}"[:400], []
     match verdict:
         case shardproof.Proof():
             return "proved", "", [str(a) for a in verdict.assumptions]
@@ -176,6 +178,8 @@ def parallelized(program: Program, file: Path) -> tuple[str, str, list[str], Pat
         return "unknown", f"no verdict in {LONGEST} s", [], file
     except shardproof.ShardproofError as problem:
         return "refused", str(problem)[:400], [], file
+    except Exception as problem:  # noqa: BLE001 a fault of shardproof's
+        return "crashed", f"{type(problem).__name__}: {problem}"[:400], [], file
     if not plan.proved:
         return plan.verdict, plan.message[:300], list(plan.assumptions), file
     patched = file.with_name(f"{file.stem}_patched.py")

@@ -24,6 +24,7 @@ from shardproof.synthesis.frontends.torch.asserts import (
     left_out,
 )
 from shardproof.synthesis.frontends.torch.buffers import filled, label, persistent
+from shardproof.synthesis.frontends.torch.built_draws import BuiltDraws
 from shardproof.synthesis.frontends.torch.captured import Captured, ModelFacts
 from shardproof.synthesis.frontends.torch.chosen import read_whole, reads_whole
 from shardproof.synthesis.frontends.torch.dependence import refuse_constant
@@ -182,10 +183,13 @@ class Session:
         request, target, depth, clock = self.request, self.target, self.depth, self.clock
         with clock.phase("build"):
             override = depths.shorter_config(target.hf_config, depth) if depth else {}
-            built = (parameters_on_meta(), no_gradient_hooks(), self.read.watched())
+            places = Places(target.root)
             with ExitStack() as stack:
-                for context in (*built, watching(Places(target.root), real=True)):
-                    stack.enter_context(context)
+                stack.enter_context(parameters_on_meta())
+                stack.enter_context(no_gradient_hooks())
+                stack.enter_context(self.read.watched())
+                stack.enter_context(BuiltDraws(places))
+                stack.enter_context(watching(places, real=True, building=True))
                 model = target.build(**override)
             dtype = TORCH_DTYPES[request.dtype]
             model = prepare(model, dtype, request.gradients)

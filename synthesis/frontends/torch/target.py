@@ -157,7 +157,7 @@ def import_file(path: Path) -> Any:
     module = importlib.util.module_from_spec(spec)
     sys.modules.setdefault(path.stem, module)
     sys.path.insert(0, str(path.parent))
-    with watching(Places(str(path.parent)), real=True, importing=True):
+    with watching(Places(str(path.parent)), real=True, building=True, importing=True):
         spec.loader.exec_module(module)
     return module
 

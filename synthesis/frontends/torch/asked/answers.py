@@ -20,12 +20,14 @@ from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, Metho
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch._subclasses import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 
 from shardproof.synthesis.frontends.torch.asked.classless import CLASSLESS
 from shardproof.synthesis.frontends.torch.asked.watching import Watching, caller, now
+from shardproof.synthesis.frontends.torch.built_draws import asked_of_draws
 from shardproof.synthesis.frontends.torch.errors import CaptureError
 from shardproof.synthesis.frontends.torch.surroundings import (
     asked_outside,
@@ -105,11 +107,16 @@ def called(function: Any) -> Any:
             return answer
     if kind not in _ASKED:
         return function
-    asked_outside(function, caller())
+    frame = caller()
+    asked_outside(function, frame)
+    watched = now()
+    if watched is not None and watched.building:
+        asked_of_draws(function, frame)
     name, module = function.__name__, str(getattr(function, "__module__", ""))
     if name in _AS_IN_A_RUN and module.startswith("torch."):
         return _no
-    watched = now()
+    if function is dist.get_backend:
+        return _gloo
     if watched is None:
         return function
     why = _why_not(function, name, module)
@@ -160,6 +167,10 @@ def _refusing(refusal: CaptureError) -> Callable[..., Any]:
 
 def _no() -> bool:
     return False
+
+
+def _gloo(*args: Any, **kwargs: Any) -> str:
+    return dist.get_backend(*args, **kwargs).replace("fake", "gloo")
 
 
 def _nothing() -> None:
@@ -319,8 +330,8 @@ _SHOWN = {
 
 @contextmanager
 def shown_to_nobody() -> Iterator[None]:
-    """What a tensor looks like, as text or as bytes, is refused where a line of the user's asks, and
-    its memory where one has it handed to another library."""
+    """What a tensor looks like, as text or as bytes, is refused where a line of the user's asks;
+    its memory, where one has it handed to another library."""
     from shardproof.synthesis.frontends.torch.asked.sources import is_users
 
     kept: list[tuple[Any, str, Any]] = []

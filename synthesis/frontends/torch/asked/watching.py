@@ -26,8 +26,10 @@ class Watching:
     places: Places
     real: bool = False
     """Whether tensors have memory, as where a module is built."""
+    building: bool = False
+    """Whether a module is built, or its file imported."""
     importing: bool = False
-    """Whether a file is imported."""
+    """Whether it is imported."""
     caught: list[CaptureError] = field(default_factory=list[CaptureError])
     """What the call is refused with, if it comes to its end nevertheless."""
 
@@ -45,7 +47,9 @@ def now() -> Watching | None:
 
 
 @contextmanager
-def watching(places: Places, real: bool = False, importing: bool = False) -> Iterator[None]:
+def watching(
+    places: Places, real: bool = False, building: bool = False, importing: bool = False
+) -> Iterator[None]:
     """What runs inside is traced; with `real`, on tensors that have memory.
 
     Raises:
@@ -53,7 +57,7 @@ def watching(places: Places, real: bool = False, importing: bool = False) -> Ite
     """
     from shardproof.synthesis.frontends.torch.asked.answers import shown_to_nobody
 
-    found = Watching(places, real, importing)
+    found = Watching(places, real, building, importing)
     _now.append(found)
     try:
         with shown_to_nobody(), _in_one_thread(found):

@@ -48,7 +48,7 @@ class Recorder(TorchDispatchMode):
         memory that it had then."""
         self.given: list[tuple[fx.Node, torch.Tensor]] = []
         self.memories: dict[Any, fx.Node] = {}
-        """By memory and extents: the node of the tensor that had them last."""
+        """By memory and extents: the node of the tensor that had them first."""
         self.kinds: dict[Any, Any] = {}
         self.composite: dict[Any, bool] = {}
         for index, t in enumerate(given):
@@ -115,6 +115,8 @@ class Recorder(TorchDispatchMode):
                     hint="write `y = ...` or `y.copy_(...)` in place of `y.data = ...`",
                 )
             return self.memories[memory]
+        if (alias := self.memories.get(_memory(value))) is not None:
+            return alias  # `y.data` is no op
         name = f"held_{len(self.graph.nodes)}"
         setattr(self.held, name, value)
         node = self.graph.create_node("get_attr", name)
@@ -128,7 +130,7 @@ class Recorder(TorchDispatchMode):
         if isinstance(result, torch.Tensor):
             memory = _memory(result)
             self.nodes[id(result)] = weakref.ref(result), node, memory
-            self.memories[memory] = node
+            self.memories.setdefault(memory, node)
         elif isinstance(result, (list, tuple)):
             for index, part in enumerate(result):
                 part_node = self.graph.call_function(operator.getitem, (node, index))
@@ -159,7 +161,8 @@ def _memory(value: torch.Tensor) -> Any:
     """What `y.data = ...` changes, which is no op. The memory itself is kept, so that no other
     comes to lie at its place."""
     storage = value.untyped_storage()
-    return _Storage(storage, storage._cdata), value.shape, value.stride(), value.storage_offset()
+    extents = value.shape, value.stride(), value.storage_offset()
+    return _Storage(storage, storage._cdata), *extents, value.dtype, value.is_conj(), value.is_neg()
 
 
 def copied(node: Any) -> Any:
