@@ -256,7 +256,7 @@ class Digest(TorchDispatchMode):
             if isinstance(t, FakeTensor):
                 made_of |= self._made_of.get(self._content(t), 0)
         result = func(*args, **kwargs)
-        if func is _CLONE and _whole(args[0]) and _shape(args[0]) == _shape(result):
+        if _is_copy(func, args, result):
             self._hold(result.untyped_storage(), self._content(args[0]), made_of)
             return result
         self.log.steps.append(Step(str(func), key, self._stack()))
@@ -341,6 +341,23 @@ class Digest(TorchDispatchMode):
 
 
 _CLONE = torch.ops.aten.clone.default
+
+
+_NEUTRAL = {
+    torch.ops.aten.mul.Tensor: 1,
+    torch.ops.aten.div.Tensor: 1,
+    torch.ops.aten.add.Tensor: 0,
+    torch.ops.aten.sub.Tensor: 0,
+}
+
+
+def _is_copy(func: Any, args: Any, result: Any) -> bool:
+    """Whether a result holds what the first operand does, entry by entry in memory."""
+    number = args[1] if len(args) == 2 else None
+    neutral = type(number) in (int, float) and number == _NEUTRAL.get(func)
+    if func is not _CLONE and not neutral:
+        return False
+    return _whole(args[0]) and _shape(args[0]) == _shape(result)
 
 
 def _whole(t: torch.Tensor) -> bool:

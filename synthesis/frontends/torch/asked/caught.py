@@ -22,7 +22,15 @@ _tensor_str.py storage.py serialization.py utils/_python_dispatch.py utils/_stat
 _TRACING = tuple(f"{_TORCH}/{name}" for name in _NAMES.split())
 """Files of PyTorch that run ops on tensors without values, or read what these do not have."""
 _AS_IN_A_RUN = (ImportError, StopIteration, GeneratorExit, KeyboardInterrupt, SystemExit)
-_OF_PYTHON = (LookupError, AttributeError, OSError, ArithmeticError, AssertionError, NameError)
+_OF_PYTHON = (
+    LookupError,
+    AttributeError,
+    OSError,
+    ArithmeticError,
+    AssertionError,
+    NameError,
+    Warning,
+)
 """What Python raises of itself, where no file of `_TRACING` has a part in it."""
 _AMBIGUOUS = (TypeError, ValueError)
 """What Python raises too, and PyTorch says of tensors."""
