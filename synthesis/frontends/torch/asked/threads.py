@@ -105,7 +105,7 @@ class _Threads:
             if here != self.running[-1] or here in self.begun.values():
                 self.refuse(
                     sys._getframe(1),
-                    f"{func} runs beside a thread that is not joined, in an order that is not known",
+                    f"{func} runs beside a thread that is not joined: the order is not known",
                     "join the thread before, or compute it in the thread that calls forward",
                 )
             return original.__func__(cls, func, types, args, kwargs)
