@@ -66,6 +66,7 @@ _TRACERS = (
 )
 _QUESTION = re.compile(r"(^|_)(is|are|has|have|len|get|detect|active|current|peek|enabled)(_|$)")
 """Names of functions that tell what the code is run by."""
+_EVAL_FRAME = str(Path(str(torch.__file__)).parent / "_dynamo" / "eval_frame.py")
 _OF_ANY_RUN = re.compile(r"is_tensor_like$|_has_torch_function")
 """Those that tell the same in a trace."""
 _AS_IN_A_RUN = frozenset({"is_compiling", "is_exporting", "is_dynamo_compiling"})
@@ -114,7 +115,10 @@ def called(function: Any) -> Any:
         asked_of_draws(function, frame)
     name, module = function.__name__, str(getattr(function, "__module__", ""))
     if name in _AS_IN_A_RUN and module.startswith("torch."):
-        return _no
+        if watched is None or not _is_compiled(frame):
+            return _no
+        said = f"forward calls {name} where torch.compile runs it, which nothing is while traced"
+        return _refusing(watched.refusal(frame, said, _HINT))
     if function is dist.get_backend:
         return _gloo
     if watched is None:
@@ -143,6 +147,13 @@ def _why_not(function: Any, name: str, module: str) -> str:
     if asks and module.startswith(_TRACERS):
         return "it tells what runs the code, which a run does otherwise"
     return ""
+
+
+def _is_compiled(frame: Any) -> bool:
+    """Whether a function that is given to torch.compile called it, and none that is kept from it."""
+    while frame is not None and frame.f_code.co_filename != _EVAL_FRAME:
+        frame = frame.f_back
+    return frame is not None and frame.f_code.co_name != "_fn"
 
 
 def _as_in_a_run(why: str, watched: Watching) -> bool:
