@@ -150,7 +150,7 @@ def _why_not(function: Any, name: str, module: str) -> str:
 
 
 def _is_compiled(frame: Any) -> bool:
-    """Whether a function that is given to torch.compile called it, and none that is kept from it."""
+    """Whether a function given to torch.compile called it, and none that is kept from it."""
     while frame is not None and frame.f_code.co_filename != _EVAL_FRAME:
         frame = frame.f_back
     return frame is not None and frame.f_code.co_name != "_fn"
