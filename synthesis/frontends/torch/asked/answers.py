@@ -10,6 +10,7 @@ has, whether it is compiled. The rest, such as addresses, is refused with the li
 import gc
 import inspect
 import linecache
+import random
 import re
 import sys
 import traceback
@@ -81,7 +82,7 @@ _ASKING: dict[Any, str] = {
     **dict.fromkeys((torch.is_autocast_cache_enabled, torch.get_num_threads), _SET),
     **dict.fromkeys((torch.get_num_interop_threads,), _SET),
     torch._C._to_dlpack: _LIKE_REAL_ONES,
-    **dict.fromkeys((torch.save, sys.getsizeof, sys.getrefcount), _LIKE_REAL_ONES),
+    **dict.fromkeys((torch.save, sys.getsizeof), _LIKE_REAL_ONES),
 }
 """Functions whose answer is another in a run, each with why."""
 
@@ -293,9 +294,11 @@ _ANSWERS: dict[int, Any] = {
     id(hasattr): _hasattr,
     id(getattr): _getattr,
     id(vars): _vars,
+    id(sys.getrefcount): lambda value: random.randrange(2, 34),
     id(print): lambda *args, **kwargs: print(*args, **kwargs),  # noqa: T201
 }
-"""By the function: what answers. A tensor that is printed is shown to nobody who could ask."""
+"""By the function: what answers. How many references there are is drawn, so that what it decides is
+seen as what a draw decides. A tensor that is printed is shown to nobody who could ask."""
 
 
 def no_other_kernels() -> None:

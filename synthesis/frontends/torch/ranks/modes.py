@@ -39,7 +39,13 @@ from shardproof.synthesis.frontends.torch.ranks.request import (
     UNRECORDED,
 )
 from shardproof.synthesis.frontends.torch.ranks.tracing import Followed, Order, follow, run
-from shardproof.synthesis.frontends.torch.single_draws import Singles, deciding, given, told
+from shardproof.synthesis.frontends.torch.single_draws import (
+    LEAST,
+    Singles,
+    deciding,
+    given,
+    told,
+)
 from shardproof.synthesis.frontends.torch.surroundings import LAUNCHED, Surroundings
 from shardproof.synthesis.frontends.torch.trace import Traced
 
@@ -124,7 +130,7 @@ def _traced_twice(make: Make, mode: str, quick: Mapping[str, Any], module: Any) 
     digest = _digest(order)
     held = dict(order.model.named_buffers())
     read = surroundings(order.watch.places)
-    with read.watched():
+    with read.watched(), given(Singles((LEAST,), order.watch.places)):
         followed = follow(order)
     first = digest.log
     lines, second = _second(order, lambda: _again(make, mode, digest, held), first)
@@ -188,7 +194,7 @@ def _quick(make: Make, mode: str) -> tuple[Log, bool, int, list[str]]:
     digest = _digest(order)
     held = dict(order.model.named_buffers())
     read = surroundings(order.watch.places)
-    with read.watched():
+    with read.watched(), given(Singles((LEAST,), order.watch.places)):
         first = _call(order)
     drawn = len(order.watch.draws.made)
     lines, other = _second(order, lambda: _again(make, mode, digest, held), first)
