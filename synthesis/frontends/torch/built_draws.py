@@ -57,7 +57,7 @@ def _number(t: torch.Tensor) -> int:
 
 def asked_of_draws(function: Any, frame: Any) -> None:
     """A line calls a function while a module is built."""
-    owner = getattr(function, "__self__", None)
+    owner: Any = getattr(function, "__self__", None)
     module = str(getattr(function, "__module__", None) or "")
     if function.__name__ in _NO_DRAW:
         return

@@ -359,8 +359,9 @@ def shown_to_nobody() -> Iterator[None]:
             while name == "__dlpack__" and frame is not None and not own(frame):
                 frame = frame.f_back
             hollow = type(self) not in (torch.Tensor, nn.Parameter) or self.is_meta
-            traced = watched is not None and not watched.real and hollow
-            if traced and frame is not None and own(frame):
+            if watched is None or watched.real or not hollow:
+                return original(self, *args, **kwargs)
+            if frame is not None and own(frame):
                 message, hint = _SHOWN[name]
                 raise watched.refusal(frame, f"forward {message} while it is traced", hint)
             return original(self, *args, **kwargs)

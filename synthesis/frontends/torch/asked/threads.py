@@ -1,6 +1,6 @@
-"""Threads that forward starts: each runs to its end while the one that starts it waits, so that its
-ops are recorded in one order. Ops before it is joined may come in another order in a run: they are
-refused.
+"""Threads that the user's lines start: each runs to its end while the one that starts it waits, so
+that its ops are recorded in one order. Ops before it is joined may come in another order in a run:
+they are refused.
 """
 
 # pyright: basic
@@ -30,7 +30,8 @@ class _Threads:
 
     def start(self, original: Any) -> Any:
         def start(thread: threading.Thread) -> None:
-            if threading.get_ident() != self.running[-1]:
+            mine = threading.get_ident() == self.running[-1]
+            if not mine or not (_by_users(sys._getframe(1)) or thread in self.begun):
                 original(thread)
                 return
             self.begun[thread] = threading.get_ident()
@@ -69,6 +70,8 @@ class _Threads:
         return join
 
     def submit(self, pool: Any, function: Any, /, *args: Any, **kwargs: Any) -> Any:
+        if not _by_users(sys._getframe(2)):
+            return _SUBMIT(pool, function, *args, **kwargs)
         found: Future[Any] = Future()
 
         def run() -> None:
@@ -79,6 +82,7 @@ class _Threads:
                 found.set_exception(problem)
 
         thread = threading.Thread(target=run)
+        self.begun[thread] = threading.get_ident()
         thread.start()
         self.begun[found] = self.begun.pop(thread, threading.get_ident())
         pool.begun = [*getattr(pool, "begun", ()), found]
@@ -114,6 +118,7 @@ class _Threads:
 
 
 _JOIN = threading.Thread.join
+_SUBMIT = ThreadPoolExecutor.submit
 PATIENCE_S = 20.0
 """Seconds for a thread to end."""
 
@@ -139,6 +144,13 @@ def threads_followed(refuse: Refuse, passing: Callable[[], None]) -> Iterator[No
             "forward starts a thread that it does not join",
             "join it: what it does is awaited",
         )
+
+
+def _by_users(frame: Any) -> bool:
+    """Whether a line of the user's is at a frame: threads of libraries go their way."""
+    from shardproof.synthesis.frontends.torch.asked.sources import is_users
+
+    return frame is not None and is_users(frame.f_code.co_filename)
 
 
 def _method(function: Any) -> Any:
