@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from torch._subclasses import FakeTensor
+from torch._subclasses import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 Refuse = Callable[[Any, str, str], None]
@@ -103,22 +103,34 @@ class _Threads:
 
         return shutdown
 
+    def alone(self, func: Any) -> None:
+        """Refuse an op that may run beside another thread."""
+        here = threading.get_ident()
+        if here != self.running[-1] or here in self.begun.values():
+            self.refuse(
+                sys._getframe(2),
+                f"{func} runs beside a thread that is not joined: the order is not known",
+                "join the thread before, or compute it in the thread that calls forward",
+            )
+
     def dispatch(self, original: Any) -> Any:
         def dispatch(cls: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            here = threading.get_ident()
-            if here != self.running[-1] or here in self.begun.values():
-                self.refuse(
-                    sys._getframe(1),
-                    f"{func} runs beside a thread that is not joined: the order is not known",
-                    "join the thread before, or compute it in the thread that calls forward",
-                )
+            self.alone(func)
             return original.__func__(cls, func, types, args, kwargs)
 
         return classmethod(dispatch)
 
+    def in_mode(self, original: Any) -> Any:
+        def dispatch(mode: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            self.alone(func)
+            return original(mode, func, types, args, kwargs or {})
+
+        return dispatch
+
 
 _JOIN = threading.Thread.join
 _SUBMIT = ThreadPoolExecutor.submit
+_DISPATCH = "__torch_dispatch__"
 PATIENCE_S = 20.0
 """Seconds for a thread to end."""
 
@@ -133,9 +145,8 @@ def threads_followed(refuse: Refuse, passing: Callable[[], None]) -> Iterator[No
         patch.object(ThreadPoolExecutor, "submit", _method(found.submit)),
         patch.object(ThreadPoolExecutor, "shutdown", found.shutdown(ThreadPoolExecutor.shutdown)),
         patch.object(Future, "result", found.result(Future.result)),
-        patch.object(
-            FakeTensor, "__torch_dispatch__", found.dispatch(vars(FakeTensor)["__torch_dispatch__"])
-        ),
+        patch.object(FakeTensorMode, _DISPATCH, found.in_mode(vars(FakeTensorMode)[_DISPATCH])),
+        patch.object(FakeTensor, _DISPATCH, found.dispatch(vars(FakeTensor)[_DISPATCH])),
     ):
         yield
     if found.begun:
