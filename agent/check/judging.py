@@ -156,7 +156,7 @@ def _checked(
     found = _decided(captured, one, replace(read, program=program), stated, tables, strays, tell)
     over = _averaged(one, found.placed, stated, program.mesh)
     if over and not isinstance(found.verdict, Proof):
-        program = _mean_loss(program, over)
+        program = _mean_loss(program, over, _losses(one))
         found = _decided(
             captured, one, replace(read, program=program), stated, tables, strays, tell
         )
@@ -170,7 +170,13 @@ def _checked(
 
 
 def _losses(one: Program) -> set[str]:
-    return {o.path for o in one.outputs if o.role == "loss"}
+    """The loss; of a model that is run without gradients, the scalar called so, or the only one."""
+    found = {o.path for o in one.outputs if o.role == "loss"}
+    if found or any(o.role == "grad" for o in one.outputs):
+        return found
+    types = ((o.path, one.types[o.value]) for o in one.outputs)
+    scalars = {path for path, t in types if t.shape == () and t.is_float}
+    return {"loss"} & scalars or (scalars if len(scalars) == 1 else set())
 
 
 def _averaged(
@@ -185,13 +191,13 @@ def _averaged(
     return tuple(n for n, size in mesh.dims if n in split and size > 1)
 
 
-def _mean_loss(program: Program, over: Sequence[str]) -> Program:
+def _mean_loss(program: Program, over: Sequence[str], losses: set[str]) -> Program:
     """The ranks' program with the mean of their losses in place of the loss of each."""
     nodes, types = list(program.nodes), dict(program.types)
     outputs: list[Output] = []
     for out in program.outputs:
         value = out.value
-        for name in over if out.role == "loss" else ():
+        for name in over if out.path in losses and out.role != "grad" else ():
             made = f"{out.value}.mean.{name}"
             attrs: dict[str, Attr] = {"mesh_dim": name, "reduce": "avg"}
             where = next((n.where for n in program.nodes if out.value in n.outputs), EVERYWHERE)

@@ -8,6 +8,7 @@ No wrong one may be proved, save where it is wrong only in what the verdict says
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import signal
 import subprocess
@@ -16,6 +17,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -23,9 +25,13 @@ from typing import Any
 
 from benchmarks.attacks.compose import Program, programs
 
-RESULTS = Path(__file__).parents[1] / "results" / "attacks.jsonl"
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "benchmarks" / "results" / "attacks.jsonl"
+TRACED = RESULTS.with_name("attacks-traced.jsonl")
+"""What is found with `--no-run`."""
+TRUTHS = ROOT / "build" / "attacks.jsonl"
 LEAST = 0.95
-VERDICTS = ("proved", "refuted", "refused", "unknown")
+VERDICTS = ("proved", "refuted", "refused", "unknown", "crashed")
 LONGEST = 120
 READING = ("process", "draws", "around")
 """Kinds of which a step may read the clock, the environment or the process, and nothing else is
@@ -86,12 +92,29 @@ def within(seconds: int) -> Iterator[None]:
 
 
 class Gloo:
-    """A process that runs programs, started again when it ends."""
+    """A process that runs programs, started again when it ends. `kept` holds what it found: a
+    program that was run before is not run again."""
 
-    def __init__(self) -> None:
+    def __init__(self, kept: Path | None = None) -> None:
         self.process: subprocess.Popen[str] | None = None
+        self.kept = kept
+        self.found: dict[str, dict[str, Any]] = {}
+        if kept is not None and kept.is_file():
+            self.found = dict(json.loads(line) for line in kept.read_text().splitlines())
 
     def __call__(self, program: Program, file: Path) -> dict[str, Any]:
+        options = {k: v for k, v in program.options.items() if k != "run"}
+        asked = json.dumps([file.read_text(), program.command, program.mesh, options])
+        key = hashlib.sha256(asked.encode()).hexdigest()
+        if key not in self.found:
+            self.found[key] = self.run(program, file)
+            if self.kept is not None:
+                self.kept.parent.mkdir(parents=True, exist_ok=True)
+                with self.kept.open("a") as out:
+                    out.write(json.dumps([key, self.found[key]]) + "\n")
+        return self.found[key]
+
+    def run(self, program: Program, file: Path) -> dict[str, Any]:
         if self.process is None or self.process.poll() is not None:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "benchmarks.attacks.truth"],
@@ -99,7 +122,7 @@ class Gloo:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 text=True,
-                cwd=Path(__file__).parents[2],
+                cwd=ROOT,
             )
         assert self.process.stdin is not None
         assert self.process.stdout is not None
@@ -116,7 +139,8 @@ class Gloo:
 
     def close(self) -> None:
         if self.process is not None and self.process.stdin is not None:
-            self.process.communicate(timeout=10)
+            self.process.stdin.close()
+            self.process.wait(timeout=60)
 
 
 def checked(program: Program, file: Path) -> tuple[str, str, list[str]]:
@@ -132,6 +156,8 @@ def checked(program: Program, file: Path) -> tuple[str, str, list[str]]:
         return "unknown", f"no verdict in {LONGEST} s", []
     except shardproof.ShardproofError as problem:
         return "refused", str(problem)[:400], []
+    except Exception as problem:  # noqa: BLE001 a fault of shardproof's
+        return "crashed", f"{type(problem).__name__}: {problem}"[:400], []
     match verdict:
         case shardproof.Proof():
             return "proved", "", [str(a) for a in verdict.assumptions]
@@ -153,6 +179,8 @@ def parallelized(program: Program, file: Path) -> tuple[str, str, list[str], Pat
         return "unknown", f"no verdict in {LONGEST} s", [], file
     except shardproof.ShardproofError as problem:
         return "refused", str(problem)[:400], [], file
+    except Exception as problem:  # noqa: BLE001 a fault of shardproof's
+        return "crashed", f"{type(problem).__name__}: {problem}"[:400], [], file
     if not plan.proved:
         return plan.verdict, plan.message[:300], list(plan.assumptions), file
     patched = file.with_name(f"{file.stem}_patched.py")
@@ -170,8 +198,10 @@ def row_of(program: Program, folder: Path, gloo: Gloo) -> Row:
     file.write_text(program.text)
     start = time.monotonic()
     if program.command == "check":
-        found = gloo(program, file)
-        verdict, said, given = checked(program, file)
+        with ThreadPoolExecutor(1) as beside:
+            run = beside.submit(gloo, program, file)
+            verdict, said, given = checked(program, file)
+            found = run.result()
     else:
         verdict, said, given, patched = parallelized(program, file)
         found = {"truth": program.meant, "where": []}
@@ -179,7 +209,10 @@ def row_of(program: Program, folder: Path, gloo: Gloo) -> Row:
             found = gloo(program, patched)
     spent = round(time.monotonic() - start, 1)
     words = said or "; ".join(found.get("error", []))
-    row = (program.key, program.kind, found["truth"], found["where"], verdict, words)
+    truth = found["truth"]
+    if program.kind == "process" and (program.meant, truth) == ("wrong", "right"):
+        truth = "chance"  # what it reads was the same on all ranks this time
+    row = (program.key, program.kind, truth, found["where"], verdict, words)
     return Row(*row, given, spent)
 
 
@@ -192,7 +225,7 @@ def table(rows: Sequence[Row]) -> str:
     """By kind: programs, and verdicts of the wrong and of the right ones."""
     heads = ["kind", "programs", *(f"{t}, {v}" for t in ("wrong", "right") for v in VERDICTS)]
     lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
-    counted = [r for r in rows if r.truth != "alone"]
+    counted = [r for r in rows if r.truth not in ("alone", "chance")]
     for kind in [*dict.fromkeys(r.kind for r in counted), "all"]:
         own = [r for r in counted if kind in (r.kind, "all")]
         cells = Counter((r.wrong, r.verdict) for r in own)
@@ -206,7 +239,7 @@ def summary(rows: Sequence[Row]) -> tuple[str, bool]:
     bad = [r for r in rows if r.proved_wrong]
     right = [r for r in rows if r.truth == "right"]
     rate = sum(r.verdict == "proved" for r in right) / max(1, len(right))
-    covered = sum(r.covered and r.verdict == "proved" for r in rows)
+    covered = sum(r.wrong and r.covered and r.verdict == "proved" for r in rows)
     lines = [table(rows), "", *(f"proved and wrong: {r.key}" for r in bad)]
     lines += [
         f"proved_wrong {len(bad)}",
@@ -218,28 +251,30 @@ def summary(rows: Sequence[Row]) -> tuple[str, bool]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="benchmarks.attacks", description=__doc__)
-    parser.add_argument("--results", type=Path, default=RESULTS)
-    parser.add_argument("--count", type=int, default=1000, help="programs at most")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--results", type=Path, help="rows that are there are not judged again")
+    parser.add_argument("--truths", type=Path, default=TRUTHS, help="what was found on gloo")
+    parser.add_argument("--count", type=int, default=2000, help="programs at most")
+    parser.add_argument("--seed", type=int, default=2)
     parser.add_argument("--kind", default="", help="programs of this kind alone")
     parser.add_argument("--no-run", action="store_true", help="what `check` says without its run")
     parser.add_argument("--ends", type=float, default=0, help="seconds after which none is begun")
     parser.add_argument("--keep", type=Path, help="a folder for those that are proved and wrong")
     parser.add_argument("--page", action="store_true", help="print the table; run nothing")
     given = parser.parse_args(argv)
-    rows = read(given.results)
+    results: Path = given.results or (TRACED if given.no_run else RESULTS)
+    rows = read(results)
     made = [p for p in programs(given.seed) if given.kind in ("", p.kind)][: given.count]
     if given.no_run:
         made = [replace(p, options={**p.options, "run": False}) for p in made]
     ends = time.monotonic() + given.ends if given.ends else None
-    gloo = Gloo()
+    gloo = Gloo(given.truths)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
         for program in made:
             late = ends is not None and time.monotonic() > ends
             if given.page or late or program.key in rows:
                 continue
             row = rows[program.key] = row_of(program, Path(scratch), gloo)
-            with given.results.open("a") as out:
+            with results.open("a") as out:
                 out.write(json.dumps(asdict(row)) + "\n")
             print(f"{row.truth:6} {row.verdict:8} {row.seconds:5} {row.key}", flush=True)
             if row.proved_wrong and given.keep:

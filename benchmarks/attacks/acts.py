@@ -307,7 +307,7 @@ COLLECTIVES = _reductions(
     ),
     (
         "dtype unlike",
-        "t = t.clone()\nif dist.get_rank(g):\n    t = t.float()\ndist.all_reduce(t, group=g)\nreturn t.double()",
+        "t = t.clone()\nz = t.bfloat16() if dist.get_rank(g) else t\ndist.all_reduce(z, group=g)\nreturn z.to(t.dtype)",
     ),
     (
         "barrier on one",

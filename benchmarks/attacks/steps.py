@@ -200,7 +200,7 @@ TOLD = (
         "v.untyped_storage().data_ptr() != 0",
     ),
     *(
-        "not any('shardproof' in m or m.startswith('synthesis') for m in sys.modules)",
+        "not any(m.startswith(('shardproof', 'synthesis')) for m in sys.modules)",
         "v.data_ptr() % 4 == 0 and v.data_ptr() > 0",
     ),
     *(

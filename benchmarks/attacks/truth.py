@@ -31,6 +31,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 WAIT, ALARM = 5, 25
 CLOSE = 1e-9
 CALLS = 3
+DENSE = ("all_reduce", "broadcast", "reduce", "all_gather_into_tensor", "reduce_scatter_tensor")
 RUNS = [(m, g, s) for s in (0, 1) for m in ("train", "eval") for g in (True, False)]
 """Mode, whether gradients are on, and the seed."""
 
@@ -193,6 +194,31 @@ def one_run(given: Any, mesh: Any, run: tuple[str, bool, int], rank: int, found:
                     differ(call, f"gradient of {name}")
 
 
+def as_nccl_asks() -> None:
+    """From now on, collectives raise as NCCL does where memory has gaps, which gloo takes."""
+    for name in DENSE:
+        setattr(dist, name, _asking(name, getattr(dist, name)))
+
+
+def _has_gaps(t: torch.Tensor) -> bool:
+    step = 1
+    for stride, extent in sorted(zip(t.stride(), t.shape, strict=True)):
+        if extent != 1 and stride != step:
+            return True
+        step *= extent
+    return False
+
+
+def _asking(name: str, function: Any) -> Any:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        for t in (*args, *kwargs.values()):
+            if isinstance(t, torch.Tensor) and _has_gaps(t):
+                raise ValueError(f"NCCL: {name} of a tensor that has gaps in memory")
+        return function(*args, **kwargs)
+
+    return call
+
+
 def rank_of(given: Any, rank: int, size: int, store: str, out: int) -> None:
     """One process: its findings as a line."""
     found: Found = {"differs": [], "alone": [], "error": []}
@@ -251,6 +277,7 @@ def truth(given: Any) -> dict[str, Any]:
 def main() -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
+    as_nccl_asks()
     for line in sys.stdin:
         sys.stdout.write(json.dumps(truth(json.loads(line))) + "\n")
         sys.stdout.flush()

@@ -11,6 +11,7 @@ import torch
 
 from shardproof.synthesis.execute.job import Job
 from shardproof.synthesis.frontends.torch.captured import load
+from shardproof.synthesis.frontends.torch.surroundings import root_of
 from shardproof.synthesis.frontends.torch.worker import explain
 
 
@@ -44,12 +45,17 @@ def wait(pids: list[int]) -> None:
 
 
 def facts(folder: Path) -> None:
-    """One forward pass without data; leaves `facts.json`."""
+    """One forward pass without data; leaves `facts.json`, or `error.json`."""
     from shardproof.synthesis.emit.facts import ModelFacts
     from shardproof.synthesis.execute.collect import collect
     from shardproof.synthesis.frontends.torch.captured import dump
 
-    (folder / "facts.json").write_text(dump(ModelFacts, collect(_job(folder).request)))
+    request = _job(folder).request
+    try:
+        (folder / "facts.json").write_text(dump(ModelFacts, collect(request)))
+    except Exception as problem:  # noqa: BLE001  (the user's code)
+        found = explain(problem, root_of(request.target))
+        (folder / "error.json").write_text(json.dumps(found))
 
 
 def read(folder: Path) -> None:

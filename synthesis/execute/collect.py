@@ -16,7 +16,10 @@ from shardproof.synthesis.execute.load import make_inputs, open_target
 from shardproof.synthesis.frontends.torch.asserts import decided
 from shardproof.synthesis.frontends.torch.chosen import called as with_rows, reads_whole, unwatched
 from shardproof.synthesis.frontends.torch.inputs import find_inputs
-from shardproof.synthesis.frontends.torch.materialize import tied_groups
+from shardproof.synthesis.frontends.torch.materialize import (
+    parameters_on_meta,
+    tied_groups,
+)
 from shardproof.synthesis.frontends.torch.request import CaptureRequest
 from shardproof.synthesis.frontends.torch.session import block_lists
 from shardproof.synthesis.frontends.torch.torch_api import plain_kernels
@@ -151,7 +154,7 @@ def collect(request: CaptureRequest) -> ModelFacts:
     """Build the model on the meta device and run its forward on fake tensors."""
     plain_kernels()
     target, config = open_target(request)
-    with torch.device("meta"):
+    with parameters_on_meta():
         model: Any = target.build().eval()
     tied = tuple(tied_groups(model))
     seen: dict[str, tuple[tuple[Argument, ...], int, str, tuple[int, ...]]] = {}

@@ -1,5 +1,6 @@
 """What processes do with a model and its patch: collect facts, read it as its ranks run it."""
 
+import json
 import signal
 import tempfile
 from collections.abc import Generator
@@ -12,6 +13,7 @@ from shardproof.synthesis.emit.facts import ModelFacts
 from shardproof.synthesis.emit.patch import Patch, git_apply, write_old
 from shardproof.synthesis.frontends.torch import process
 from shardproof.synthesis.frontends.torch.captured import dump, load
+from shardproof.synthesis.frontends.torch.errors import CaptureError
 from shardproof.synthesis.frontends.torch.request import CaptureRequest
 from shardproof.synthesis.planner.plan import Plan
 from shardproof.verifier.kernel.program.types import Mesh
@@ -88,8 +90,16 @@ def _tail(finished: process.Finished, lines: int = 30) -> str:
 
 
 def collect_facts(request: CaptureRequest, timeout: float = 300) -> ModelFacts:
-    """Facts about the model, from one forward pass without data in a child process."""
+    """Facts about the model, from one forward pass without data in a child process.
+
+    Raises:
+        CaptureError: the user's code raised, with its line.
+        ExecuteError: as `run_child`.
+    """
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         run_child("facts", Job(request, Plan(Mesh())), folder, timeout)
+        error = folder / "error.json"
+        if error.is_file():
+            raise CaptureError(**json.loads(error.read_text()))
         return load(ModelFacts, (folder / "facts.json").read_text())

@@ -83,9 +83,9 @@ REFUSED = {
     ),
     "another thread": (
         "import threading\ntraced = True\n"
-        "ask = threading.Thread(target=lambda: h.exp())  # here\n"
-        "ask.start()\nask.join()",
-        "aten.exp.default runs in a thread of its own",
+        "ask = threading.Thread(target=lambda: h.exp())\n"
+        "ask.start()\nh.exp()  # here\nask.join()",
+        "aten.exp.default runs beside a thread that is not joined",
     ),
     "a switch": (
         "traced = not torch.backends.mkldnn.enabled  # here",

@@ -12,7 +12,13 @@ from shardproof.agent.run import events
 from shardproof.agent.run.errors import InputError
 from shardproof.agent.run.run import Run
 from shardproof.synthesis.frontends.torch.errors import CaptureError
-from shardproof.synthesis.frontends.torch.ranks.request import EVAL, INFERENCE, MODES, TRAIN
+from shardproof.synthesis.frontends.torch.ranks.request import (
+    EVAL,
+    FORWARD,
+    INFERENCE,
+    MODES,
+    TRAIN,
+)
 from shardproof.verifier.verdict import Counterexample, Proof
 
 pytestmark = pytest.mark.torch
@@ -51,10 +57,10 @@ def judged(found):
 def test_a_module_is_judged_once_where_its_modes_are_alike(case):
     (found,) = case().each()
     assert isinstance(found.verdict, Proof)
-    assert found.captured.modes == (EVAL, INFERENCE, TRAIN)
+    assert found.captured.modes == (EVAL, INFERENCE, TRAIN, FORWARD)
     assert modes_told([found.captured])[0] == (
-        "The modules run the same ops in eval mode, eval mode under torch.no_grad() and train "
-        "mode, without dropout."
+        "The modules run the same ops in eval mode, eval mode under torch.no_grad(), train "
+        "mode and train mode under torch.no_grad(), without dropout."
     )
 
 
@@ -63,7 +69,10 @@ def test_a_reduction_of_the_first_call_alone(case):
     with pytest.raises(CaptureError, match=r"second call of Wrong .* \(k changed\)") as caught:
         asked.check()
     assert f"called at wrong.py:{asked.line('Reduce.apply', 'wrong.py')}" in caught.value.message
-    assert (caught.value.file, caught.value.text) == ("regions.py", "y = x.clone()")
+    assert (caught.value.file, caught.value.text) == (
+        "regions.py",
+        "dist.all_reduce(y, group=group)",
+    )
 
 
 def test_a_constant_that_counts_calls(case):
@@ -182,7 +191,7 @@ class Right(Wrong):
 def test_a_reduction_in_eval_mode_alone(case):
     line = "y = Reduce.apply(y, self.group) if not self.training else y"
     found = case().forward(BODY.format(line)).each()
-    assert judged(found) == [((EVAL, INFERENCE), Proof), ((TRAIN,), Counterexample)]
+    assert judged(found) == [((EVAL, INFERENCE), Proof), ((TRAIN, FORWARD), Counterexample)]
 
 
 def test_a_reduction_in_eval_mode_alone_is_enough_for_eval_mode(case):
@@ -200,7 +209,7 @@ def test_a_reduction_in_eval_mode_alone_is_enough_for_eval_mode(case):
 def test_a_reduction_where_gradients_are_asked_alone(case):
     line = "y = Reduce.apply(y, self.group) if y.requires_grad else y"
     found = case().forward(BODY.format(line)).each()
-    assert judged(found) == [((EVAL, TRAIN), Proof), ((INFERENCE,), Counterexample)]
+    assert judged(found) == [((EVAL, TRAIN), Proof), ((INFERENCE, FORWARD), Counterexample)]
 
 
 def test_modes_that_reduce_in_ways_of_their_own(case):
@@ -210,7 +219,7 @@ def test_modes_that_reduce_in_ways_of_their_own(case):
         "else:\n    y = Reduce.apply(y, self.group)"
     )
     found = case().forward(BODY.format(line)).each()
-    assert judged(found) == [((EVAL, INFERENCE), Proof), ((TRAIN,), Proof)]
+    assert judged(found) == [((EVAL, INFERENCE, FORWARD), Proof), ((TRAIN,), Proof)]
 
 
 def test_a_wrong_backward_in_train_mode_alone(case):
@@ -218,7 +227,7 @@ def test_a_wrong_backward_in_train_mode_alone(case):
     case().forward(BODY.format(line)).proved()
     line = "y = Reduce.apply(y, self.group)\nif self.training:\n    y = 2 * y - y.detach()"
     found = case().forward(BODY.format(line)).each()
-    assert judged(found)[-1] == ((TRAIN,), Counterexample)
+    assert judged(found)[-1] == ((TRAIN, FORWARD), Counterexample)
 
 
 def test_without_gradients_the_forwards_of_both_modes_are_judged(case):
@@ -240,7 +249,7 @@ CLAMPED = "w = self.down.weight.clamp(-0.05, 0.05){}\ny = Reduce.apply(F.linear(
 
 def test_a_clamp_in_train_mode_alone(case):
     found = case().forward(BODY.format(CLAMPED.format(" if self.training else self.down.weight")))
-    assert judged(found.each()) == [((EVAL, INFERENCE), Proof), ((TRAIN,), Counterexample)]
+    assert judged(found.each()) == [((EVAL, INFERENCE), Proof), ((TRAIN, FORWARD), Counterexample)]
 
 
 def test_a_clamp_from_the_second_call_on(case):
@@ -318,7 +327,10 @@ def test_the_verdict_says_which_mode_is_which(case, tmp_path):
     asked = Check(target=rank, mesh="tp=2", against=model, keep=kept)
     assert run_check(run, asked).answer == "refuted"
     (verdict,) = [e for e in run.seen if isinstance(e, events.VerdictReached)]
-    said = "eval mode and eval mode under torch.no_grad(): proved; train mode: refuted"
+    said = (
+        "eval mode and eval mode under torch.no_grad(): proved; train mode and train mode under "
+        "torch.no_grad(): refuted"
+    )
     assert said in verdict.message
     assert sorted(p.name for p in kept.iterdir()) == ["eval", "train"]
     run = Run([])

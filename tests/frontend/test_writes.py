@@ -231,3 +231,19 @@ def test_lines_that_are_put_back_where_they_were_change_nothing(read, written, s
     want[written : written + 2] = values[read : read + 2]
     assert (made == x) == same
     assert np.array_equal(evaluate(b.build(), {"x": values}, Floats())[made], want)
+
+
+@pytest.mark.parametrize(
+    ("start", "stop", "step"), [(0, 6, 2), (1, 7, 2), (1, 7, 3), (0, 5, 2), (6, 7, 4), (5, 3, 2)]
+)
+def test_every_nth_line_is_exchanged(start, stop, step):
+    values, lines = np.arange(14.0).reshape(7, 2), range(start, stop, step)
+    b = Builder("lines")
+    e = Emit(b)
+    x = b.input("x", TensorType((7, 2), "f32"))
+    part = e.slice(x, 0, 0, len(lines))
+    made = slice_scatter(e, x, part, 0, start, stop, step)
+    b.output(made)
+    want = values.copy()
+    want[start:stop:step] = values[: len(lines)]
+    assert np.array_equal(evaluate(b.build(), {"x": values}, Floats())[made], want)

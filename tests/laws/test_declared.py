@@ -24,6 +24,8 @@ def masked(op: str, limit: int) -> Program:
     mask = b.add(op, ids, b.add("full", shape=(), value=Fraction(limit), dtype="i64"))
     zero = b.add("full", shape=(), value=Fraction(0), dtype="f32")
     b.output(b.add("where", mask, x, zero), "output", "chosen")
+    rest = b.add("logical_not", mask)
+    b.output(b.add("where", rest, x, zero), "output", "left")
     count = b.add("sum", b.add("cast", mask, dtype="f32"), dims=(0, 1), keepdim=False)
     more = b.add("add_scalar", count, value=Fraction(1))
     b.output(b.add("div", b.add("sum", x, dims=(0, 1), keepdim=False), more), "output", "mean")

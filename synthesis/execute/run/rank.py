@@ -78,6 +78,7 @@ class Process:
         self.mesh: Any = None
         self.offered: dict[str, Any] = {}
         self.modules: dict[str, Any] = {}
+        self.earlier: dict[str, Any] = {}
         self.stage = "build"
         self.rows: list[dict[str, Any]] = []
         self.drew: dict[str, dict[str, list[str]]] = {}
@@ -146,6 +147,7 @@ class Process:
         """Build the module and call it, with weights, inputs and generators of one seed."""
         self.stage = "build"
         self.seed_generators(seed)
+        self.forget()
         side = self.order["many" if self.index else "one"]
         model, loaded = self.built(side, seed)
         if not (self.folder / f"described-{self.index}.json").exists():
@@ -185,16 +187,32 @@ class Process:
             raise NotImplementedError(f"{side['name']} gives a {type(model).__name__}, no module")
         return in_dtype(model, self.order["dtype"]), whole is not None
 
+    def forget(self) -> None:
+        """Have the owner's files imported anew: what they count starts again, as in a process. One
+        that can be imported only once, as it names an op, stays as it is."""
+        self.earlier |= self.modules
+        self.modules.clear()
+        for name, module in list(sys.modules.items()):
+            file = getattr(module, "__file__", None) or ""
+            if "-packages" not in file and any(file.startswith(f"{h}/") for h in self.home):
+                del sys.modules[name]
+
     def imported(self, side: dict[str, Any]) -> Any:
         """The owner's file as a module; files beside it can be imported by it."""
         path = Path(side["file"])
         if side["file"] not in self.modules:
-            sys.path[:0] = [str(path.parent), *side.get("paths", ())]
-            self.home += [str(path.parent), *side.get("paths", ())]
+            folders = [str(path.parent), *side.get("paths", ())]
+            sys.path[:0] = [f for f in folders if f not in self.home]
+            self.home += [f for f in folders if f not in self.home]
             spec: Any = importlib.util.spec_from_file_location(path.stem, path)
             module = importlib.util.module_from_spec(spec)
             sys.modules.setdefault(path.stem, module)
-            spec.loader.exec_module(module)
+            try:
+                spec.loader.exec_module(module)
+            except Exception:
+                if side["file"] not in self.earlier:
+                    raise
+                module = sys.modules[path.stem] = self.earlier[side["file"]]
             self.modules[side["file"]] = module
         return self.modules[side["file"]]
 

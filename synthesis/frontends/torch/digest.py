@@ -150,9 +150,10 @@ class Digest(TorchDispatchMode):
             elif is_parameter or name.startswith("argument ") or self._is_changed(name):
                 moving |= bit
         leaves = {_hash("leaf", name) for name in self._bits}
+        own = {t.untyped_storage()._cdata for t in self._named.values()}
         for at, (held, content) in list(self._held.items()):
             made_of = self._made_of.get(content, 0)
-            if content in leaves:
+            if at in own and content in leaves:
                 continue
             if made_of & moving:
                 self._held[at] = (held, _hash("earlier", content))
@@ -254,6 +255,9 @@ class Digest(TorchDispatchMode):
             if isinstance(t, FakeTensor):
                 made_of |= self._made_of.get(self._content(t), 0)
         result = func(*args, **kwargs)
+        if _is_copy(func, args, result):
+            self._hold(result.untyped_storage(), self._content(args[0]), made_of)
+            return result
         self.log.steps.append(Step(str(func), key, self._stack()))
         talks = func.namespace == "_c10d_functional" and func._opname != "wait_tensor"
         if talks or func._opname in ("message_sent", "message_received"):
@@ -333,6 +337,30 @@ class Digest(TorchDispatchMode):
                 out.append((file, frame.f_lineno))
             frame = frame.f_back
         return tuple(reversed(out))
+
+
+_CLONE = torch.ops.aten.clone.default
+
+
+_NEUTRAL = {
+    torch.ops.aten.mul.Tensor: 1,
+    torch.ops.aten.div.Tensor: 1,
+    torch.ops.aten.add.Tensor: 0,
+    torch.ops.aten.sub.Tensor: 0,
+}
+
+
+def _is_copy(func: Any, args: Any, result: Any) -> bool:
+    """Whether a result holds what the first operand does, entry by entry in memory."""
+    number = args[1] if len(args) == 2 else None
+    neutral = type(number) in (int, float) and number == _NEUTRAL.get(func)
+    if func is not _CLONE and not neutral:
+        return False
+    return _whole(args[0]) and _shape(args[0]) == _shape(result)
+
+
+def _whole(t: torch.Tensor) -> bool:
+    return t.is_contiguous() and t.numel() * t.itemsize == t.untyped_storage().nbytes()
 
 
 def _shape(t: torch.Tensor) -> Any:

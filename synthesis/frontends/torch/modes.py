@@ -43,7 +43,6 @@ from shardproof.synthesis.frontends.torch.single_draws import (
     deciding,
     given,
     told,
-    torch_number,
 )
 from shardproof.synthesis.frontends.torch.surroundings import Surroundings
 from shardproof.synthesis.frontends.torch.switching import in_mode
@@ -214,7 +213,8 @@ def _compared(
     if gradients and (apart := steady(False, other)) is not None:
         raise unsteady(name, other, apart, (), root)
     with read.watched():
-        _same_without_gradients(in_mode(model, bool(state)), kwargs, root)
+        for train in (False, True) if gradients else (False,):
+            _same_without_gradients(in_mode(model, train), kwargs, root)
     asserts, whole = left_out(), reads_whole()
     clamped = tuple(
         f"{n} ({at.file}:{at.line})"
@@ -387,19 +387,12 @@ def nothing_drawn(dropped: dict[str, None], places: Places, singles: Singles) ->
                 kwargs["dropout_p"] = 0.0
         return plain_attention(*given, **kwargs)
 
-    def rand(*size: Any, **kwargs: Any) -> torch.Tensor:
-        given = size[0] if len(size) == 1 else kwargs.get("size")
-        if isinstance(given, (list, tuple)) and not given:
-            return torch_number(singles)
-        return plain_rand(*size, **kwargs)
-
-    plain_attention, plain_rand = nn.functional.scaled_dot_product_attention, torch.rand
+    plain_attention = nn.functional.scaled_dot_product_attention
     with ExitStack() as stack:
         for name in (*_DROPOUTS, *(f"{n}_" for n in _DROPOUTS)):
             wrapped = left_out(getattr(torch, name))
             for holder in (torch._VF, torch):
                 stack.enter_context(patch.object(holder, name, wrapped, create=True))
         stack.enter_context(patch.object(nn.functional, "scaled_dot_product_attention", attention))
-        stack.enter_context(patch.object(torch, "rand", rand))
         stack.enter_context(given(singles))
         yield

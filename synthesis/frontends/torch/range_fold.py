@@ -5,7 +5,7 @@ is 0 for all n from below on, so that `labels % n` is `labels`. What follows fro
 everywhere, or nowhere, is simplified too:
 
     where(true, a, b) = a        cast(true) = 1        sum of n ones = n        a / n = a (1 / n)
-    a - n 0 = a
+    not false = true        a - n 0 = a
 """
 
 from collections.abc import Mapping
@@ -24,6 +24,7 @@ def in_declared_range(program: Program, below: Mapping[str, int]) -> Program:
         "floor": ranged.floored,
         "sub": _rest,
         "where": _chosen,
+        "logical_not": _denied,
         "cast": _cast,
         "sum": _counted,
         "div": _divided,
@@ -92,6 +93,11 @@ def _chosen(r: Rewriting, node: Node) -> str | None:
     if r.type(chosen).dtype != kind.dtype:
         return None
     return chosen if r.type(chosen) == kind else r.add("expand", chosen, shape=kind.shape)
+
+
+def _denied(r: Rewriting, node: Node) -> str | None:
+    truth = r.number(node.inputs[0])
+    return None if truth is None else _full(r, node, Fraction(int(not truth)))
 
 
 def _cast(r: Rewriting, node: Node) -> str | None:

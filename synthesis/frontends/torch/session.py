@@ -5,7 +5,7 @@
 import resource
 import time
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -23,6 +23,7 @@ from shardproof.synthesis.frontends.torch.asserts import (
     left_out,
 )
 from shardproof.synthesis.frontends.torch.buffers import filled, label, persistent
+from shardproof.synthesis.frontends.torch.built_draws import BuiltDraws
 from shardproof.synthesis.frontends.torch.captured import Captured, ModelFacts
 from shardproof.synthesis.frontends.torch.chosen import read_whole, reads_whole
 from shardproof.synthesis.frontends.torch.dependence import refuse_constant
@@ -181,7 +182,13 @@ class Session:
         request, target, depth, clock = self.request, self.target, self.depth, self.clock
         with clock.phase("build"):
             override = depths.shorter_config(target.hf_config, depth) if depth else {}
-            with parameters_on_meta(), no_gradient_hooks(), self.read.watched():
+            places = Places(target.root)
+            with ExitStack() as stack:
+                stack.enter_context(parameters_on_meta())
+                stack.enter_context(no_gradient_hooks())
+                stack.enter_context(self.read.watched())
+                stack.enter_context(BuiltDraws(places))
+                stack.enter_context(watching(places, real=True, building=True))
                 model = target.build(**override)
             dtype = TORCH_DTYPES[request.dtype]
             model = prepare(model, dtype, request.gradients)

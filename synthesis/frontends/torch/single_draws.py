@@ -177,6 +177,7 @@ def given(singles: Singles) -> Iterator[None]:
         put(random, "sample", lambda population, k, **more: sample(None, population, k))
         put(random, "_urandom", raw)
         put(os, "urandom", raw)
+        put(torch, "rand", _torch(torch.rand, singles))
         _numpy(put, singles)
         for module, name, new in _aliases(singles.places, replaced):
             stack.enter_context(patch.object(module, name, new))
@@ -298,6 +299,13 @@ class _Numpy:
         return self._full(size, held[self._singles.below(len(held))])
 
 
-def torch_number(singles: Singles) -> torch.Tensor:
-    """What `torch.rand(())` draws."""
-    return torch.tensor(float(singles.number()))
+def _torch(plain: Any, singles: Singles) -> Any:
+    """`torch.rand`, of which a single number is drawn."""
+
+    def rand(*size: Any, **kwargs: Any) -> torch.Tensor:
+        given = size[0] if len(size) == 1 else kwargs.get("size")
+        if isinstance(given, (list, tuple)) and not given and set(kwargs) <= {"size"}:
+            return torch.tensor(float(singles.number()))
+        return plain(*size, **kwargs)
+
+    return rand

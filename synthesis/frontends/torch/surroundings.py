@@ -25,6 +25,8 @@ from types import ModuleType
 from typing import Any
 from unittest.mock import patch
 
+import torch.distributed as dist
+
 from shardproof.synthesis.frontends.torch.ranks.places import Places
 
 LAUNCHED = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
@@ -42,7 +44,7 @@ _NUMBERS = (bool, int, float, complex, type(None))
 def hashed(value: Any, frame: Any) -> None:
     """A hash is taken: of anything but numbers, each process has another."""
     if _differs(value):
-        _noted(frame, "a hash, which is another in each process")
+        noted(frame, "a hash, which is another in each process")
 
 
 _FILES = "a file"
@@ -57,6 +59,7 @@ _OUTSIDE: dict[Any, str] = {
     **dict.fromkeys((threading.get_ident, threading.get_native_id), _MACHINE),
     id: "the address of an object, which is another in each process",
     **dict.fromkeys((gc.get_count, gc.get_stats), _USED),
+    dist.get_backend: "the backend of a process group, which is gloo here",
 }
 """Functions that tell what lies outside of the code, with what."""
 _OF_PATHS = frozenset(
@@ -66,7 +69,7 @@ _OF_PATHS = frozenset(
 
 def without_gradient(frame: Any) -> None:
     """A gradient is read of a parameter that has none."""
-    _noted(frame, "that a parameter has no gradient")
+    noted(frame, "that a parameter has no gradient")
 
 
 def asked_outside(function: Any, frame: Any) -> None:
@@ -74,25 +77,26 @@ def asked_outside(function: Any, frame: Any) -> None:
     owner = getattr(function, "__self__", None)
     if isinstance(owner, Path):
         if getattr(function, "__name__", "") in _OF_PATHS:
-            _noted(frame, _FILES)
+            noted(frame, _FILES)
     elif owner is None or isinstance(owner, ModuleType):
         of_usage = getattr(function, "__module__", "") == "resource"
         what = _USED if of_usage else _OUTSIDE.get(function)
         if what:
-            _noted(frame, what)
+            noted(frame, what)
 
 
 def gone_through(value: Any, frame: Any) -> None:
     """Something is gone through: a set in the order of its hashes."""
     if isinstance(value, (set, frozenset)) and len(value) > 1 and any(map(_differs, value)):
-        _noted(frame, "the order of a set, which is another in each process")
+        noted(frame, "the order of a set, which is another in each process")
 
 
 def _differs(value: Any) -> bool:
     return any(map(_differs, value)) if type(value) is tuple else type(value) not in _NUMBERS
 
 
-def _noted(frame: Any, what: str) -> None:
+def noted(frame: Any, what: str) -> None:
+    """A line of the owner's reads something."""
     for watching in _WATCHING[-1:]:
         if watching.places.own(frame.f_code.co_filename):
             watching._note(frame, what)

@@ -16,7 +16,9 @@ from typing import Any, get_type_hints
 import torch
 from torch import nn
 
+from shardproof.synthesis.frontends.torch.asked.watching import watching
 from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.ranks.places import Places
 from shardproof.synthesis.frontends.torch.request import (
     EXPERTS,
     NOT_CONFIG,
@@ -154,7 +156,8 @@ def import_file(path: Path) -> Any:
     module = importlib.util.module_from_spec(spec)
     sys.modules.setdefault(path.stem, module)
     sys.path.insert(0, str(path.parent))
-    spec.loader.exec_module(module)
+    with watching(Places(str(path.parent)), real=True, building=True, importing=True):
+        spec.loader.exec_module(module)
     return module
 
 

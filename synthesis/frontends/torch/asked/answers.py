@@ -9,6 +9,7 @@ has, whether it is compiled. The rest, such as addresses, is refused with the li
 import gc
 import inspect
 import linecache
+import random
 import re
 import sys
 import traceback
@@ -19,12 +20,14 @@ from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, Metho
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch._subclasses import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 
 from shardproof.synthesis.frontends.torch.asked.classless import CLASSLESS
-from shardproof.synthesis.frontends.torch.asked.watching import caller, now
+from shardproof.synthesis.frontends.torch.asked.watching import Watching, caller, now
+from shardproof.synthesis.frontends.torch.built_draws import asked_of_draws
 from shardproof.synthesis.frontends.torch.errors import CaptureError
 from shardproof.synthesis.frontends.torch.surroundings import (
     asked_outside,
@@ -63,6 +66,7 @@ _TRACERS = (
 )
 _QUESTION = re.compile(r"(^|_)(is|are|has|have|len|get|detect|active|current|peek|enabled)(_|$)")
 """Names of functions that tell what the code is run by."""
+_EVAL_FRAME = str(Path(str(torch.__file__)).parent / "_dynamo" / "eval_frame.py")
 _OF_ANY_RUN = re.compile(r"is_tensor_like$|_has_torch_function")
 """Those that tell the same in a trace."""
 _AS_IN_A_RUN = frozenset({"is_compiling", "is_exporting", "is_dynamo_compiling"})
@@ -77,7 +81,7 @@ _ASKING: dict[Any, str] = {
     **dict.fromkeys((torch.is_autocast_cache_enabled, torch.get_num_threads), _SET),
     **dict.fromkeys((torch.get_num_interop_threads,), _SET),
     torch._C._to_dlpack: _LIKE_REAL_ONES,
-    **dict.fromkeys((torch.save, sys.getsizeof, sys.getrefcount), _LIKE_REAL_ONES),
+    **dict.fromkeys((torch.save, sys.getsizeof), _LIKE_REAL_ONES),
 }
 """Functions whose answer is another in a run, each with why."""
 
@@ -104,15 +108,23 @@ def called(function: Any) -> Any:
             return answer
     if kind not in _ASKED:
         return function
-    asked_outside(function, caller())
+    frame = caller()
+    asked_outside(function, frame)
+    watched = now()
+    if watched is not None and watched.building:
+        asked_of_draws(function, frame)
     name, module = function.__name__, str(getattr(function, "__module__", ""))
     if name in _AS_IN_A_RUN and module.startswith("torch."):
-        return _no
-    watched = now()
+        if watched is None or not _is_compiled(frame):
+            return _no
+        said = f"forward calls {name} where torch.compile runs it, which nothing is while traced"
+        return _refusing(watched.refusal(frame, said, _HINT))
+    if function is dist.get_backend:
+        return _gloo
     if watched is None:
         return function
     why = _why_not(function, name, module)
-    if not why:
+    if not why or _as_in_a_run(why, watched):
         return function
     return _refusing(watched.refusal(caller(), f"forward calls {name}, and {why}", _HINT))
 
@@ -137,6 +149,18 @@ def _why_not(function: Any, name: str, module: str) -> str:
     return ""
 
 
+def _is_compiled(frame: Any) -> bool:
+    """Whether a function given to torch.compile called it, and none that is kept from it."""
+    while frame is not None and frame.f_code.co_filename != _EVAL_FRAME:
+        frame = frame.f_back
+    return frame is not None and frame.f_code.co_name != "_fn"
+
+
+def _as_in_a_run(why: str, watched: Watching) -> bool:
+    """Whether the answer is that of a run where the code is: it is not traced as yet."""
+    return (watched.real and why == _LIKE_REAL_ONES) or (watched.importing and why == _CALLS)
+
+
 _LYING: tuple[Any, ...] = (torch.Tensor, torch.UntypedStorage, torch.TypedStorage)
 
 
@@ -156,6 +180,10 @@ def _no() -> bool:
     return False
 
 
+def _gloo(*args: Any, **kwargs: Any) -> str:
+    return dist.get_backend(*args, **kwargs).replace("fake", "gloo")
+
+
 def _nothing() -> None:
     pass
 
@@ -172,14 +200,16 @@ def read(value: Any, name: str) -> Any:
     if watched is not None:
         if name == "grad" and isinstance(value, torch.Tensor) and value.is_leaf and not _has(value):
             without_gradient(caller())
-        if isinstance(value, torch.Tensor) and name in ("_version", "__dict__"):
+        hidden = isinstance(value, torch.Tensor) and name in ("_version", "__dict__")
+        if hidden and not watched.real:
             raise watched.refusal(
                 caller(), f"forward reads {name} of a tensor: it is another in a run", _HINT
             )
         if name in _SWITCHES and value is _SWITCHES[name]:
             raise watched.refusal(caller(), f"forward reads {name} of mkldnn, and {_SET}", _HINT)
-        process = value is sys and name in _PROCESS
-        if process or (name in _HOOKS and isinstance(value, nn.Module)):
+        process = value is sys and name in _PROCESS and not watched.importing
+        hooks = name in _HOOKS and isinstance(value, nn.Module) and not watched.real
+        if process or hooks:
             of = "sys" if process else "a module"
             why = "the process is another" if process else "the trace adds some of its own"
             raise watched.refusal(caller(), f"forward reads {name} of {of}: {why}", _HINT)
@@ -263,9 +293,11 @@ _ANSWERS: dict[int, Any] = {
     id(hasattr): _hasattr,
     id(getattr): _getattr,
     id(vars): _vars,
+    id(sys.getrefcount): lambda value: random.randrange(2, 34),
     id(print): lambda *args, **kwargs: print(*args, **kwargs),  # noqa: T201
 }
-"""By the function: what answers. A tensor that is printed is shown to nobody who could ask."""
+"""By the function: what answers. How many references there are is drawn, so that what it decides is
+seen as what a draw decides. A tensor that is printed is shown to nobody who could ask."""
 
 
 def no_other_kernels() -> None:
@@ -300,28 +332,43 @@ _OWN_OPS = ("aten", "prims", "prim", "c10d", "_c10d_functional", "_dtensor")
 """Namespaces of ops that have a meaning here."""
 
 
+_TEXT = ("makes text of a tensor, which has no values", "print it outside of forward")
+_SHOWN = {
+    "__repr__": _TEXT,
+    "__format__": _TEXT,
+    "__reduce_ex__": ("makes bytes of a tensor, which has no values", "save it outside of forward"),
+    "__dlpack__": ("hands on the memory of a tensor, which has none", "compute in tensors"),
+}
+
+
 @contextmanager
 def shown_to_nobody() -> Iterator[None]:
-    """What a tensor looks like, as text or as bytes, is refused where a line of the user's asks."""
+    """What a tensor looks like, as text or as bytes, is refused where a line of the user's asks;
+    its memory, where one has it handed to another library."""
     from shardproof.synthesis.frontends.torch.asked.sources import is_users
 
     kept: list[tuple[Any, str, Any]] = []
 
+    def own(frame: Any) -> bool:
+        return is_users(frame.f_code.co_filename)
+
     def guard(cls: Any, name: str, original: Any) -> Any:
         def guarded(self: Any, *args: Any, **kwargs: Any) -> Any:
             frame, watched = sys._getframe(1), now()
-            if watched is not None and is_users(frame.f_code.co_filename):
-                what = "bytes" if name == "__reduce_ex__" else "text"
-                message = (
-                    f"forward makes {what} of a tensor, which has no values while it is traced"
-                )
-                raise watched.refusal(frame, message, "print it outside of forward")
+            while name == "__dlpack__" and frame is not None and not own(frame):
+                frame = frame.f_back
+            hollow = type(self) not in (torch.Tensor, nn.Parameter) or self.is_meta
+            if watched is None or watched.real or not hollow:
+                return original(self, *args, **kwargs)
+            if frame is not None and own(frame):
+                message, hint = _SHOWN[name]
+                raise watched.refusal(frame, f"forward {message} while it is traced", hint)
             return original(self, *args, **kwargs)
 
         return guarded
 
     for cls in (torch.Tensor, FunctionalTensor):
-        for name in ("__repr__", "__format__", "__reduce_ex__"):
+        for name in _SHOWN:
             if name in vars(cls):
                 kept.append((cls, name, vars(cls)[name]))
                 setattr(cls, name, guard(cls, name, vars(cls)[name]))

@@ -22,7 +22,15 @@ _tensor_str.py storage.py serialization.py utils/_python_dispatch.py utils/_stat
 _TRACING = tuple(f"{_TORCH}/{name}" for name in _NAMES.split())
 """Files of PyTorch that run ops on tensors without values, or read what these do not have."""
 _AS_IN_A_RUN = (ImportError, StopIteration, GeneratorExit, KeyboardInterrupt, SystemExit)
-_OF_PYTHON = (LookupError, AttributeError, OSError, ArithmeticError, AssertionError, NameError)
+_OF_PYTHON = (
+    LookupError,
+    AttributeError,
+    OSError,
+    ArithmeticError,
+    AssertionError,
+    NameError,
+    Warning,
+)
 """What Python raises of itself, where no file of `_TRACING` has a part in it."""
 _AMBIGUOUS = (TypeError, ValueError)
 """What Python raises too, and PyTorch says of tensors."""
@@ -33,6 +41,8 @@ def passing() -> None:
     """An exception comes by a line of the user's, which may end it."""
     watched, problem = now(), sys.exc_info()[1]
     if watched is None or problem is None or not _only_traced(problem):
+        return
+    if watched.real and not isinstance(problem, CaptureError):
         return
     if isinstance(problem, CaptureError):
         refusal = problem
@@ -53,6 +63,8 @@ def passing() -> None:
 
 def _only_traced(problem: BaseException) -> bool:
     """Whether a run on real tensors may not raise this."""
+    from shardproof.synthesis.frontends.torch.asked.sources import is_users
+
     if isinstance(problem, CaptureError):
         return True
     kind = type(problem)
@@ -65,9 +77,10 @@ def _only_traced(problem: BaseException) -> bool:
     if any(f.startswith((*_TRACING, _OURS)) for f in files[1:]):
         return True
     code, at = frames[-1]
-    if isinstance(problem, _OF_PYTHON) or len(files) > 1 or not _is_call(code, at):
+    if isinstance(problem, _OF_PYTHON) or not _is_call(code, at):
         return False
-    return not isinstance(problem, _AMBIGUOUS) or any(w in str(problem) for w in _OF_TENSORS)
+    plain = isinstance(problem, _AMBIGUOUS) or not is_users(code.co_filename)
+    return not plain or any(w in str(problem) for w in _OF_TENSORS)
 
 
 def _frames(problem: BaseException) -> Any:

@@ -126,11 +126,32 @@ def slice_scatter(
     extent = e.shape(x)[dim]
     first, last, step = slice(start, stop, step).indices(extent)
     if step != 1:
-        raise NotImplementedError("an assignment to every n-th line")
+        return _every_nth(e, x, part, dim, range(first, last, step))
     if _is_slice_of(e, part, x, dim, first, last):
         return x
     ends = [e.slice(x, dim, 0, first), part, e.slice(x, dim, max(first, last), extent)]
     return e.concat([p for p in ends if e.shape(p)[dim]], dim)
+
+
+def _every_nth(e: Emit, x: str, part: str, dim: int, lines: range) -> str:
+    """`x` with these of its lines exchanged for those of `part`: whole steps as the first lines of
+    blocks, and a last one that the end cuts short."""
+    shape = list(e.shape(x))
+    whole = max(0, min(len(lines), (shape[dim] - lines.start) // lines.step))
+    end = lines.start + whole * lines.step
+    pieces = [e.slice(x, dim, 0, lines.start)]
+    if whole:
+        blocks = [*shape[:dim], whole, lines.step, *shape[dim + 1 :]]
+        rest = e.slice(e.reshape(e.slice(x, dim, lines.start, end), blocks), dim + 1, 1, lines.step)
+        firsts = [*shape[:dim], whole, 1, *shape[dim + 1 :]]
+        made = [e.reshape(e.slice(part, dim, 0, whole), firsts), rest]
+        joined = [*shape[:dim], whole * lines.step, *shape[dim + 1 :]]
+        pieces.append(e.reshape(e.concat(made, dim + 1), joined))
+    if whole < len(lines):
+        pieces.append(e.slice(part, dim, whole, whole + 1))
+        end += 1
+    pieces.append(e.slice(x, dim, end, shape[dim]))
+    return e.concat([p for p in pieces if e.shape(p)[dim]], dim)
 
 
 def _is_slice_of(e: Emit, part: str, x: str, dim: int, first: int, last: int) -> bool:

@@ -24,6 +24,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from shardproof.synthesis.frontends.torch.asked.watching import AskedError, watching
+from shardproof.synthesis.frontends.torch.built_draws import BuiltDraws
 from shardproof.synthesis.frontends.torch.errors import CaptureError
 from shardproof.synthesis.frontends.torch.materialize import fake_mode, to_fake
 from shardproof.synthesis.frontends.torch.ranks import averaging
@@ -127,7 +128,7 @@ def build(
         return _of_library(name, config, offered, places, tp_plan)
     path = Path(file)
     groups: list[Event] = []
-    with Building(places), noted(groups, places):
+    with Building(places), BuiltDraws(places), noted(groups, places):
         module = import_file(path)
         factory: Any = getattr(module, name, None)
         if not callable(factory):
@@ -245,7 +246,7 @@ def _made(make: Callable[[], Any], mode: FakeTensorMode) -> tuple[Any, Moved]:
     """The module, its parameters without memory; with memory where it cannot be built without, as
     where `weight.data` is set or an address is asked for."""
     try:
-        with watching(Places("")), parameters_on(mode) as moved:
+        with watching(Places(""), building=True), parameters_on(mode) as moved:
             model = make()
         if isinstance(model, nn.Module) and any(map(_was_set, model.parameters())):
             raise TypeError("data of a parameter was set")
@@ -253,7 +254,8 @@ def _made(make: Callable[[], Any], mode: FakeTensorMode) -> tuple[Any, Moved]:
     except Exception as problem:
         if isinstance(problem, CaptureError) and not isinstance(problem, AskedError):
             raise
-        model = make()
+        with watching(Places(""), real=True, building=True):
+            model = make()
         if any(isinstance(p, DTensor) for p in model.parameters()):
             raise
         return model, []

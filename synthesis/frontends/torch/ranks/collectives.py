@@ -195,6 +195,8 @@ class Watch(TorchDispatchMode):
             return None
         if func is torch.ops.aten.copy_.default and same_entries(*args[:2]):
             return args[0]  # what `load_state_dict` of a module's own state does
+        if _leaves_alone(func, args):
+            return args[0]
         if not self.arriving:
             self._races(func, args, kwargs)
         if torch.Tag.nondeterministic_seeded in func.tags and func.__name__ not in TABLE:
@@ -335,10 +337,10 @@ class Watch(TorchDispatchMode):
 
     def along(self, group: Any) -> None:
         """Note the mesh dims of a group. Raises CaptureError where it is no slice of the mesh."""
+        if group in self.seen.groups:
+            return
         found = _c10d._resolve_process_group(group)
         name = found.group_name
-        if name in self.seen.groups:
-            return
         ranks = dist.get_process_group_ranks(found)
         dims = dims_of(ranks, self.rank, self.mesh)
         if dims is None:
@@ -556,6 +558,18 @@ def _body(func: Any) -> Any:
         if f"{func.namespace}/{func._opname}/{key.name}" in _library._impls:
             return key
     return None
+
+
+_NEUTRAL = {"add_": 0, "sub_": 0, "mul_": 1, "div_": 1}
+
+
+def _leaves_alone(func: Any, args: Any) -> bool:
+    """Whether an op writes into a tensor what it holds: adds 0, or multiplies by 1."""
+    neutral = _NEUTRAL.get(func._opname)
+    number = args[1] if len(args) == 2 else None
+    if neutral is None or type(number) not in (int, float) or number != neutral:
+        return False
+    return args[0].is_floating_point()
 
 
 def _contiguous(size: list[int]) -> tuple[int, ...]:

@@ -30,9 +30,22 @@ from shardproof.synthesis.frontends.torch.digest import (
 from shardproof.synthesis.frontends.torch.errors import CaptureError
 from shardproof.synthesis.frontends.torch.ranks.dtensors import local
 from shardproof.synthesis.frontends.torch.ranks.places import Places
-from shardproof.synthesis.frontends.torch.ranks.request import EVAL, INFERENCE, SAID, TRAIN
+from shardproof.synthesis.frontends.torch.ranks.request import (
+    EVAL,
+    FORWARD,
+    INFERENCE,
+    SAID,
+    TRAIN,
+    UNRECORDED,
+)
 from shardproof.synthesis.frontends.torch.ranks.tracing import Followed, Order, follow, run
-from shardproof.synthesis.frontends.torch.single_draws import Singles, deciding, given, told
+from shardproof.synthesis.frontends.torch.single_draws import (
+    LEAST,
+    Singles,
+    deciding,
+    given,
+    told,
+)
 from shardproof.synthesis.frontends.torch.surroundings import LAUNCHED, Surroundings
 from shardproof.synthesis.frontends.torch.trace import Traced
 
@@ -41,12 +54,12 @@ Make = Callable[[str], Order]
 
 
 def wanted(modes: Sequence[str], gradients: bool) -> list[str]:
-    """What is traced for the modes asked for: eval mode as inference runs it too."""
+    """What is traced for the modes asked for: each as it runs under `torch.no_grad()` too."""
     out: list[str] = []
     if EVAL in modes:
         out += [EVAL, INFERENCE] if gradients else [INFERENCE]
     if TRAIN in modes:
-        out.append(TRAIN)
+        out += [TRAIN, FORWARD] if gradients else [TRAIN]
     return out
 
 
@@ -67,7 +80,7 @@ def rounds(
         except CaptureError as problem:
             if not out:
                 raise
-            done = "eval" if first == TRAIN else "train"
+            done = "eval" if first in (TRAIN, FORWARD) else "train"
             more = f"; or ask for another mode alone: --mode {done}" if first != INFERENCE else ""
             raise CaptureError(
                 f"in {SAID[first]}: {problem.message}",
@@ -117,7 +130,7 @@ def _traced_twice(make: Make, mode: str, quick: Mapping[str, Any], module: Any) 
     digest = _digest(order)
     held = dict(order.model.named_buffers())
     read = surroundings(order.watch.places)
-    with read.watched():
+    with read.watched(), given(Singles((LEAST,), order.watch.places)):
         followed = follow(order)
     first = digest.log
     lines, second = _second(order, lambda: _again(make, mode, digest, held), first)
@@ -133,7 +146,7 @@ def _traced_twice(make: Make, mode: str, quick: Mapping[str, Any], module: Any) 
         if found is None or isinstance(found, CaptureError):
             continue
         once, steady, drawn, said = found
-        forward = other == INFERENCE and order.recorded
+        forward = other in UNRECORDED and order.recorded
         steady = steady and drawn == len(order.watch.draws.made)
         if steady and once.alike(first, forward=forward):
             alike.append(other)
@@ -181,7 +194,7 @@ def _quick(make: Make, mode: str) -> tuple[Log, bool, int, list[str]]:
     digest = _digest(order)
     held = dict(order.model.named_buffers())
     read = surroundings(order.watch.places)
-    with read.watched():
+    with read.watched(), given(Singles((LEAST,), order.watch.places)):
         first = _call(order)
     drawn = len(order.watch.draws.made)
     lines, other = _second(order, lambda: _again(make, mode, digest, held), first)

@@ -46,14 +46,27 @@ class Recorder(TorchDispatchMode):
         self.nodes: dict[int, tuple[Any, fx.Node, Any]] = {}
         """By the number of a tensor: the tensor, which may be gone, the node that made it, and the
         memory that it had then."""
+        self.given: list[tuple[fx.Node, torch.Tensor]] = []
+        self.memories: dict[Any, fx.Node] = {}
+        """By memory and extents: the node of the tensor that had them first."""
         self.kinds: dict[Any, Any] = {}
         self.composite: dict[Any, bool] = {}
         for index, t in enumerate(given):
-            self._made(self.graph.placeholder(f"given_{index}"), t)
+            node = self.graph.placeholder(f"given_{index}")
+            self.given.append((node, t))
+            self._made(node, t)
 
     def returns(self, values: Sequence[torch.Tensor]) -> None:
         """End the graph."""
         self.graph.output(self._operand(values))
+
+    def moved(self) -> list[int]:
+        """The tensors given, by number, that were given other memory which holds other values."""
+        return [
+            index
+            for index, (node, t) in enumerate(self.given)
+            if _memory(t) != self.nodes[id(t)][2] and copied(self._operand(t)) is not node
+        ]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -93,12 +106,17 @@ class Recorder(TorchDispatchMode):
             return value
         known = self.nodes.get(id(value))
         if known is not None and known[0]() is value:
-            if _memory(value) != known[2]:
+            memory = _memory(value)
+            if memory == known[2]:
+                return known[1]
+            if memory not in self.memories:
                 raise CaptureError(
                     "a tensor was given other memory than the op that made it gave it",
                     hint="write `y = ...` or `y.copy_(...)` in place of `y.data = ...`",
                 )
-            return known[1]
+            return self.memories[memory]
+        if (alias := self.memories.get(_memory(value))) is not None:
+            return alias  # `y.data` is no op
         name = f"held_{len(self.graph.nodes)}"
         setattr(self.held, name, value)
         node = self.graph.create_node("get_attr", name)
@@ -110,7 +128,9 @@ class Recorder(TorchDispatchMode):
         node.meta = {key: meta[key] for key in _META if key in meta}
         node.meta["val"] = self._kind(result)
         if isinstance(result, torch.Tensor):
-            self.nodes[id(result)] = weakref.ref(result), node, _memory(result)
+            memory = _memory(result)
+            self.nodes[id(result)] = weakref.ref(result), node, memory
+            self.memories.setdefault(memory, node)
         elif isinstance(result, (list, tuple)):
             for index, part in enumerate(result):
                 part_node = self.graph.call_function(operator.getitem, (node, index))
@@ -141,7 +161,26 @@ def _memory(value: torch.Tensor) -> Any:
     """What `y.data = ...` changes, which is no op. The memory itself is kept, so that no other
     comes to lie at its place."""
     storage = value.untyped_storage()
-    return _Storage(storage, storage._cdata), value.shape, value.stride(), value.storage_offset()
+    extents = value.shape, value.stride(), value.storage_offset()
+    return _Storage(storage, storage._cdata), *extents, value.dtype, value.is_conj(), value.is_neg()
+
+
+def copied(node: Any) -> Any:
+    """What a node is a copy of, entry by entry."""
+    while node.op == "call_function" and node.target in _COPIES:
+        source = node.args[_COPIES[node.target]]
+        kinds = [(n.meta["val"].dtype, n.meta["val"].shape) for n in (node, source)]
+        if kinds[0] != kinds[1]:
+            break
+        node = source
+    return node
+
+
+_COPIES = {
+    **dict.fromkeys((_aten.clone.default, _aten.detach.default, _aten.alias.default), 0),
+    _aten.copy.default: 1,
+}
+"""Ops that give the entries of an operand, each with which."""
 
 
 @dataclass(frozen=True)

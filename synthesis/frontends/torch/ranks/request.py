@@ -14,9 +14,17 @@ from shardproof.verifier.kernel.program.types import Mesh
 
 MOST_RANKS = 256
 """Ranks that are traced, each with its own run of the code."""
-TRAIN, EVAL, INFERENCE = "train", "eval", "inference"
-"""Modes of a module: training, eval mode with gradients, and without, as inference runs it."""
-SAID = {TRAIN: "train mode", EVAL: "eval mode", INFERENCE: "eval mode under torch.no_grad()"}
+TRAIN, EVAL, INFERENCE, FORWARD = "train", "eval", "inference", "forward"
+"""Modes of a module: training, eval mode with gradients, and without, as inference runs it; train
+mode without, as a forward that is run again for its backward."""
+UNRECORDED = (INFERENCE, FORWARD)
+"""Those without gradients."""
+SAID = {
+    TRAIN: "train mode",
+    EVAL: "eval mode",
+    INFERENCE: "eval mode under torch.no_grad()",
+    FORWARD: "train mode under torch.no_grad()",
+}
 MODES = (TRAIN, EVAL)
 """Modes that may be asked for."""
 MADE_UP = "made-up"

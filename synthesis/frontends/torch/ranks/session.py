@@ -72,10 +72,11 @@ from shardproof.synthesis.frontends.torch.ranks.pairing import (
 from shardproof.synthesis.frontends.torch.ranks.pipelines import MISSED, Mail, Pipeline
 from shardproof.synthesis.frontends.torch.ranks.places import Places
 from shardproof.synthesis.frontends.torch.ranks.request import (
-    INFERENCE,
+    FORWARD,
     MOST_RANKS,
     SAID,
     TRAIN,
+    UNRECORDED,
     RanksRequest,
 )
 from shardproof.synthesis.frontends.torch.ranks.result import Doubt, Draw, Loaded, Rank, Side, Told
@@ -553,15 +554,15 @@ def _twice(side: _Module, mode: str, others: Sequence[str]) -> modes.Twice:
         def make(mode: str) -> Order:
             seen = Seen(events=list(side.built.groups))
             return Order(
-                in_mode(model, mode == TRAIN),
+                in_mode(model, mode in (TRAIN, FORWARD)),
                 call,
                 inputs,
                 side.built.target.result_names,
                 Watch(side.rank, side.mesh, side.places, seen, Draws(taken), side.meanings),
-                request.gradients and mode != INFERENCE,
+                request.gradients and mode not in UNRECORDED,
                 tuple(inputs) if isinstance(model, Pipeline) else request.no_grad,
                 side.after,
-                mode != INFERENCE,
+                mode not in UNRECORDED,
                 not isinstance(model, Pipeline),
             )
 

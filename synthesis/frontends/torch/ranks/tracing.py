@@ -35,7 +35,7 @@ from shardproof.synthesis.frontends.torch.ranks.new_groups import noted
 from shardproof.synthesis.frontends.torch.ranks.pairing import GRAD_OF_INPUT
 from shardproof.synthesis.frontends.torch.ranks.pipelines import Pipeline
 from shardproof.synthesis.frontends.torch.ranks.places import Places
-from shardproof.synthesis.frontends.torch.ranks.recording import Recorder
+from shardproof.synthesis.frontends.torch.ranks.recording import Recorder, copied
 from shardproof.synthesis.frontends.torch.ranks.sharded import over_inputs, reshard
 from shardproof.synthesis.frontends.torch.ranks.states import KeptError, writes
 from shardproof.synthesis.frontends.torch.ranks.writes import without_writes
@@ -123,6 +123,7 @@ def follow(order: Order) -> Followed:
         stack.enter_context(disable_autocast_cache())
         with recorder:
             recorder.returns(run(order, params, given[-1], found, roles))
+        _none_moved(recorder, given)
         _none_kept(recorder, order.watch)
         _no_strangers(recorder)
         graph, module = without_writes(recorder.graph), recorder.held
@@ -309,6 +310,16 @@ def _no_strangers(recorder: Recorder) -> None:
             )
 
 
+def _none_moved(recorder: Recorder, given: tuple[dict[str, Any], ...]) -> None:
+    """Refuse a parameter or a buffer of which `data` was set to other values."""
+    names = [f"{kind} {n}" for kind, g in zip(_KINDS, given, strict=True) for n in g]
+    for index in recorder.moved():
+        raise CaptureError(
+            f"the module changes the {names[index]} by setting its data",
+            hint="write into it (copy_), or leave it as it is",
+        )
+
+
 def _none_kept(recorder: Recorder, watch: Watch) -> None:
     """Raises KeptError where a tensor is written that a module keeps as a plain attribute."""
     for node, held in writes(recorder.graph):
@@ -380,8 +391,9 @@ def _described(
     for node in nodes:
         if node.op == "call_function" and node.target is _aten.copy_.default:
             name = traced.buffers[node.args[0]]
-            traced.state.add(name)
-            traced.outputs.append(("output", name, node.args[1]))
+            if copied(node.args[1]) is not node.args[0]:
+                traced.state.add(name)
+                traced.outputs.append(("output", name, node.args[1]))
             graph.erase_node(node)
     return traced
 

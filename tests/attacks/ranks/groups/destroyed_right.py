@@ -1,0 +1,30 @@
+"""A group is destroyed after its collective."""
+
+import torch
+import torch.distributed as dist
+
+from tests.attacks.blocks import Block, Split, example_inputs as example_inputs
+
+TRUE = "right"
+OPTS = {"run": False}
+
+M = Block
+
+
+class Over(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, t):
+        t = t.clone()
+        group = dist.new_group([0, 1])
+        dist.all_reduce(t, group=group)
+        dist.destroy_process_group(group)
+        return t
+
+    @staticmethod
+    def backward(ctx, d):
+        return d
+
+
+class P(Split):
+    def total(self, y):
+        return Over.apply(y)
