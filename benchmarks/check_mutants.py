@@ -323,7 +323,7 @@ def _faults(base: Base, file: SourceFile, node: ast.AST) -> Iterator[Fault]:
             first = file.of(node.args[0])
             yield "missing collective", (file.put(node, first),)
             region = base_name(node.func)
-            rest = ", ".join(map(file.code, node.args[1:]))
+            rest = ", ".join(map(file.of, node.args[1:]))
             yield "doubled collective", (file.put(node, f"{region}.apply({code}, {rest})"),)
             if len(base.mesh.dims) > 1 and len(node.args) == 2 and file.has("dist"):
                 yield "wrong group", (file.put(node.args[1], "dist.group.WORLD"),)

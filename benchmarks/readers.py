@@ -1,7 +1,8 @@
 """`python -m benchmarks.readers [NAME ...]`: whether `check` proves what `parallelize` proved.
 
 A patch that is read again and proved is applied to a copy of the owner's files, and the patched
-model is given to `check` with the model as it was, on the same mesh, with the same inputs. Rows are
+model is given to `check` with the model as it was, on the same mesh, with the inputs and their
+layouts that the contract of the plan states. Rows are
 in `benchmarks/results/readers.jsonl`. The command ends with 1 where one is not proved that `LEFT`
 does not name, or one that it names is.
 """
@@ -87,6 +88,7 @@ def checked(out: Path, scratch: Path) -> tuple[str, str]:
     plan = json.loads((out / "plan.json").read_text())
     mesh = ",".join(f"{dim}={size}" for dim, size in plan["mesh"].items())
     inputs = [x for text in _inputs(out, request) for x in ("--input", text)]
+    inputs += [x for text in _layouts(out) for x in ("--input-layout", text)]
     words = [f"{tree / file}:both_readers", "--against", against, "--mesh", mesh, *inputs]
     events = _events("check", *words, "--repair-seconds", "0", "--no-run", "--json", cwd=scratch)
     said = [e["message"].split("\n")[0] for e in events if e["event"] in ("error", "verdict")]
@@ -130,6 +132,19 @@ def _inputs(out: Path, request: Mapping[str, Any]) -> list[str]:
         text = f"{item['name']}={item['type']['dtype']}[{shape}]"
         high = given.get(item["name"])
         texts.append(f"{text}<{high}" if high else text)
+    return texts
+
+
+def _layouts(out: Path) -> list[str]:
+    """Layouts of inputs that the contract of the plan splits, as `--input-layout` takes them."""
+    program = json.loads((out / "program.json").read_text())
+    inputs = json.loads((out / "contract.json").read_text())["inputs"]
+    texts: list[str] = []
+    for item in program["inputs"]:
+        if item["role"] == "input":
+            dims = enumerate(inputs[item["name"]]["dims"])
+            split = [f"S({d})@{name}" for d, atoms in dims for _, name in atoms if name]
+            texts += [f"{item['path'] or item['name']}={','.join(split)}"] if split else []
     return texts
 
 

@@ -102,7 +102,7 @@ def rows_of(model: Generated, meshes: Sequence[str], keep: Path | None = None) -
             said, truth = tool.say(mesh, out), None
             if said.patch is not None and said.plan is not None:
                 try:
-                    truth = judge(tool.request, said.patch, said.plan, said.loss)
+                    truth = judge(tool.asked(mesh).request(), said.patch, said.plan, said.loss)
                 except Exception as error:  # noqa: BLE001  (each ends as a row)
                     last = traceback.extract_tb(error.__traceback__)[-1]
                     place = f"{Path(last.filename).name}:{last.lineno}"

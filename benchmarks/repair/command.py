@@ -13,6 +13,7 @@ from benchmarks.machine import described
 from benchmarks.repair.outcome import Outcome, keep, kept, repaired, summary, tactics
 from benchmarks.repair.programs import PARTS, size, wrong
 from benchmarks.repair.tables import page
+from shardproof.agent.actions.models import Asking
 from shardproof.agent.repair import Level, Settings
 from shardproof.agent.repair.repairing import asking
 from shardproof.agent.run import events
@@ -92,7 +93,7 @@ class _Measured:
         """All parts at one level; what was measured before is not measured again."""
         path = self.folder / f"{self.choice.name(level)}.jsonl"
         choice = self.choice
-        model = asking(self.run, choice.llm)
+        model = asking(self.run, Asking(llm=choice.llm))
         if choice.llm != "none" and model is None:
             raise InputError("no model to measure", where="--llm", got=choice.llm)
         settings = Settings(

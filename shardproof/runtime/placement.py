@@ -227,11 +227,13 @@ class ChannelParallel(ParallelStyle):
                 setattr(inner, name, getattr(module, name) // size)
         row = takes != Replicate() and gives == Replicate()
         buffers = module.named_buffers(recurse=False) if splits and not row else ()
-        state = {name: buffer for name, buffer in buffers if buffer.ndim}
+        held = [name for name, buffer in buffers if buffer.ndim]
 
         def forward(x, *args):
             if splits and takes == Replicate() and x.is_floating_point():
                 x = whole_input(x, device_mesh, Replicate())
+            inner.training = module.training
+            state = {name: getattr(module, name) for name in held}
             pieces = {name: buffer.chunk(size)[rank].clone() for name, buffer in state.items()}
             local = {n: p.to_local() for n, p in module.named_parameters(recurse=False)}
             bias = local.get("bias")

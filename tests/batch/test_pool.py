@@ -14,7 +14,7 @@ import pytest
 from shardproof.agent.batch.pool import Ended, Pool, Task
 from shardproof.agent.batch.processes import Processes
 
-SAYS = "import sys, time, os; sys.path.insert(0, %r); from agent import events\n"
+SAYS = "import sys, time, os; sys.path.insert(0, %r); from shardproof.agent.run import events\n"
 SAYS += "def at(p): print(events.PhaseStarted(phase=p).model_dump_json(), flush=True)\n"
 
 

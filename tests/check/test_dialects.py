@@ -78,7 +78,7 @@ def test_a_plan_is_proved_in_every_mode_and_its_layouts_are_read_off_placements(
     case = made("split_output", "MLP", TP, input_layouts=["x=S(0)@tp"])
     case.modes = ("train", "eval")
     found = case.proved()
-    assert found.captured.modes == ("eval", "inference", "train")
+    assert found.captured.modes == ("eval", "inference", "train", "forward")
     assert layouts(found, TP) == {
         "up.weight": "S(0)@tp",
         "up.bias": "S(0)@tp",

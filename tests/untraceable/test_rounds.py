@@ -192,7 +192,7 @@ def test_only_binding_seals_and_only_bound_reaches_the_road() -> None:
     for path in (ROOT / "agent").rglob("*.py"):
         if path.name not in ("binding.py", "trust.py"):
             assert "Seal(" not in path.read_text(), path
-    road = (ROOT / "agent" / "pipeline.py").read_text()
+    road = (ROOT / "agent" / "pipeline" / "pipeline.py").read_text()
     assert "facts: CapturedFacts, bound: Bound) -> Outcome" in road
     assert "DisplayOnly" not in road
 
