@@ -199,10 +199,10 @@ STAND_INS = (
         "tests/check/test_asked.py",
     ),
     StandIn(
-        "torch._subclasses.FakeTensor.__torch_dispatch__",
-        "frontends/torch/asked/watching.py:_in_one_thread",
+        "FakeTensor and FakeTensorMode.__torch_dispatch__, threading.Thread, ThreadPoolExecutor, Future",
+        "frontends/torch/asked/threads.py:threads_followed",
         "always",
-        "Calls the real one; an op of another thread than the one that is traced is refused.",
+        "A thread runs where it is joined. An op that may run beside one, or a thread that is not joined, is refused.",
         "tests/check/test_asked.py",
     ),
     StandIn(

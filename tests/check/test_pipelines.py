@@ -43,7 +43,7 @@ def test_right_pipelines_are_proved(made: Callable[..., object], name: str) -> N
 
 def test_all_modes_are_judged(made: Callable[..., object]) -> None:
     found = made("gpipe", modes=(TRAIN, EVAL)).each()
-    assert len({mode for checked in found for mode in checked.captured.modes}) == 3
+    assert len({mode for checked in found for mode in checked.captured.modes}) == 4
 
 
 def test_four_stages_are_proved(made: Callable[..., object]) -> None:

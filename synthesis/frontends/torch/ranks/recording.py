@@ -167,8 +167,7 @@ def _memory(value: torch.Tensor) -> Any:
 
 def copied(node: Any) -> Any:
     """What a node is a copy of, entry by entry."""
-    while node.op == "call_function" and node.target in _COPIES:
-        source = node.args[_COPIES[node.target]]
+    while (source := _source(node)) is not None:
         kinds = [(n.meta["val"].dtype, n.meta["val"].shape) for n in (node, source)]
         if kinds[0] != kinds[1]:
             break
@@ -176,6 +175,21 @@ def copied(node: Any) -> Any:
     return node
 
 
+def _source(node: Any) -> Any:
+    """The operand whose entries an op gives; None of an op that computes. A batch norm in eval mode
+    gives its statistics back as they are."""
+    if node.op != "call_function":
+        return None
+    if (
+        node.target is operator.getitem
+        and node.args[0].target is _NORM
+        and not node.args[0].args[5]
+    ):
+        return node.args[0].args[node.args[1]] if node.args[1] in (3, 4) else None
+    return node.args[_COPIES[node.target]] if node.target in _COPIES else None
+
+
+_NORM = _aten._native_batch_norm_legit_functional.default
 _COPIES = {
     **dict.fromkeys((_aten.clone.default, _aten.detach.default, _aten.alias.default), 0),
     _aten.copy.default: 1,
