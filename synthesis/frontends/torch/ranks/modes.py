@@ -8,7 +8,6 @@ and exchange the same are judged once.
 # pyright: basic
 # (PyTorch has no types for what is used here.)
 
-import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -50,8 +49,8 @@ from shardproof.synthesis.frontends.torch.single_draws import (
 from shardproof.synthesis.frontends.torch.surroundings import LAUNCHED, Surroundings
 from shardproof.synthesis.frontends.torch.trace import Traced
 
-NO_GRADIENTS = re.compile(r"'NoneType' object|does not require grad")
-"""What code that works on gradients raises where none are recorded: loud on every rank."""
+UNSTEPPED = "a pipeline steps on gradients, and there are none"
+"""What is said of a pipeline that raises where no gradients are recorded."""
 Make = Callable[[str], Order]
 """The order for a mode, on the module as it was built."""
 
@@ -83,7 +82,7 @@ def rounds(
         except CaptureError as problem:
             if not out:
                 raise
-            if first == FORWARD and NO_GRADIENTS.search(problem.message):
+            if first == FORWARD and problem.message == UNSTEPPED:
                 left = rest
                 continue
             done = "eval" if first in (TRAIN, FORWARD) else "train"

@@ -434,7 +434,12 @@ def _rank(
         request, built, tuple(specs), rank, mesh, places, arguments, after, answered, said, read
     )
     mine = persistent(model)
-    twice, buffers = _followed(side, mode, others)
+    try:
+        twice, buffers = _followed(side, mode, others)
+    except (AttributeError, RuntimeError, TypeError) as problem:
+        if pipeline is None or mode != FORWARD:
+            raise
+        raise CaptureError(modes.UNSTEPPED) from problem
     shared = averaging.meets(model, buffers, Path(request.target.rpartition(":")[0]).name)
     _all_met(said, twice.order.watch.seen)
     followed = twice.followed
