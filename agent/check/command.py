@@ -219,7 +219,7 @@ def modes_told(captured: Sequence[RanksCaptured]) -> list[str]:
     trained = any(o.role == "grad" for o in captured[0].one.program.outputs)
     if trained and TRAIN in every and FORWARD not in every:
         out.append(
-            "Train mode under torch.no_grad() is not compared: the pipeline steps on gradients there."
+            "Train mode under torch.no_grad() is not compared: the pipeline steps on gradients."
         )
     out.append("Later calls compute what the first two compute; only these are compared.")
     out.append("torch.inference_mode() is not looked at.")

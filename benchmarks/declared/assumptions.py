@@ -81,7 +81,7 @@ DECLARED = _declared(
     ("eval-other", "Eval mode runs something else, at {where}: nothing is said of it.", "Prove eval mode by itself."),
     ("clamped", "Parameters that train mode clamps are taken to lie in bounds: {names}.", "A checkpoint out of bounds is another program."),
     ("check-modes", "The modules run {what} in {modes}, {dropout}.", "Other modes are not covered."),
-    ("no-forward", "Train mode under torch.no_grad() is not compared: the pipeline steps on gradients there.", "A pipeline that raises without gradients is judged with them alone."),
+    ("no-forward", "Train mode under torch.no_grad() is not compared: the pipeline steps on gradients.", "A pipeline that raises without gradients is judged with them alone."),
     ("no-training", "Nothing is said of training: train mode was not asked for.", "Ask with --mode train."),
     ("no-inference", "Nothing is said of inference: eval mode was not asked for.", "Ask with --mode eval."),
     ("pieces", "Each parameter of a rank holds the piece of the model's that the contract says.", "--load loads each rank and looks at what it holds."),
