@@ -32,6 +32,7 @@ def _driven(folder: Path, work: Callable[[Any], Awaitable[None]]) -> None:
         async with stdio_client(server) as (reads, writes), ClientSession(reads, writes) as client:
             await client.initialize()
             await work(client)
+        await anyio.sleep(0.1)  # asyncio closes the pipes of a child a turn after it has ended
 
     anyio.run(drive)
 
