@@ -84,3 +84,32 @@ def test_quotients_for_all_integers_of_the_range(by):
         first, second = evaluate(program, {"ids": ids}), evaluate(after, {"ids": ids})
         for a, b in zip(program.outputs, after.outputs, strict=True):
             assert np.array_equal(first[a.value], second[b.value])
+
+
+def shifted(padding: int, rows: int) -> Program:
+    """A mean over labels that move by a token: the last of each row is a number."""
+    b = Builder("shifted")
+    labels = b.input("labels", TensorType((rows, 4), "i64"))
+    x = b.input("x", TensorType((rows * 4,), "f32"))
+    last = b.add("full", shape=(rows, 1), value=Fraction(padding), dtype="i64")
+    joined = b.add("concat", labels, last, dim=1)
+    moved = b.add("slice", joined, dim=1, start=1, stop=5, step=1)
+    flat = b.add("reshape", moved, shape=(rows * 4,))
+    mask = b.add("ne", flat, b.add("full", shape=(), value=Fraction(-100), dtype="i64"))
+    count = b.add("sum", b.add("cast", mask, dtype="f32"), dims=(0,), keepdim=False)
+    zero = b.add("full", shape=(), value=Fraction(0), dtype="f32")
+    total = b.add("sum", b.add("where", mask, x, zero), dims=(0,), keepdim=False)
+    b.output(b.add("div", total, count), "output", "mean")
+    return b.build()
+
+
+@pytest.mark.parametrize(("padding", "counted"), [(-100, 6), (0, 8)])
+def test_labels_that_move_by_a_token_are_counted(padding, counted):
+    program = shifted(padding, 2)
+    after = in_declared_range(program, {"labels": BELOW})
+    assert [n.attrs["value"] for n in after.nodes if n.op == "mul_scalar"] == [Fraction(1, counted)]
+    x = np.random.default_rng(0).standard_normal(8)
+    given = {"labels": np.arange(8).reshape(2, 4) % BELOW, "x": x}
+    first, second = evaluate(program, given), evaluate(after, given)
+    assert np.allclose(first[program.outputs[0].value], second[after.outputs[0].value])
+    assert "div" in {n.op for n in in_declared_range(program, {"labels": 0}).nodes}

@@ -131,19 +131,38 @@ class _Opening:
 
 
 def _ignored(program: Program) -> dict[str, Fraction]:
-    """By labels, the one number they are compared with."""
+    """By labels, the one number that they are compared with, or else are joined with."""
     made = {v: n for n in program.nodes for v in n.outputs}
+
+    def base_of(label: str) -> str:
+        while label in made and made[label].op == "reshape":
+            label = made[label].inputs[0]
+        return label
+
+    def number(value: str) -> Fraction | None:
+        full = made.get(value)
+        found = full.attrs["value"] if full is not None and full.op == "full" else None
+        return found if isinstance(found, Fraction) else None
+
+    def joined(value: str) -> set[Fraction]:
+        node, known = made.get(value), number(value)
+        if known is not None:
+            return {known}
+        if node is None or node.op not in ("concat", "slice", "reshape"):
+            return set()
+        return set[Fraction]().union(*map(joined, node.inputs))
+
     out: dict[str, Fraction] = {}
     for node in program.nodes:
-        if node.op != "ne":
-            continue
-        base, limit = node.inputs
-        while base in made and made[base].op == "reshape":
-            base = made[base].inputs[0]
-        full = made.get(limit)
-        value = full.attrs["value"] if full is not None and full.op == "full" else None
-        if isinstance(value, Fraction) and not program.types[base].is_float:
-            out[base] = value
+        if node.op in ("take_along", "put_along"):
+            base = base_of(node.inputs[1])
+            numbers = joined(base)
+            if len(numbers) == 1:
+                out.setdefault(base, numbers.pop())
+        elif node.op == "ne":
+            base, value = base_of(node.inputs[0]), number(node.inputs[1])
+            if value is not None and not program.types[base].is_float:
+                out[base] = value
     return out
 
 

@@ -71,7 +71,8 @@ def library(
     name: str, fields: dict[str, Any], extra: dict[str, Any], attention: str = "eager"
 ) -> Target:
     """A class of transformers. `fields` are a config file's, of which those that the config does
-    not know are left out; of `extra`, such a one is an error.
+    not know are left out; of `extra`, such a one is an error. `attention` is an implementation of
+    the library's; where it is empty, the one that the library chooses.
 
     Raises:
         CaptureError: no such class, no such field, or values that the config refuses.
@@ -100,7 +101,8 @@ def library(
                 f"{config_class.__name__} has no field {key!r}",
                 hint=f"did you mean {', '.join(near)}?" if near else "",
             )
-    fixed = {"use_cache": False, "attn_implementation": attention, **EXPERTS}
+    chosen = {"attn_implementation": attention} if attention else {}
+    fixed = {"use_cache": False, **chosen, **EXPERTS}
 
     dropout: dict[str, None] = {}
 

@@ -113,10 +113,12 @@ def build(
     places: Places,
     tp_plan: str | Mapping[str, str] = "",
     against: str = "",
+    attention: str = "eager",
 ) -> Built:
     """Import the file and build the module, its parameters without memory. A class of transformers
-    is built of its config, and on ranks made parallel by its plan. A function that takes a `model`
-    is given the one that it is checked `against`; if it returns None, it has changed that.
+    is built of its config, with an `attention` as `library` takes it, and on ranks made parallel
+    by its plan. A function that takes a `model` is given the one that it is checked `against`; if
+    it returns None, it has changed that.
 
     Raises:
         CaptureError: no such name, arguments that do not fit, no module, a module that holds what
@@ -125,7 +127,7 @@ def build(
     """
     file, name = split_target(target)
     if file == "hf":
-        return _of_library(name, config, offered, places, tp_plan)
+        return _of_library(name, config, offered, places, tp_plan, attention)
     path = Path(file)
     groups: list[Event] = []
     with Building(places), BuiltDraws(places), noted(groups, places):
@@ -184,7 +186,7 @@ def _whole(factory: Any, config: Mapping[str, Any], against: str) -> Callable[[]
         return None
     file, name = split_target(against)
     if file == "hf":
-        return library(name, dict(config), {}).build
+        return library(name, dict(config), {}, "").build
     kind = getattr(import_file(Path(file)), name)
     kwargs, _ = _arguments(kind, dict(config), {}, Path(file).name)
     return lambda: kind(**kwargs)
@@ -196,13 +198,14 @@ def _of_library(
     offered: Mapping[str, Any],
     places: Places,
     tp_plan: str | Mapping[str, str],
+    attention: str,
 ) -> Built:
     """A class of transformers, on a rank split as its plan says.
 
     Raises:
         CaptureError: as `library`; a plan over a mesh of other dims than one.
     """
-    found, mode = library(name, dict(config), {}), fake_mode()
+    found, mode = library(name, dict(config), {}, attention), fake_mode()
     with Building(places):
         if offered:
             from transformers.initialization import no_tie_weights

@@ -317,7 +317,11 @@ def _one(request: RanksRequest, mode: str, others: Sequence[str], fixed: frozens
     offered = building.join_world(alone, 0) if request.alone else {}
     read = modes.surroundings(places)
     with read.watched():
-        built = building.build(request.against, request.config, offered, places)
+        # A class that ranks build themselves runs the attention that the library chooses.
+        attention = "eager" if request.target.startswith("hf:") else ""
+        built = building.build(
+            request.against, request.config, offered, places, attention=attention
+        )
     model = built.model
     asked = CaptureRequest(
         request.against, inputs=request.inputs, batch=request.batch, seq=request.seq
