@@ -138,9 +138,8 @@ class Gloo:
         return json.loads(line) if line else {"truth": "broken", "where": [], "error": ["ended"]}
 
     def close(self) -> None:
-        if self.process is not None and self.process.stdin is not None:
-            self.process.stdin.close()
-            self.process.wait(timeout=60)
+        if self.process is not None:
+            self.process.communicate(timeout=60)
 
 
 def checked(program: Program, file: Path) -> tuple[str, str, list[str]]:
