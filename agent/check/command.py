@@ -2,6 +2,7 @@
 the model computes."""
 
 import json
+import shutil
 import tempfile
 import time
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ from shardproof.agent.run import events
 from shardproof.agent.run.errors import Exit, InputError
 from shardproof.agent.run.run import Outcome, Run, within
 from shardproof.agent.verdict import verdicts
+from shardproof.synthesis.frontends.rank_programs import Ingested
 from shardproof.synthesis.frontends.torch.errors import CaptureError
 from shardproof.synthesis.frontends.torch.ranks.request import (
     EVAL,
@@ -41,7 +43,7 @@ from shardproof.synthesis.repair.edits import Edit
 from shardproof.verifier.kernel.program.errors import IRError
 from shardproof.verifier.kernel.program.types import Mesh
 from shardproof.verifier.text.parser import to_text
-from shardproof.verifier.verdict import Counterexample, Proof, Verdict
+from shardproof.verifier.verdict import Counterexample, Proof, Unknown, Verdict
 
 NOT_LOADED = "Each parameter of a rank holds the piece of the model's that the contract says."
 
@@ -88,14 +90,19 @@ def _decided(
         ops = len(sides.ranks[0].program.nodes)
         phase.summary = f"{len(sides.one.program.nodes)} ops on one device, {ops} on rank 0"
         phase.facts["ranks"] = mesh.size
-    for warning in dict.fromkeys(w for found in captured for w in warnings(found)):
-        run.warn(warning)
     with run.phase("verify") as phase:
         compared = judging.Compared(asked.skip_output, asked.grad_of_input)
-        judged = judging.check_modes(captured, stated, run.note, compared)
+        judged = _judged(captured, stated, run, compared)
         checked = judged[-1]
         phase.facts.update(checked.verdict.stats)
         phase.summary = f"{len(checked.read.classes)} texts for {mesh.size} ranks"
+    if any(c.one.depth for c in captured) and not isinstance(checked.verdict, Proof):
+        run.note("layers that were traced prove nothing of all: trace every layer")
+        shutil.rmtree(scratch)
+        scratch.mkdir()
+        return _decided(run, asked, replace(request, full_depth=True), stated, scratch)
+    for warning in dict.fromkeys(w for found in captured for w in warnings(found)):
+        run.warn(warning)
     held = _loaded(run, request, scratch, checked) if asked.load else None
     found = Looked()
     if not isinstance(checked.verdict, Proof):
@@ -130,6 +137,21 @@ def _decided(
     if found.agreeing:
         lines.append(f"these agree under {found.agreeing}")
     return verdict, "\n".join(lines), found
+
+
+def _judged(
+    captured: Sequence[RanksCaptured], stated: Statements, run: Run, compared: judging.Compared
+) -> tuple[Checked, ...]:
+    """The verdicts, by mode. Where few layers were traced, what stands in the way of one may lie in
+    these alone: there is none."""
+    try:
+        return judging.check_modes(captured, stated, run.note, compared)
+    except (CaptureError, InputError):
+        first = next((c for c in captured if c.one.depth is not None), None)
+        if first is None:
+            raise
+        none = Ingested(None, (), (), {}, "")
+        return (Checked(Unknown(judging.NOT_ALL_LAYERS), (), none, None, first),)
 
 
 @dataclass
@@ -315,7 +337,7 @@ def _modes(mode: str) -> tuple[str, ...]:
 def warnings(captured: RanksCaptured) -> list[str]:
     """What a reader should know whatever the verdict is."""
     out: list[str] = []
-    for rank, side in enumerate(captured.ranks):
+    for rank, side in captured.numbered:
         trainable = [n for n in side.unreached if n not in captured.one.frozen]
         new = [n for n in trainable if n not in captured.one.unreached]
         if new:
@@ -344,6 +366,12 @@ def assumptions(captured: RanksCaptured) -> list[str]:
         "Ranks run under a process group that sends nothing, on the CPU: code that asks for the "
         "backend or the device goes the way of these.",
     ]
+    if not captured.complete:
+        size, traced = captured.ranks[0].program.mesh.size, ", ".join(map(str, captured.numbers))
+        out.append(
+            f"Of {size} ranks {traced} were traced; the others run the same ops with coordinates "
+            "of their own. No code but that of PyTorch and shardproof asks which rank it is."
+        )
     if any(e.kind == "send" for r in captured.ranks for e in r.events):
         out.append("Messages in flight at one time do not hold each other up, as within one batch.")
     for item in captured.one.inputs:
@@ -365,6 +393,8 @@ def assumptions(captured: RanksCaptured) -> list[str]:
     for note in (*one.notes, *(n for r in captured.ranks for n in r.notes)):
         if note not in out:
             out.append(note)
+    if one.depth is not None:
+        out.append(one.depth.sentence())
     if one.frozen:
         out.append(f"Frozen, so without a gradient: {', '.join(one.frozen)}.")
     renamed = dict.fromkeys(pair for r in captured.ranks for pair in r.renamed.items())

@@ -21,7 +21,7 @@ def same_tables(captured: RanksCaptured) -> Mapping[str, str]:
     ours = captured.one.consts
     known = {i.name for i in captured.one.program.inputs}
     placed: dict[str, str] = {}
-    for number, side in enumerate(captured.ranks):
+    for number, side in captured.numbered:
         for item in side.program.inputs:
             if item.role != "const":
                 continue

@@ -6,12 +6,12 @@ the code does with a tensor is never looked at.
 """
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from shardproof.agent.run.errors import InputError
 from shardproof.synthesis.frontends.torch.ranks.pairing import GRAD_OF_INPUT, STATE
-from shardproof.synthesis.frontends.torch.ranks.result import RanksCaptured
+from shardproof.synthesis.frontends.torch.ranks.result import Rank, RanksCaptured
 from shardproof.synthesis.frontends.torch.ranks.stated import LayoutLine, layout_for
 from shardproof.verifier.kernel.contract import Contract, output_key
 from shardproof.verifier.kernel.layout import Layout
@@ -129,7 +129,7 @@ def agree(
     outputs: dict[str, Layout] = {}
     found: dict[str, Placed] = {}
     wanted: dict[str, Where] = {}
-    ends = _product([k for k, r in enumerate(captured.ranks) if r.outputs], "the outputs", mesh)
+    ends = _product(captured, lambda r: bool(r.outputs), "the outputs", mesh)
     for out in one.outputs:
         key, shape = output_key(out), one.types[out.value].shape
         if out.role == "grad":
@@ -178,7 +178,7 @@ def no_rank(path: str) -> InputError:
 
 def untrained(captured: RanksCaptured, path: str) -> InputError:
     """What there is to say of a trained parameter to which no rank gives a gradient."""
-    frozen = [k for k, r in enumerate(captured.ranks) if path in r.frozen]
+    frozen = [k for k, r in captured.numbered if path in r.frozen]
     if not frozen:
         return no_rank(path)
     return InputError(
@@ -191,8 +191,8 @@ def untrained(captured: RanksCaptured, path: str) -> InputError:
 
 def _local(captured: RanksCaptured, path: str) -> tuple[int, ...]:
     """What each rank holds of a parameter. Raises InputError where they hold different shapes."""
-    ranks = enumerate({**r.params, **r.states} for r in captured.ranks)
-    held = {k: r[path].shape for k, r in ranks if path in r}
+    ranks = {k: {**r.params, **r.states} for k, r in captured.numbered}
+    held = {k: r[path].shape for k, r in ranks.items() if path in r}
     shapes = set(held.values())
     if len(shapes) > 1:
         where, first = next(iter(held.items()))
@@ -211,7 +211,7 @@ def _known(captured: RanksCaptured, kind: str, name: str) -> Layout | None:
     """What the placements of a DTensor say. Raises InputError where ranks place it differently."""
     found = {
         k: r.layouts.get(f"{kind} {name}")
-        for k, r in enumerate(captured.ranks)
+        for k, r in captured.numbered
         if (r.outputs if kind == "output" else name in r.params or name in r.states)
     }
     where, first = next(iter(found.items()))
@@ -227,12 +227,17 @@ def _known(captured: RanksCaptured, kind: str, name: str) -> Layout | None:
 
 def _holders(captured: RanksCaptured, path: str, mesh: Mesh) -> Where:
     """The ranks that hold a parameter."""
-    ranks = [k for k, r in enumerate(captured.ranks) if path in r.params or path in r.states]
-    return _product(ranks, f"the parameter {path}", mesh)
+    return _product(
+        captured, lambda r: path in r.params or path in r.states, f"the parameter {path}", mesh
+    )
 
 
-def _product(ranks: Sequence[int], what: str, mesh: Mesh) -> Where:
-    """The ranks as coordinates. Raises InputError where they are no product of these."""
+def _product(captured: RanksCaptured, has: Callable[[Rank], bool], what: str, mesh: Mesh) -> Where:
+    """The ranks that have something as coordinates. Raises InputError where they are no product of
+    these."""
+    ranks = [k for k, r in captured.numbered if has(r)]
+    if len(ranks) == len(captured.ranks):
+        return EVERYWHERE
     coords = [mesh.coords()[rank] for rank in ranks]
     where = ranks_where(mesh, {n: {at[n] for at in coords} for n in mesh.names})
     if sum(contains(where, at) for at in mesh.coords()) != len(ranks):

@@ -7,6 +7,7 @@ from pathlib import Path
 from shardproof.agent.check import dropout
 from shardproof.agent.check.consts import same_tables
 from shardproof.agent.check.contract import Placed, Statements, agree, no_rank, untrained
+from shardproof.agent.check.depth import in_depth
 from shardproof.agent.check.parts import in_parts
 from shardproof.agent.repair.repairing import told
 from shardproof.agent.repair.sources import node_of
@@ -19,15 +20,20 @@ from shardproof.synthesis.frontends.torch.ranks.result import RanksCaptured
 from shardproof.synthesis.frontends.torch.ranks.together import ordinary, together
 from shardproof.synthesis.repair.edits import Edit
 from shardproof.verifier.kernel.contract import output_key
+from shardproof.verifier.kernel.inline import inline
 from shardproof.verifier.kernel.program.errors import MalformedError
 from shardproof.verifier.kernel.program.program import Node, Output, Program
-from shardproof.verifier.kernel.program.types import NOWHERE, Attr, Mesh, Source
+from shardproof.verifier.kernel.program.types import NOWHERE, Attr, Source
 from shardproof.verifier.kernel.program.where import EVERYWHERE
 from shardproof.verifier.problem import Problem
 from shardproof.verifier.text import source_note
 from shardproof.verifier.verdict import Counterexample, Location, Proof, Trace, Unknown, Verdict
+from shardproof.verifier.verification import walk
 
 Tell = Callable[[str], None]
+
+
+NOT_ALL_LAYERS = "the layers that were traced do not say what all do"
 
 
 @dataclass(frozen=True)
@@ -134,8 +140,9 @@ def _checked(
     one, left = _compared(captured.one.program, compared)
     captured = replace(captured, one=replace(captured.one, program=one))
     tables = same_tables(captured)
-    in_time.refuse_unlike([r.events for r in captured.ranks])
-    read = together([r.compared for r in captured.ranks], captured.texts, tell)
+    if captured.complete:
+        in_time.refuse_unlike([r.events for r in captured.ranks])
+    read = together({n: r.compared for n, r in captured.numbered}, captured.texts, tell)
     for found in read.of_kind("malformed"):
         raise InputError(f"the ranks run no programs that fit together: {found.message}")
     program = read.program
@@ -153,13 +160,11 @@ def _checked(
     captured, program, stated = in_parts(captured, program, stated)
     one = captured.one.program
     program = _same_outputs(captured, program)
-    found = _decided(captured, one, replace(read, program=program), stated, tables, strays, tell)
-    over = _averaged(one, found.placed, stated, program.mesh)
-    if over and not isinstance(found.verdict, Proof):
+    over = _averaged(captured, program, stated, tables)
+    if over:
         program = _mean_loss(program, over, _losses(one))
-        found = _decided(
-            captured, one, replace(read, program=program), stated, tables, strays, tell
-        )
+    found = _decided(captured, one, replace(read, program=program), stated, tables, strays, tell)
+    if over:
         mean = f"its mean over {' and '.join(over)}"
         said = [
             replace(p, how=mean) if p.kind == "output" and p.name in _losses(one) else p
@@ -180,15 +185,21 @@ def _losses(one: Program) -> set[str]:
 
 
 def _averaged(
-    one: Program, placed: Sequence[Placed], stated: Statements, mesh: Mesh
+    captured: RanksCaptured, many: Program, stated: Statements, tables: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """The mesh dims that inputs are split over, where the model returns a loss of no stated
-    layout."""
+    """The mesh dims that inputs are split over, where the model returns a loss of no stated layout
+    that a rank is not seen to return as it is."""
+    one, mesh = captured.one.program, many.mesh
     losses = _losses(one)
     if not losses or any(line.fits(name) for line in stated.outputs for name in losses):
         return ()
+    contract, placed = agree(
+        captured, many, stated, tables, dropout.choices(captured, mesh, stated)[0]
+    )
     split = {d for p in placed if p.kind == "input" for d in p.layout.sharded}
-    return tuple(n for n, size in mesh.dims if n in split and size > 1)
+    over = tuple(n for n, size in mesh.dims if n in split and size > 1)
+    question = Problem(inline(one), inline(many), contract, captured.one.consts)
+    return over if over and not walk(question).holds else ()
 
 
 def _mean_loss(program: Program, over: Sequence[str], losses: set[str]) -> Program:
@@ -200,8 +211,9 @@ def _mean_loss(program: Program, over: Sequence[str], losses: set[str]) -> Progr
         for name in over if out.path in losses and out.role != "grad" else ():
             made = f"{out.value}.mean.{name}"
             attrs: dict[str, Attr] = {"mesh_dim": name, "reduce": "avg"}
-            where = next((n.where for n in program.nodes if out.value in n.outputs), EVERYWHERE)
-            nodes.append(Node("all_reduce", (value,), (made,), attrs, where=where))
+            found = ((i, n.where) for i, n in enumerate(nodes) if value in n.outputs)
+            at, where = next(found, (-1, EVERYWHERE))
+            nodes.insert(at + 1, Node("all_reduce", (value,), (made,), attrs, where=where))
             types[made] = types[value]
             value = made
         outputs.append(replace(out, value=value))
@@ -224,7 +236,18 @@ def _decided(
     for masks in dropout.choices(captured, program.mesh, stated):
         contract, placed = agree(captured, program, stated, tables, masks)
         question = Problem(one, program, contract, captured.one.consts)
-        verdict = judged(one, read, contract, captured.one.consts, tell)
+        if captured.one.depth is not None:
+            whole = in_depth(captured, question)
+            if whole is None:
+                return Checked(Unknown(NOT_ALL_LAYERS), placed, read, None, captured)
+            question = whole
+        verdict = judged(
+            question.sequential,
+            replace(read, program=question.distributed),
+            question.contract,
+            question.consts,
+            tell,
+        )
         if isinstance(verdict, Proof):
             assumed = dropout.assumed(captured, masks, program.mesh)
             told = (*verdict.assumptions, *strays, *assumed)
@@ -242,6 +265,8 @@ def _decided(
 
 def _stuck(captured: RanksCaptured) -> Counterexample | None:
     """Ranks that wait for ever where no message is buffered."""
+    if not captured.complete:
+        return None  # the ranks that were traced do the same in the same order
     found = in_time.first_stuck([r.events for r in captured.ranks])
     if found is None:
         return None
@@ -268,7 +293,7 @@ def _outside(captured: RanksCaptured) -> Counterexample | Unknown | tuple[str, .
             )
     assumed: list[str] = []
     below: Unknown | None = None
-    for rank, side in enumerate(captured.ranks):
+    for rank, side in captured.numbered:
         for found in outside(side.program, captured.one.inputs):
             if found.index is not None and found.index < 0:
                 said = f"rank {rank} looks up entry {found.index}, for {found.given}"

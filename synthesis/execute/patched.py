@@ -10,7 +10,6 @@ import json
 import os
 import pickle
 import sys
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -49,6 +48,7 @@ from shardproof.synthesis.frontends.torch.provenance import Provenance
 from shardproof.synthesis.frontends.torch.ranks.build import join_world
 from shardproof.synthesis.frontends.torch.ranks.collectives import Seen, Watch
 from shardproof.synthesis.frontends.torch.ranks.dtensors import layout_of, real_meshes
+from shardproof.synthesis.frontends.torch.ranks.few import waves
 from shardproof.synthesis.frontends.torch.ranks.join import (
     FewRanksError,
     RankError,
@@ -67,9 +67,9 @@ from shardproof.synthesis.frontends.torch.ranks.tracing import (
     known_groups,
 )
 from shardproof.synthesis.frontends.torch.request import split_target
-from shardproof.synthesis.frontends.torch.rolling.match import entry_of
-from shardproof.synthesis.frontends.torch.rolling.recompute import VIEWS
-from shardproof.synthesis.frontends.torch.session import block_lists, roll_program
+from shardproof.synthesis.frontends.torch.rolling.depth import Depth
+from shardproof.synthesis.frontends.torch.rolling.owned import MOVED, rolled
+from shardproof.synthesis.frontends.torch.session import block_lists
 from shardproof.synthesis.frontends.torch.switching import in_mode
 from shardproof.synthesis.frontends.torch.target import TORCH_DTYPES
 from shardproof.synthesis.frontends.torch.torch_api import plain_kernels
@@ -78,7 +78,7 @@ from shardproof.synthesis.frontends.torch.worker import explain
 from shardproof.verifier.kernel.contract import layout_to_json, output_key
 from shardproof.verifier.kernel.inline import inline
 from shardproof.verifier.kernel.live import live
-from shardproof.verifier.kernel.program.program import Node, Program
+from shardproof.verifier.kernel.program.program import Program
 from shardproof.verifier.kernel.program.types import Mesh
 from shardproof.verifier.text.jsonio import dumps
 
@@ -131,10 +131,9 @@ def save_patched(job: Job, folder: Path) -> None:
 def _read(job: Job, folder: Path, order: Order) -> tuple[dict[int, _Rank], Program]:
     """Ranks, and the program that all are joined to: of a large mesh as few as tell what it is."""
     mesh = job.plan.mesh
-    first = list(range(mesh.size)) if mesh.size <= ALL_OF else [0, mesh.size - 1]
     read: dict[int, _Rank] = {}
     left: FewRanksError | None = None
-    for ranks in (first, _along(mesh, 2), _along(mesh, mesh.size)):
+    for ranks in waves(mesh, ALL_OF):
         more = _trace(job, folder, order, [r for r in ranks if r not in read])
         read = dict(sorted((read | more).items()))
         try:
@@ -143,12 +142,6 @@ def _read(job: Job, folder: Path, order: Order) -> tuple[dict[int, _Rank], Progr
             left = problem
     assert left is not None
     raise left
-
-
-def _along(mesh: Mesh, count: int) -> list[int]:
-    """The first `count` ranks along each mesh dim, at coordinate 0 of all others."""
-    places = enumerate(mesh.coords())
-    return [r for r, at in places if max(at.values()) == sum(at.values()) < count]
 
 
 def _trace(job: Job, folder: Path, order: Order, ranks: list[int]) -> dict[int, _Rank]:
@@ -289,68 +282,13 @@ def _known(folder: Path) -> dict[str, Constant]:
     return pickle.loads(held.read_bytes()) if held.is_file() else {}
 
 
-MOVES = frozenset(VIEWS).union(
-    ("slice", "concat", "pad", "cast", "mul_scalar"),
-    ("all_gather", "reduce_scatter", "all_reduce", "shard_slice", "all_to_all"),
-)
-"""Ops that bring a parameter to where it is used, and its gradient back."""
-
-
-def _owned(program: Program, lists: Sequence[str]) -> Program:
-    """The program with what is done to a parameter before it is used, and to its gradient last,
-    in the module that has the parameter, whatever module ran it. What a block does to a parameter
-    that is not its own stays in the block. A view between ops of one block is the block's too."""
-
-    def block(path: str) -> tuple[str, int] | None:
-        found = ((prefix, entry_of(path, prefix)) for prefix in lists)
-        return next(((prefix, entry) for prefix, entry in found if entry is not None), None)
-
-    owner = {i.name: i.path.rpartition(".")[0] for i in program.inputs if i.role == "param"}
-    for node in program.nodes:
-        found = {owner.get(v) for v in node.inputs}
-        module = found.pop() if len(found) == 1 else None
-        if module is None or block(node.source.module) not in (None, block(module)):
-            continue
-        if node.op in MOVES:
-            owner |= dict.fromkeys(node.outputs, module)
-    readers = Counter(v for n in program.nodes for v in n.inputs)
-    last = {o.value: o.path.rpartition(".")[0] for o in program.outputs if o.role == "grad"}
-    for node in reversed(program.nodes):
-        module = last.get(node.outputs[0])
-        if module is not None and node.op in MOVES:
-            owner.setdefault(node.outputs[0], module)
-            last |= {v: module for v in node.inputs if readers[v] == 1}
-    maker, taken = program.producers(), dict[str, list[Node]]()
-    for node in program.nodes:
-        for value in node.inputs:
-            taken.setdefault(value, []).append(node)
-
-    def module_of(node: Node) -> str:
-        return owner.get(node.outputs[0]) or node.source.module
-
-    for node in program.nodes:
-        made = maker.get(node.inputs[0]) if node.op in VIEWS else None
-        if made is None or block(module_of(node)) is not None:
-            continue
-        around = {block(module_of(n)) for n in (made, *taken.get(node.outputs[0], [node]))}
-        if len(around) == 1 and None not in around:
-            owner[node.outputs[0]] = module_of(made)
-    nodes = tuple(
-        replace(n, source=replace(n.source, module=owner[n.outputs[0]]))
-        if n.outputs[0] in owner
-        else n
-        for n in program.nodes
-    )
-    return replace(program, nodes=nodes)
-
-
 def _reached(program: Program, untrained: Sequence[str]) -> Program:
     """The program without the gradients of parameters that none reaches, where these are zeros:
     layers have such a value in common."""
     zeros = set[str]()
     for node in program.nodes:
         full = node.op == "full" and node.attrs["value"] == 0
-        if full or (node.op in (*VIEWS, "expand") and zeros.issuperset(node.inputs)):
+        if full or (node.op in (*MOVED, "expand") and zeros.issuperset(node.inputs)):
             zeros.update(node.outputs)
     spare = {f"grad:{path}" for path in untrained}
     kept = tuple(o for o in program.outputs if output_key(o) not in spare or o.value not in zeros)
@@ -364,7 +302,7 @@ def _marked(program: Program, backward: frozenset[str]) -> Program:
     return program.renamed({v: f"{BACKWARD}{v}" for n in nodes for v in n.outputs})
 
 
-def _depth(order: Order) -> depths.Depth | None:
+def _depth(order: Order) -> Depth | None:
     """The layers that capture traced, where it did not trace all."""
     short = [g for g in order.groups if g.traced < g.count]
     if not short:
@@ -372,7 +310,7 @@ def _depth(order: Order) -> depths.Depth | None:
     g = short[0]
     tail = g.total - g.start - g.period * g.count
     prefixes = tuple(group.prefix for group in short)
-    return depths.Depth(prefixes, g.start, g.period, g.traced, g.count, tail)
+    return Depth(prefixes, g.start, g.period, g.traced, g.count, tail)
 
 
 def _rolled(program: Program, facts: Mapping[str, Any], order: Order) -> Program:
@@ -381,7 +319,5 @@ def _rolled(program: Program, facts: Mapping[str, Any], order: Order) -> Program
     found = {group.prefix for group in order.groups}
     lists = [prefix for prefix in facts["lists"] if prefix in found]
     made = [n.outputs[0].startswith(BACKWARD) for n in program.nodes]
-    at = made.index(True) if any(made) else None
-    later = program.nodes[at:] if at is not None else ()
-    backward = frozenset(v for n in later for v in n.outputs)
-    return roll_program(_owned(program, lists), backward, lists, _depth(order)).program
+    at = made.index(True) if any(made) else len(made)
+    return rolled(program, at, lists, _depth(order)).program

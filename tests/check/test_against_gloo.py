@@ -193,7 +193,7 @@ def traced(asked):
         f"{asked.folder}/{asked.target}", f"{asked.folder}/model.py:MLP", asked.mesh
     )
     save_ranks(json.loads(json.dumps(request.to_json())), out, lambda _: None)
-    captured = next(c for c in load(out, asked.mesh.size) if "eval" in c.modes)
-    read = together([r.compared for r in captured.ranks], captured.texts)
+    captured = next(c for c in load(out) if "eval" in c.modes)
+    read = together({n: r.compared for n, r in captured.numbered}, captured.texts)
     assert read.program is not None, read.findings
     return read.program

@@ -254,13 +254,14 @@ def test_numbers_of_layers_in_a_config_are_no_kinds():
     from torch import nn
 
     from shardproof.synthesis.frontends.torch import depth as depths
+    from shardproof.synthesis.frontends.torch.rolling.depth import choose
 
     config = SimpleNamespace(
         moe_layers=list(range(48)), layer_types=["a", "b"] * 24, encoder_layers=6, decoder_layers=48
     )
     model = nn.Module()
     model.layers = nn.ModuleList(nn.Linear(2, 2) for _ in range(48))
-    found = depths.choose(depths.layer_kinds(model, 48, config))
+    found = choose(depths.layer_kinds(model, 48, config))
     assert (found.period, found.layers) == (2, 6)
     assert depths.shorter_config(config, found) == {
         "num_hidden_layers": 6,

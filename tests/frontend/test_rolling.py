@@ -7,8 +7,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from shardproof.synthesis.frontends.torch.depth import Depth
 from shardproof.synthesis.frontends.torch.prune import prune
+from shardproof.synthesis.frontends.torch.rolling.depth import Depth
 from shardproof.synthesis.frontends.torch.rolling.paths import Group, members
 from shardproof.synthesis.frontends.torch.rolling.recompute import compute_once, recompute_views
 from shardproof.synthesis.frontends.torch.rolling.roll import NotRolledError, Stretch, roll

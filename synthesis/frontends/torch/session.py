@@ -45,8 +45,8 @@ from shardproof.synthesis.frontends.torch.provenance import Provenance
 from shardproof.synthesis.frontends.torch.prune import prune
 from shardproof.synthesis.frontends.torch.ranks.places import Places
 from shardproof.synthesis.frontends.torch.request import CaptureRequest, Progress, split_target
-from shardproof.synthesis.frontends.torch.rolling.recompute import compute_once, recompute_views
-from shardproof.synthesis.frontends.torch.rolling.roll import NotRolledError, Rolled, roll
+from shardproof.synthesis.frontends.torch.rolling.depth import Depth, choose, roll_program
+from shardproof.synthesis.frontends.torch.rolling.roll import NotRolledError
 from shardproof.synthesis.frontends.torch.surroundings import Surroundings, root_of
 from shardproof.synthesis.frontends.torch.switching import in_mode
 from shardproof.synthesis.frontends.torch.target import EXPERTS, TORCH_DTYPES, Target, find
@@ -107,9 +107,7 @@ def _captured(request: CaptureRequest, clock: Clock, opened: Opened | None) -> C
     return replace(captured, timings=dict(clock.timings), peak_bytes=peak)
 
 
-def _depths(
-    request: CaptureRequest, target: Target
-) -> tuple[nn.Module | None, list[depths.Depth | None]]:
+def _depths(request: CaptureRequest, target: Target) -> tuple[nn.Module | None, list[Depth | None]]:
     """The whole model without memory, and the depths to try, best first; None traces all."""
     config = target.hf_config
     layers = getattr(config, "num_hidden_layers", None)
@@ -120,9 +118,9 @@ def _depths(
     except (RuntimeError, NotImplementedError):
         return None, [None]
     kinds = depths.layer_kinds(whole, layers, config)
-    options: list[depths.Depth | None] = []
+    options: list[Depth | None] = []
     for margin in (0, 1):
-        depth = depths.choose(kinds, margin)
+        depth = choose(kinds, margin)
         if depth is None:
             continue
         override = depths.shorter_config(config, depth)
@@ -142,7 +140,7 @@ class Session:
     target: Target
     places: Provenance
     clock: Clock
-    depth: depths.Depth | None = None
+    depth: Depth | None = None
     whole: nn.Module | None = None
     opened: Opened | None = None
     """What is read of the owner's files until now."""
@@ -314,18 +312,6 @@ def block_lists(model: nn.Module) -> list[str]:
         and len(module) > 1
         and all(any(True for _ in child.children()) for child in module)
     ]
-
-
-def roll_program(
-    flat: Program, backward: frozenset[str], lists: list[str], depth: depths.Depth | None
-) -> Rolled:
-    once = prune(compute_once(flat, backward))
-    program, backward = recompute_views(once, backward)
-    program = prune(program)
-    if depth is not None:
-        program = depths.renumber(program, depth)
-    rolled = roll(program, backward, lists, depth.stretch() if depth else None)
-    return replace(rolled, program=prune(rolled.program))
 
 
 def unreached(program: Program, facts: ModelFacts) -> tuple[tuple[str, ...], tuple[str, ...]]:

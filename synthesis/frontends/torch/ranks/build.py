@@ -79,6 +79,8 @@ class Built:
     """That its parameters are fake tensors of."""
     groups: tuple[Event, ...] = ()
     """What the rank did to make process groups."""
+    offered: tuple[str, ...] = ()
+    """What it took of what a rank is offered."""
 
 
 def join_world(mesh: Mesh, rank: int) -> dict[str, Any]:
@@ -177,7 +179,8 @@ def build(
         module,
         result_names=returned_names(type(model).forward),
     )
-    return Built(model, found, used, mode, tuple(groups))
+    taken = tuple(name for name in kwargs if name in offered)
+    return Built(model, found, used, mode, tuple(groups), taken)
 
 
 def _whole(factory: Any, config: Mapping[str, Any], against: str) -> Callable[[], Any] | None:

@@ -68,6 +68,8 @@ class RanksRequest:
     """Whether the model is the target itself, on one rank."""
     device_free: bool = False
     """Whether calls that ask for a CUDA device are answered by the CPU."""
+    full_depth: bool = False
+    """Whether all layers are traced, where few of a kind tell what all do."""
     meanings: tuple[str, ...] = ()
     """Custom ops that are collectives: `vllm.all_reduce=all_reduce@tp`."""
     limits: Limits = field(default_factory=Limits)

@@ -1,7 +1,7 @@
 """What capture of all ranks gives back. Plain data: no torch."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,6 +13,7 @@ from shardproof.synthesis.frontends.torch.errors import CaptureError
 from shardproof.synthesis.frontends.torch.process import run_worker
 from shardproof.synthesis.frontends.torch.ranks.request import EVAL, RanksRequest
 from shardproof.synthesis.frontends.torch.request import InputSpec, Progress, split_target
+from shardproof.synthesis.frontends.torch.rolling.depth import Depth
 from shardproof.verifier.kernel.contract import layout_from_json, layout_to_json
 from shardproof.verifier.kernel.layout import Layout
 from shardproof.verifier.kernel.program.jsondata import Cursor
@@ -98,6 +99,10 @@ class Told:
     """Buffers of any value that are read, with what the constructor gives them."""
     every: tuple[str, ...]
     """All buffers, with tensors that a call writes into and that are plain attributes."""
+    depth: Depth | None
+    """The layers that were traced, where they are not all."""
+    lists: tuple[str, ...]
+    """Lists of modules that have modules of their own."""
 
 
 @dataclass(frozen=True)
@@ -147,6 +152,8 @@ class Rank(Side):
     pieces: Mapping[str, str]
     """Of buffers of any value that it holds, the placement; empty where what its constructor gives
     them is no piece of what the model's does."""
+    asked: str
+    """Where few ranks are traced, the first line that asks which rank it is."""
 
 
 @dataclass(frozen=True)
@@ -173,15 +180,27 @@ class Loads:
 
 @dataclass(frozen=True)
 class RanksCaptured:
-    """The model on one device, and every rank of the parallel module."""
+    """The model on one device, and the ranks of the parallel module that were traced."""
 
     one: Side
     ranks: tuple[Rank, ...]
+    numbers: tuple[int, ...]
+    """Which ranks these are. The others run what they run, with coordinates of their own."""
     texts: Path
     """The folder where the programs of ranks that run no one program are written, as
     `frontends.rank_programs` reads them."""
     modes: tuple[str, ...] = (EVAL,)
     """The modes in which all of them do what is here: of `SAID`."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether every rank was traced."""
+        return len(self.ranks) == self.ranks[0].program.mesh.size
+
+    @property
+    def numbered(self) -> Iterator[tuple[int, Rank]]:
+        """The ranks that were traced, each with its number."""
+        return zip(self.numbers, self.ranks, strict=True)
 
 
 def capture_ranks(
@@ -196,7 +215,7 @@ def capture_ranks(
     for target in (request.target, request.against):
         split_target(target)
     run_worker("ranks", request.to_json(), request.limits, progress, folder)
-    return load(folder, request.mesh.size)
+    return load(folder)
 
 
 def one_is_traced(folder: Path) -> bool:
@@ -205,10 +224,10 @@ def one_is_traced(folder: Path) -> bool:
     return found is not None and "error" not in json.loads(found.read_text())
 
 
-def load(folder: Path, size: int) -> tuple[RanksCaptured, ...]:
+def load(folder: Path) -> tuple[RanksCaptured, ...]:
     """Read what the worker wrote."""
     judged: list[list[str]] = json.loads((folder / "modes.json").read_text())
-    return tuple(_load(folder / modes[0], size, tuple(modes)) for modes in judged)
+    return tuple(_load(folder / modes[0], tuple(modes)) for modes in judged)
 
 
 def read_loads(folder: Path, size: int) -> Loads:
@@ -222,7 +241,8 @@ def read_loads(folder: Path, size: int) -> Loads:
     return Loads(one, tuple(ranks))
 
 
-def _load(folder: Path, size: int, modes: tuple[str, ...]) -> RanksCaptured:
+def _load(folder: Path, modes: tuple[str, ...]) -> RanksCaptured:
     one = read(Side, (folder / "one.json").read_text())
-    ranks = tuple(read(Rank, (folder / f"rank-{r}.json").read_text()) for r in range(size))
-    return RanksCaptured(one, ranks, folder / "ranks", modes)
+    numbers: list[int] = json.loads((folder / "traced.json").read_text())
+    ranks = tuple(read(Rank, (folder / f"rank-{r}.json").read_text()) for r in numbers)
+    return RanksCaptured(one, ranks, tuple(numbers), folder / "ranks", modes)

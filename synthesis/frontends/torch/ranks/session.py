@@ -48,7 +48,13 @@ from shardproof.synthesis.frontends.torch.masked_gather import read_windows
 from shardproof.synthesis.frontends.torch.materialize import fake_inputs, take_buffers, tied_groups
 from shardproof.synthesis.frontends.torch.provenance import Provenance
 from shardproof.synthesis.frontends.torch.range_fold import in_declared_range
-from shardproof.synthesis.frontends.torch.ranks import averaging, build as building, modes
+from shardproof.synthesis.frontends.torch.ranks import (
+    averaging,
+    build as building,
+    few,
+    layers,
+    modes,
+)
 from shardproof.synthesis.frontends.torch.ranks.arguments import (
     argument_names,
     by_position,
@@ -58,6 +64,8 @@ from shardproof.synthesis.frontends.torch.ranks.collectives import Seen, Watch
 from shardproof.synthesis.frontends.torch.ranks.device_free import answer_by_cpu
 from shardproof.synthesis.frontends.torch.ranks.draws import Draws, drawn_inputs
 from shardproof.synthesis.frontends.torch.ranks.dtensors import layout_of, local, real_meshes
+from shardproof.synthesis.frontends.torch.ranks.few import STAGED, EveryRankError
+from shardproof.synthesis.frontends.torch.ranks.join import FewRanksError, RankError
 from shardproof.synthesis.frontends.torch.ranks.loading import load_one, load_rank
 from shardproof.synthesis.frontends.torch.ranks.lowering import TALKING, joined_form, lower_rank
 from shardproof.synthesis.frontends.torch.ranks.meanings import Meaning
@@ -91,6 +99,8 @@ from shardproof.synthesis.frontends.torch.ranks.states import (
 from shardproof.synthesis.frontends.torch.ranks.tables import pieces
 from shardproof.synthesis.frontends.torch.ranks.tracing import Order, cotangents, known_groups
 from shardproof.synthesis.frontends.torch.request import CaptureRequest, InputSpec, Progress
+from shardproof.synthesis.frontends.torch.rolling.depth import Depth
+from shardproof.synthesis.frontends.torch.session import block_lists
 from shardproof.synthesis.frontends.torch.surroundings import Surroundings
 from shardproof.synthesis.frontends.torch.switching import in_mode
 from shardproof.synthesis.frontends.torch.torch_api import plain_kernels
@@ -103,24 +113,24 @@ from shardproof.verifier.kernel.program.types import NO_MESH, Mesh, TensorType
 AT_ONCE = 2
 """Ranks that are traced side by side."""
 ONE = "one"
+SHORT = "short"
+"""Is there where few layers are traced."""
+TRACED = "traced.json"
+"""Which ranks were traced."""
+Said = tuple[list[str], list[str]]
+"""Fields of the config that a trace used, and modes that are like it."""
 Work = Sequence[tuple[str, Callable[[Any], Side | Loaded]]]
 """Names with what makes each, given the semaphore of those that work."""
 
 
 def save_ranks(data: dict[str, Any], folder: Path, progress: Progress) -> None:
     """Write `modes.json`, which modes are judged as one, and for each of these a folder, named
-    after the first: `one.json`, for each rank `rank-N.json`.
+    after the first: `one.json`, `traced.json`, which ranks were traced, for each `rank-N.json`.
 
     Raises:
         CaptureError: whatever the code of one device or of a rank ended in.
     """
     request = RanksRequest.from_json(data)
-    if request.mesh.size > MOST_RANKS:
-        raise CaptureError(
-            f"the mesh {request.mesh} has {request.mesh.size} ranks, at most {MOST_RANKS} are "
-            "traced",
-            hint="check the code on a smaller mesh with the same dims",
-        )
     torch.set_num_threads(1)
     plain_kernels()
     decompositions()  # once, before processes are forked
@@ -166,21 +176,28 @@ def _save(
     that no rank has as the model has it is in a second trace what the constructor gives it."""
     fixed = frozenset[str]()
     while True:
-        alike = _save_once(request, folder, mode, others, progress, fixed)
-        alone = _held_alone(folder, request.mesh.size)
-        if not alone:
-            return alike
-        fixed |= alone
+        try:
+            alike = _save_once(request, folder, mode, others, progress, fixed)
+            alone = _held_alone(folder)
+            if not alone:
+                return alike
+            fixed |= alone
+        except CaptureError as problem:
+            if not (folder / SHORT).exists():
+                raise
+            progress(f"all layers are traced: {problem}")
+            request = replace(request, full_depth=True)
         shutil.rmtree(folder)
         folder.mkdir()
 
 
-def _held_alone(folder: Path, size: int) -> frozenset[str]:
+def _held_alone(folder: Path) -> frozenset[str]:
     """Buffers of any value of the model's that no rank has, or some rank has otherwise."""
     filled: Mapping[str, Any] = json.loads((folder / f"{ONE}.json").read_text())["filled"]
     if not filled:
         return frozenset()
-    files = [folder / f"rank-{rank}.json" for rank in range(size)]
+    traced: list[int] = json.loads((folder / TRACED).read_text())
+    files = [folder / f"rank-{rank}.json" for rank in traced]
     pieces = [json.loads(file.read_text())["pieces"] for file in files]
     placed = {n: [p[n] for p in pieces if n in p] for n in filled}
     return frozenset(n for n, found in placed.items() if not found or not all(found))
@@ -196,17 +213,13 @@ def _save_once(
 ) -> list[str]:
     """As `_save`, with buffers that are `fixed` as the constructor has them."""
     progress(f"trace one device, {SAID[mode]}")
-    work: Work = [(ONE, lambda _: _one(request, mode, others, fixed))]
+    work: Work = [(ONE, lambda _: _one(request, folder, mode, others, fixed))]
     said = _all(folder, work, _root(request.against))
     if not request.device_free:
         _import(json.loads((folder / f"{ONE}.json").read_text())["imported"])
-    size = request.mesh.size
-    progress(f"trace {size} ranks, {SAID[mode]}")
-    work = [
-        (f"rank-{r}", lambda slots, r=r: _rank(request, folder, r, mode, others, slots))
-        for r in range(size)
-    ]
-    said += _all(folder, work, _root(request.target))
+    ranks, found = _ranks(request, folder, mode, others, progress)
+    (folder / TRACED).write_text(json.dumps(ranks))
+    said += found
     left = sorted(set(request.config).difference(*(used for used, _ in said)))
     if left:
         raise CaptureError(
@@ -215,6 +228,51 @@ def _save_once(
             "take",
         )
     return [other for other in others if all(other in alike for _, alike in said)]
+
+
+def _ranks(
+    request: RanksRequest, folder: Path, mode: str, others: Sequence[str], progress: Progress
+) -> tuple[list[int], list[Said]]:
+    """Trace ranks, all or as many as tell what all run: which, and what each of them says."""
+    size = request.mesh.size
+
+    def trace(ranks: Sequence[int], every: bool) -> list[Said]:
+        progress(f"trace {len(ranks)} of {size} ranks, {SAID[mode]}")
+        work = [
+            (f"rank-{r}", lambda slots, r=r: _rank(request, folder, r, mode, others, slots, every))
+            for r in ranks
+        ]
+        return _all(folder, work, _root(request.target))
+
+    most = size if request.load else few.ALL_OF
+    traced: dict[int, Said] = {}
+    reason: RankError | CaptureError | None = None
+    for ranks in few.waves(request.mesh, most):
+        more = [r for r in ranks if r not in traced]
+        try:
+            traced |= dict(zip(more, trace(more, len(ranks) == size), strict=True))
+            if len(traced) < size:
+                files = {r: folder / f"rank-{r}.json" for r in sorted(traced)}
+                sides = {r: load(Rank, file.read_text()) for r, file in files.items()}
+                few.refuse_unlike(sides, request.mesh)
+            return sorted(traced), [traced[r] for r in sorted(traced)]
+        except FewRanksError as problem:
+            reason = problem
+        except EveryRankError as problem:
+            reason = problem
+            break
+    if size > MOST_RANKS:
+        raise CaptureError(
+            f"the mesh {request.mesh} has {size} ranks, at most {MOST_RANKS} are traced where a "
+            f"few do not tell what all run: {reason}",
+            hint="check the code on a smaller mesh with the same dims",
+        )
+    progress(f"all ranks are traced: {reason}")
+    Path("/tmp/deep/reason").write_text(str(reason))
+    raise reason
+    for file in (folder / "failed", *folder.glob("rank-*.json")):
+        file.unlink(missing_ok=True)
+    return list(range(size)), trace(range(size), True)
 
 
 def _import_library(targets: Sequence[str]) -> None:
@@ -239,7 +297,7 @@ def _root(target: str) -> str:
     return str(Path(target.rpartition(":")[0]).resolve().parent)
 
 
-def _all(folder: Path, work: Work, root: str) -> list[tuple[list[str], list[str]]]:
+def _all(folder: Path, work: Work, root: str) -> list[Said]:
     """Do each in a process of its own, `AT_ONCE` side by side; what it gives is `NAME.json`, of
     which this returns `used` and `alike`. After an error no other is begun."""
     slots = multiprocessing.get_context("fork").Semaphore(AT_ONCE)
@@ -265,7 +323,7 @@ def _all(folder: Path, work: Work, root: str) -> list[tuple[list[str], list[str]
     found = [json.loads(file.read_text()) for file in files if file.is_file()]
     errors = [CaptureError(**f["error"]) for f in found if "error" in f]
     for error in sorted(errors, key=lambda e: e.message.startswith(MISSED)):
-        raise error
+        raise EveryRankError(error.message) if error.message == STAGED else error
     if problem is not None:
         raise problem
     return [(f.get("used", []), f.get("alike", [])) for f in found]
@@ -308,7 +366,9 @@ def _own_numbers() -> None:
     torch.manual_seed(seed)
 
 
-def _one(request: RanksRequest, mode: str, others: Sequence[str], fixed: frozenset[str]) -> Side:
+def _one(
+    request: RanksRequest, folder: Path, mode: str, others: Sequence[str], fixed: frozenset[str]
+) -> Side:
     """The model on one device."""
     before = set(sys.modules)
     places = Places(_root(request.against))
@@ -323,6 +383,10 @@ def _one(request: RanksRequest, mode: str, others: Sequence[str], fixed: frozens
             request.against, request.config, offered, places, attention=attention
         )
     model = built.model
+    depth = None if request.full_depth or request.load else layers.chosen(model)
+    if depth is not None:
+        (folder / SHORT).touch()
+        layers.shorten(model, depth)
     asked = CaptureRequest(
         request.against, inputs=request.inputs, batch=request.batch, seq=request.seq
     )
@@ -339,7 +403,9 @@ def _one(request: RanksRequest, mode: str, others: Sequence[str], fixed: frozens
         wanted = [s.name for s in specs]
         forward = type(model).forward
         given = pair_names_of_arguments(wanted, names, takes_any(forward), type(model).__name__)
-    side = _Module(request, built, specs, 0, NO_MESH, places, given, answered=answered, read=read)
+    side = _Module(
+        request, built, specs, 0, NO_MESH, places, given, answered=answered, read=read, depth=depth
+    )
     kept = {n: first for n, first in persistent(model).items() if n not in fixed}
     twice, buffers = _followed(side, mode, others)
     canonical = _ties(model)
@@ -393,14 +459,21 @@ def _joins(
 
 
 def _rank(
-    request: RanksRequest, folder: Path, rank: int, mode: str, others: Sequence[str], slots: Any
+    request: RanksRequest,
+    folder: Path,
+    rank: int,
+    mode: str,
+    others: Sequence[str],
+    slots: Any,
+    every: bool,
 ) -> Rank:
-    """The parallel module on one rank."""
+    """The parallel module on one rank; `every`: of all that are traced side by side."""
     one = load(Told, (folder / f"{ONE}.json").read_text())
     mesh = request.mesh
     places = Places(_root(request.target))
     answered = answer_by_cpu() if request.device_free else {}
     offered = building.join_world(mesh, rank)
+    asking = None if every else few.Asking(places)
     whole = "" if request.alone else request.against
     read = modes.surroundings(places)
     with read.watched():
@@ -408,7 +481,13 @@ def _rank(
             request.target, request.config, offered, places, request.tp_plan, whole
         )
     model = built.model
+    if one.depth is not None:
+        layers.shorten(model, one.depth)
     pipeline = model if isinstance(model, Pipeline) else None
+    if asking is not None:
+        asking.given(built.offered, Path(request.target.rpartition(":")[0]).name)
+        if pipeline is not None:
+            raise CaptureError(STAGED)
     if pipeline is not None:
         pipeline.mail = Mail(folder, rank, slots)
         _joins(pipeline, request, folder / f"{ONE}.json", built, places)
@@ -487,6 +566,7 @@ def _rank(
         },
         events=(*twice.order.watch.seen.events, *shared),
         pieces=pieces_of,
+        asked="" if asking is None else asking.line,
         renamed={k: v for k, v in renamed.items() if k != v},
         renamed_arguments={k: v for k, v in arguments.items() if k != v},
     )
@@ -526,6 +606,8 @@ class _Module:
     """By the name of an op: the collective that it is said to be, and its group."""
     read: Surroundings = field(default_factory=lambda: Surroundings(Places("")))
     """What was read while it was built."""
+    depth: Depth | None = None
+    """The layers that are traced, where they are not all."""
 
 
 def _followed(
@@ -664,6 +746,8 @@ def _lowered(
         ties=canonical if whole is None else {},
         filled={n: as_numbers(buffers[n]) for n in sorted(lowered.filled)},
         every=tuple(n for n, _ in model.named_buffers()),
+        depth=side.depth,
+        lists=tuple(block_lists(model)),
     )
 
 

@@ -1,7 +1,7 @@
 """The programs of all ranks as one: joined in memory where all ranks run the same ops, else by the
 texts of every rank."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from shardproof.synthesis.frontends.rank_programs import Ingested, read_ranks
@@ -17,19 +17,27 @@ from shardproof.verifier.ops.classes import MESSAGES
 
 
 def together(
-    programs: Sequence[Program], texts: Path, progress: Callable[[str], None] | None = None
+    programs: Mapping[int, Program], texts: Path, progress: Callable[[str], None] | None = None
 ) -> Ingested:
-    """The one program that every rank runs, of which `programs` are all, in rank order. Ranks that
-    run different ops, or send messages, are written to the folder `texts` and read from there."""
-    mesh = programs[0].mesh
-    if not any(n.op in MESSAGES or n.body is not None for n in programs[0].nodes):
+    """The one program that every rank runs, of which `programs` are all, or as many as tell what
+    it is, by the number of the rank. Ranks that run different ops, or send messages, are written
+    to the folder `texts` and read from there.
+
+    Raises:
+        RankError: some ranks are not given, and no one program is what all run.
+    """
+    given = list(programs.values())
+    mesh = given[0].mesh
+    coords = mesh.coords()
+    if not any(n.op in MESSAGES or n.body is not None for n in given[0].nodes):
         try:
-            joined = join(list(zip(mesh.coords(), programs, strict=True)))
+            joined = join([(coords[number], program) for number, program in programs.items()])
             ranks = RankClass(tuple(range(mesh.size)), len(joined.nodes), "")
             return Ingested(joined, (ranks,), (), {"ranks": mesh.size, "classes": 1}, str(mesh))
         except RankError:
-            pass
-    write_texts(programs, texts)
+            if len(given) < mesh.size:
+                raise
+    write_texts(given, texts)
     return read_ranks(texts, progress)
 
 
