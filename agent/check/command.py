@@ -129,7 +129,8 @@ def _decided(
             _keep(judgement, part if many else asked.keep)
     others = isinstance(verdict, Proof) or len(captured) == 1
     lines = [] if others else ["; ".join(apart)]
-    if isinstance(verdict, Counterexample) and verdict.location is not None:
+    traced = isinstance(checked.verdict, Counterexample)  # else the run alone refutes
+    if traced and isinstance(verdict, Counterexample) and verdict.location is not None:
         for lead in in_source.looked_at(request, checked, verdict.location.source):
             lines.append(f"look at     {lead.file}:{lead.line}   {lead.text}  ({lead.said})")
     if held and held.wrong and isinstance(checked.verdict, Counterexample):

@@ -63,5 +63,34 @@ class Split(nn.Module):
         return self.total(self.part(x)) + self.down.bias
 
 
+class Words(Block):
+    def __init__(self):
+        super().__init__()
+        self.emb = nn.Embedding(12, 8)
+
+    def forward(self, ids):
+        return super().forward(self.emb(ids))
+
+
+class SplitWords(Split):
+    """`seam` may add something to the columns of a rank."""
+
+    def __init__(self, mesh):
+        super().__init__(mesh)
+        self.emb = nn.Embedding(12, 8)
+
+    def forward(self, ids):
+        h = torch.tanh(self.up(ToRanks.apply(self.emb(ids), self.g)))
+        y = F.linear(self.seam(ids, h), self.down.weight)
+        return self.total(y) + self.down.bias
+
+    def seam(self, ids, h):
+        return h
+
+
+def words():
+    return {"ids": torch.tensor([11, 1, 3, 5, 0, 7])}
+
+
 def example_inputs():
     return {"x": torch.randn(4, 8)}

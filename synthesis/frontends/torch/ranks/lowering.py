@@ -11,6 +11,7 @@ from torch import fx
 
 from shardproof.synthesis.frontends.torch.aten.table import Emit
 from shardproof.synthesis.frontends.torch.bias_normalize import leading_dims
+from shardproof.synthesis.frontends.torch.cancelled import without_cancelled
 from shardproof.synthesis.frontends.torch.constants import Constant
 from shardproof.synthesis.frontends.torch.lower import Lowered, Lowering, type_of
 from shardproof.synthesis.frontends.torch.masked_gather import read_windows
@@ -93,10 +94,11 @@ def lower_rank(
 
 def joined_form(program: Program, below: Mapping[str, int]) -> Program:
     """The program as it is compared with those of other ranks: masked lookups through windows,
-    comparisons that the range of an input decides left out, pads for joins with zeros, values
-    numbered alike."""
+    without terms that cancel and comparisons that the range of an input decides, pads for joins
+    with zeros, values numbered alike."""
     padded = live(as_pads(_spoken(program)))
     spoken = in_declared_range(read_windows(padded), below)
+    spoken = without_cancelled(spoken, below, _KEPT)
     return _renumbered(_without_idle(_silent(spoken)))
 
 

@@ -37,6 +37,7 @@ from shardproof.synthesis.frontends.torch.buffers import (
     persistent,
     pieces_filled,
 )
+from shardproof.synthesis.frontends.torch.cancelled import without_cancelled
 from shardproof.synthesis.frontends.torch.captured import dump, load
 from shardproof.synthesis.frontends.torch.decompose import decompositions
 from shardproof.synthesis.frontends.torch.dependence import refuse_constant
@@ -700,7 +701,7 @@ def _lowered(
     program, placed = lowered.program, {}
     if whole is None:
         program = live(as_pads(program))
-        program = in_declared_range(program, below)
+        program = without_cancelled(in_declared_range(program, below), below)
         refuse_constant(program, type(model).__name__)
     else:
         program, placed = pieces(program, lowered.consts, whole, side.mesh, side.rank)
