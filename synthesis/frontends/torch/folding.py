@@ -8,7 +8,7 @@ so that a mask for a batch costs no more than one for a row.
 
 import hashlib
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set as AbstractSet
 from typing import Any, cast
 
 import torch
@@ -50,8 +50,10 @@ def constant_nodes(traced: Traced) -> set[fx.Node]:
     return found
 
 
-def frontier(traced: Traced, constants: set[fx.Node]) -> list[fx.Node]:
-    """Constant nodes that other nodes, or the output, read."""
+def frontier(
+    traced: Traced, constants: set[fx.Node], needed: AbstractSet[fx.Node]
+) -> list[fx.Node]:
+    """Constant nodes that other nodes which are `needed`, or the output, read."""
     skip = {"_assert_tensor_metadata.default", "_assert_scalar.default"}
     return [
         node
@@ -59,7 +61,8 @@ def frontier(traced: Traced, constants: set[fx.Node]) -> list[fx.Node]:
         if node in constants
         and isinstance(node.meta.get("val"), torch.Tensor)
         and any(
-            u not in constants and getattr(u.target, "__name__", "") not in skip for u in node.users
+            u in needed and u not in constants and getattr(u.target, "__name__", "") not in skip
+            for u in node.users
         )
     ]
 
@@ -69,11 +72,9 @@ def evaluate_constants(
     constants: set[fx.Node],
     buffers: Mapping[str, torch.Tensor],
     take: Callable[[fx.Node, torch.Tensor], None],
-    known: frozenset[fx.Node] = frozenset(),
+    wanted: AbstractSet[fx.Node],
 ) -> None:
-    """Call `take(node, value)` for each node of the frontier that is not known; values are freed
-    after last use."""
-    wanted = set(frontier(traced, constants)) - known
+    """Call `take(node, value)` for each node that is wanted; values are freed after last use."""
     needed: set[fx.Node] = set()
     stack = list(wanted)
     while stack:

@@ -172,10 +172,13 @@ class Lowering:
         derived = derivations(traced, self.folded, buffers) if known is not None else {}
         derived = {n: d for n, d in derived.items() if n not in self.unread}
         known = known if known is not None else {}
-        for node in frontier(traced, self.folded):
+        self.needed = needed(traced)
+        read = frontier(traced, self.folded, self.needed)
+        for node in read:
             if derived.get(node) in known:
                 self.constants[node] = known[derived[node]]
-        evaluate_constants(traced, self.folded, buffers, self._keep, frozenset(self.constants))
+        wanted = set(read) - self.constants.keys()
+        evaluate_constants(traced, self.folded, buffers, self._keep, wanted)
         known |= {derived[n]: c for n, c in self.constants.items() if n in derived}
         self.infinities = Infinities(self.constants, self._place)
         self.integers = Integers(
@@ -225,7 +228,7 @@ class Lowering:
         Raises:
             CaptureError: an op that has no meaning in the language, with its source line.
         """
-        read = needed(self.traced) - self.folded
+        read = self.needed - self.folded
         for node in self.traced.graph.nodes:
             if node.op == "placeholder":
                 self._input(node)

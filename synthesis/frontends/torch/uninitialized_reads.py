@@ -133,10 +133,13 @@ def needed(traced: Traced) -> set[fx.Node]:
     return found
 
 
+_OF_TENSORS = ("aten", "prims")
+
+
 def _pure(node: fx.Node) -> bool:
     target: Any = node.target
     val = node.meta.get("val")
-    known = isinstance(target, torch._ops.OpOverload) and target.namespace == "aten"
+    known = isinstance(target, torch._ops.OpOverload) and target.namespace in _OF_TENSORS
     return known and isinstance(val, torch.Tensor) and not target._schema.is_mutable
 
 

@@ -70,7 +70,7 @@ class Recorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if func.namespace in ("prim", "profiler") or torch.Tag.data_dependent_output in func.tags:
+        if _asks(func):
             return func(*args, **kwargs)
         if self._opens(func, args, kwargs):
             with self:
@@ -147,6 +147,15 @@ class Recorder(TorchDispatchMode):
         if key not in self.kinds:
             self.kinds[key] = extract_val(value)
         return self.kinds[key]
+
+
+def _asks(func: Any) -> bool:
+    """Whether an op gives no tensor, but tells something of its operands."""
+    if func.namespace in ("prim", "profiler") or torch.Tag.data_dependent_output in func.tags:
+        return True
+    schema = func._schema
+    told = [str(r.type) for r in schema.returns]
+    return func.namespace == "aten" and told == ["bool"] and not schema.is_mutable
 
 
 def _as_declared(x: Any, weight: Any, bias: Any, mean: Any, variance: Any, *given: Any) -> Any:
