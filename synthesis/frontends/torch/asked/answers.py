@@ -121,6 +121,8 @@ def called(function: Any) -> Any:
         return _refusing(watched.refusal(frame, said, _HINT))
     if function is dist.get_backend:
         return _gloo
+    if function is torch.utils.swap_tensors:
+        return _swap
     if watched is None:
         return function
     why = _why_not(function, name, module)
@@ -182,6 +184,25 @@ def _no() -> bool:
 
 def _gloo(*args: Any, **kwargs: Any) -> str:
     return dist.get_backend(*args, **kwargs).replace("fake", "gloo")
+
+
+def _swap(t1: Any, t2: Any) -> None:
+    """`torch.utils.swap_tensors`: each tensor gets the memory of the other. PyTorch raises at a
+    traced one, which a weak reference follows."""
+    if _swaps_alone(t1) and _swaps_alone(t2) and t1.dtype == t2.dtype:
+        held = t1.data
+        t1.data = t2.data
+        t2.data = held
+    else:
+        torch.utils.swap_tensors(t1, t2)
+
+
+def _swaps_alone(value: Any) -> bool:
+    """Whether a traced tensor is its memory alone: neither autograd nor a view holds it, and the
+    user has put nothing else on it."""
+    if type(value) is not FakeTensor or value.requires_grad or value.constant is not None:
+        return False
+    return value._use_count() == 1 and vars(value).keys() == vars(value.data).keys()
 
 
 def _nothing() -> None:
