@@ -17,7 +17,7 @@ from shardproof.synthesis.frontends.torch.ranks import in_time
 from shardproof.synthesis.frontends.torch.ranks.bounds import outside
 from shardproof.synthesis.frontends.torch.ranks.pairing import GRAD_OF_INPUT, STATE
 from shardproof.synthesis.frontends.torch.ranks.result import RanksCaptured
-from shardproof.synthesis.frontends.torch.ranks.together import ordinary, together
+from shardproof.synthesis.frontends.torch.ranks.together import in_one_shape, ordinary, together
 from shardproof.synthesis.repair.edits import Edit
 from shardproof.verifier.kernel.contract import output_key
 from shardproof.verifier.kernel.inline import inline
@@ -142,7 +142,10 @@ def _checked(
     tables = same_tables(captured)
     if captured.complete:
         in_time.refuse_unlike([r.events for r in captured.ranks])
-    read = together({n: r.compared for n, r in captured.numbered}, captured.texts, tell)
+    programs = {n: r.compared for n, r in captured.numbered}
+    if not any(e.alike for r in captured.ranks for e in r.events if e.kind == "meet"):
+        programs = in_one_shape(programs)
+    read = together(programs, captured.texts, tell)
     for found in read.of_kind("malformed"):
         raise InputError(f"the ranks run no programs that fit together: {found.message}")
     program = read.program

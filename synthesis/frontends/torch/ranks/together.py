@@ -1,7 +1,10 @@
 """The programs of all ranks as one: joined in memory where all ranks run the same ops, else by the
 texts of every rank."""
 
+import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from shardproof.synthesis.frontends.rank_programs import Ingested, read_ranks
@@ -12,7 +15,7 @@ from shardproof.synthesis.frontends.rank_programs.write import rank_text
 from shardproof.synthesis.frontends.torch.ranks.buckets import one_by_one
 from shardproof.synthesis.frontends.torch.ranks.join import RankError, gathers_by_dim, join
 from shardproof.synthesis.frontends.torch.ranks.shared_parts import products_of_wholes
-from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.program import Node, Program
 from shardproof.verifier.ops.classes import MESSAGES
 
 
@@ -39,6 +42,51 @@ def together(
                 raise
     write_texts(given, texts)
     return read_ranks(texts, progress)
+
+
+def in_one_shape(programs: Mapping[int, Program]) -> dict[int, Program]:
+    """The programs with tensors that ranks reduce or broadcast together in the shape of the first
+    rank's. A backend takes them entry by entry, as they lie in memory, whatever their shapes: only
+    for tensors without gaps."""
+    leader = programs[min(programs)]
+    first = {key: shape for key, (_, shape) in _exchanged(leader).items()}
+    out: dict[int, Program] = {}
+    for rank, program in programs.items():
+        apart = {
+            at: first[key]
+            for key, (at, shape) in _exchanged(program).items()
+            if key in first and shape != first[key] and math.prod(shape) == math.prod(first[key])
+        }
+        out[rank] = _reshaped(program, apart) if apart else program
+    return out
+
+
+def _exchanged(program: Program) -> dict[tuple[object, ...], tuple[int, tuple[int, ...]]]:
+    """By the op, its attributes, and how many of these are before it: its place, and the shape."""
+    count: Counter[tuple[object, ...]] = Counter()
+    out: dict[tuple[object, ...], tuple[int, tuple[int, ...]]] = {}
+    for at, node in enumerate(program.nodes):
+        if node.op in ("all_reduce", "broadcast"):
+            kind = (node.op, *sorted((k, str(v)) for k, v in node.attrs.items()))
+            out[(*kind, count[kind])] = at, program.types[node.inputs[0]].shape
+            count[kind] += 1
+    return out
+
+
+def _reshaped(program: Program, shapes: Mapping[int, tuple[int, ...]]) -> Program:
+    nodes: list[Node] = []
+    types = dict(program.types)
+    for at, node in enumerate(program.nodes):
+        if at not in shapes:
+            nodes.append(node)
+            continue
+        given, made = (f"{v}.{at}.shaped" for v in (node.inputs[0], node.outputs[0]))
+        own = types[node.outputs[0]]
+        types[given] = types[made] = replace(own, shape=shapes[at])
+        there = Node("reshape", node.inputs, (given,), {"shape": shapes[at]}, node.source)
+        back = Node("reshape", (made,), node.outputs, {"shape": own.shape}, node.source)
+        nodes += [there, replace(node, inputs=(given,), outputs=(made,)), back]
+    return replace(program, nodes=tuple(nodes), types=types)
 
 
 def ordinary(program: Program) -> Program:
