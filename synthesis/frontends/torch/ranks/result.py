@@ -219,9 +219,9 @@ def capture_ranks(
 
 
 def one_is_traced(folder: Path) -> bool:
-    """Whether the model on one device was traced, whatever became of the ranks."""
-    found = next(iter(folder.glob("*/one.json")), None)
-    return found is not None and "error" not in json.loads(found.read_text())
+    """Whether the model on one device was traced in some mode, whatever became of the ranks."""
+    found = folder.glob("*/one.json")
+    return any("error" not in json.loads(file.read_text()) for file in found)
 
 
 def load(folder: Path) -> tuple[RanksCaptured, ...]:
