@@ -306,6 +306,7 @@ def _request(asked: Check, mesh: Mesh, stated: Statements) -> RanksRequest:
         alone=asked.against == ALONE,
         device_free=asked.device_free,
         meanings=tuple(asked.op),
+        filled=tuple(line.pattern for line in stated.params),
     )
 
 
@@ -385,6 +386,11 @@ def assumptions(captured: RanksCaptured) -> list[str]:
         out.append(
             "Buffers hold whatever a checkpoint gives them, each rank its piece: "
             f"{', '.join(_laid(captured, name) for name in one.filled)}."
+        )
+    if one.given:
+        out.append(
+            "Buffers hold whatever fills them, each rank its piece as the contract says: "
+            f"{', '.join(one.given)}."
         )
     if one.states:
         out.append(

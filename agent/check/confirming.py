@@ -108,6 +108,7 @@ def _order(request: RanksRequest, asked: Check, captured: Sequence[RanksCaptured
         request.after_backward,
         alone=request.alone,
         modes=request.modes,
+        filled=request.filled,
         most=0 if captured or asked.run else PARAMETERS,
     )
 

@@ -97,8 +97,8 @@ def agree(
     for item in one.inputs:
         if item.role != "param":
             continue
-        kind = "buffer" if item.path in captured.one.states else "parameter"
-        if not any(item.path in r.params or item.path in r.states for r in captured.ranks):
+        kind = "parameter" if item.path in captured.one.params else "buffer"
+        if not any(item.path in r.laid_out for r in captured.ranks):
             whole = Layout.replicate(item.type.shape)
             placed.append(Placed(kind, item.path, whole, "no rank has it"))
             continue
@@ -191,7 +191,7 @@ def untrained(captured: RanksCaptured, path: str) -> InputError:
 
 def _local(captured: RanksCaptured, path: str) -> tuple[int, ...]:
     """What each rank holds of a parameter. Raises InputError where they hold different shapes."""
-    ranks = {k: {**r.params, **r.states} for k, r in captured.numbered}
+    ranks = {k: r.laid_out for k, r in captured.numbered}
     held = {k: r[path].shape for k, r in ranks.items() if path in r}
     shapes = set(held.values())
     if len(shapes) > 1:
@@ -212,7 +212,7 @@ def _known(captured: RanksCaptured, kind: str, name: str) -> Layout | None:
     found = {
         k: r.layouts.get(f"{kind} {name}")
         for k, r in captured.numbered
-        if (r.outputs if kind == "output" else name in r.params or name in r.states)
+        if (r.outputs if kind == "output" else name in r.laid_out)
     }
     where, first = next(iter(found.items()))
     other = next((k for k, layout in found.items() if layout != first), None)
@@ -227,9 +227,7 @@ def _known(captured: RanksCaptured, kind: str, name: str) -> Layout | None:
 
 def _holders(captured: RanksCaptured, path: str, mesh: Mesh) -> Where:
     """The ranks that hold a parameter."""
-    return _product(
-        captured, lambda r: path in r.params or path in r.states, f"the parameter {path}", mesh
-    )
+    return _product(captured, lambda r: path in r.laid_out, f"the parameter {path}", mesh)
 
 
 def _product(captured: RanksCaptured, has: Callable[[Rank], bool], what: str, mesh: Mesh) -> Where:

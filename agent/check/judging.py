@@ -113,7 +113,7 @@ def _held(captured: RanksCaptured, stated: Statements, tell: Tell, compared: Com
     """
     one = captured.one.program
     params = [i.path for i in one.inputs if i.role == "param"]
-    lacking = [p for p in params if not any(p in r.params or p in r.states for r in captured.ranks)]
+    lacking = [p for p in params if not any(p in r.laid_out for r in captured.ranks)]
     rest = tuple(o for o in one.outputs if o.role != "grad" or o.path not in lacking)
     if not lacking or not rest:
         return _checked(captured, stated, tell, compared)

@@ -150,7 +150,7 @@ def _wrong(
     missing: Sequence[str],
 ) -> list[str]:
     whole = _whole(loads.one)
-    layouts = {p.name: p for p in placed if p.kind == "parameter"}
+    layouts = {p.name: p for p in placed if p.kind in ("parameter", "buffer")}
     out: list[str] = []
     for rank, loaded in enumerate(loads.ranks):
         coords = mesh.coords()[rank]
@@ -160,7 +160,7 @@ def _wrong(
             first = loaded.ties.get(own, own)
             name = captured.one.ties.get(names.get(first, first), names.get(first, first))
             told = layouts.get(name) or layouts.get(part(name, 0))
-            if name in missing or told is None:
+            if name in missing or told is None or name not in whole.held:
                 continue
             want = _wanted(whole.held[name], name, layouts, coords)
             if held.shape == want.shape and np.array_equal(held, want):

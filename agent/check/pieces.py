@@ -69,13 +69,15 @@ class Pieces:
                 }
             )
             kept = pair_kept(list(rank["buffers"]), list(one["buffers"]), self.names, inside, at)
-            buffers.append(
-                {
-                    name: {"name": to, "piece": None}
-                    for name, to in kept.items()
-                    if rank["buffers"][name]["shape"] == one["buffers"][to]["shape"]
-                }
-            )
+            lines: dict[str, Any] = {}
+            for name, to in kept.items():
+                local = tuple(rank["buffers"][name]["shape"])
+                shape = tuple(one["buffers"][to]["shape"])
+                is_filled = to in one["filled"]
+                if is_filled or local == shape:
+                    placed = self._piece("buffer", to, shape, local, at) if is_filled else None
+                    lines[name] = {"name": to, "shape": shape, "piece": placed, "filled": is_filled}
+            buffers.append(lines)
         for number, at in enumerate(coords):
             for name, line in parameters[number].items():
                 local = tuple(ranks[number]["parameters"][name]["shape"])
@@ -116,7 +118,7 @@ class Pieces:
         local: tuple[int, ...],
         at: Mapping[str, int],
     ) -> Said | None:
-        lines = self.stated.params if kind == "parameter" else self.stated.outputs
+        lines = self.stated.outputs if kind == "output" else self.stated.params
         for line in lines:
             parts = read_parts(line) if line.fits(name) else None
             if parts is None:
@@ -130,7 +132,7 @@ class Pieces:
                 made.append({"start": start, "extent": extent, "piece": cut_out(layout, at)})
                 start += extent
             return {"dim": parts.dim, "parts": made}
-        option = "--layout" if kind == "parameter" else "--output-layout"
+        option = "--output-layout" if kind == "output" else "--layout"
         layout = decide(kind, name, whole, local, None, lines, self.mesh, option).layout
         return cut_out(layout, at)
 

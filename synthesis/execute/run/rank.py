@@ -31,6 +31,7 @@ import time
 import traceback
 import warnings
 from datetime import timedelta
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -268,11 +269,29 @@ class Process:
         scale = 0.3 / max(shape[-1], 1) ** 0.5 if len(shape) > 1 else 0.1
         return ones + scale * self.drawn(seed, "parameter", name, shape)
 
+    def filled(self, model: nn.Module) -> dict[str, torch.Tensor]:
+        """Buffers of floats that something else than their constructor fills."""
+        patterns = self.order["filled"]
+        names = [n for n, _ in model.named_parameters()]
+        own = [p for p in patterns if not any(fnmatchcase(n, p) for n in names)]
+        return {
+            name: b
+            for name, b in model.named_buffers()
+            if b.is_floating_point()
+            and (name in patterns or any(fnmatchcase(name, p) for p in own))
+        }
+
+    def buffer(self, seed: int, name: str, shape: Any) -> torch.Tensor:
+        """Positive numbers: scales and variances are such."""
+        return 0.5 + 0.3 * self.drawn(seed, "buffer", name, shape).abs()
+
     @torch.no_grad()
     def load_whole(self, model: nn.Module, seed: int) -> None:
         for name, p in model.named_parameters():
             if p.is_floating_point():
                 p.copy_(self.parameter(seed, name, p.shape, holds_ones(p)))
+        for name, b in self.filled(model).items():
+            b.copy_(self.buffer(seed, name, b.shape))
 
     @torch.no_grad()
     def load(self, model: nn.Module, seed: int, given: Any, loaded: bool) -> None:
@@ -293,6 +312,11 @@ class Process:
                     p.to_local().copy_(part.to_local())
                 continue
             p.copy_(piece(whole, line["piece"]))
+        buffers = dict(model.named_buffers())
+        for name, line in given["buffers"][self.rank].items():
+            if line["filled"] and not isinstance(buffers[name], DTensor):
+                whole = self.buffer(seed, line["name"], line["shape"]).to(buffers[name].dtype)
+                buffers[name].copy_(piece(whole, line["piece"]))
 
     def inputs(self, seed: int, call: int, given: Any) -> dict[str, torch.Tensor]:
         """The arguments of a call; of the first, those that the owner's file gives."""
@@ -537,6 +561,7 @@ class Process:
                     n: {"shape": list(b.shape), "placed": placed(b)}
                     for n, b in model.named_buffers()
                 },
+                "filled": list(self.filled(model)),
             },
         )
 

@@ -79,6 +79,9 @@ class Order:
     seeds: tuple[int, ...] = SEEDS
     calls: int = CALLS
     seconds: float = SECONDS
+    filled: tuple[str, ...] = ()
+    """Names and patterns of tensors whose layout is stated: buffers of floats that are named so, or
+    by a pattern that no parameter fits, hold other numbers than their constructor gives them."""
 
 
 @dataclass(frozen=True)

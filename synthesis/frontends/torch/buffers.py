@@ -83,7 +83,7 @@ def open_to_values(
     return frozenset(
         name
         for node, name in traced.buffers.items()
-        if name in kept and name not in traced.state and name in values
+        if name in kept and name not in traced.taken and name in values
         if not _is_mask(values[name]) and not _decides(node, constants)
     )
 
@@ -116,7 +116,7 @@ def pieces_filled(
     names: dict[str, str] = {}
     placed: dict[str, str] = {}
     for own, name in theirs.items():
-        if own not in read or own in traced.state:
+        if own not in read or own in traced.taken:
             continue
         said = placement_of(as_numbers(values[own]), whole[name], mesh, at) if own in open_ else ""
         placed[name] = said

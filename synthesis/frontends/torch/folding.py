@@ -31,7 +31,7 @@ _LARGE = 1 << 10
 
 def constant_nodes(traced: Traced) -> set[fx.Node]:
     """Nodes whose value depends on buffers, constants and shapes alone."""
-    found = {node for node, name in traced.buffers.items() if name not in traced.state}
+    found = {node for node, name in traced.buffers.items() if name not in traced.taken}
     shape_only = {"zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full"}
     for node in traced.graph.nodes:
         if node.op == "get_attr":

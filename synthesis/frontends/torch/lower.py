@@ -252,7 +252,7 @@ class Lowering:
                 if n not in reach:
                     reach.add(n)
                     stack.append(n)
-        held = {n: t for n, t in self.traced.buffers.items() if t not in self.traced.state}
+        held = {n: t for n, t in self.traced.buffers.items() if t not in self.traced.taken}
         used = frozenset(t for n, t in held.items() if n in reach)
         return Lowered(
             program,
@@ -272,7 +272,7 @@ class Lowering:
     def _input(self, node: fx.Node) -> None:
         t = self.traced
         if node in t.buffers:
-            if t.buffers[node] in t.state:
+            if t.buffers[node] in t.taken:
                 self._state(node, t.buffers[node])
             return
         kind = type_of(node.meta["val"])

@@ -32,6 +32,14 @@ class Traced:
     """Tangent placeholder -> name of the output it belongs to."""
     state: set[str] = field(default_factory=set[str])
     """Buffers that the forward changes: what they held is an input, what they hold an output."""
+    given: set[str] = field(default_factory=set[str])
+    """Buffers of any value, whose layout the user states: inputs as parameters are."""
+
+    @property
+    def taken(self) -> set[str]:
+        """Buffers that are inputs."""
+        return self.state | self.given
+
     outputs: list[tuple[str, str, fx.Node]] = field(default_factory=list[tuple[str, str, fx.Node]])
     """(role, name, node), role in output, loss, grad."""
     notes: list[str] = field(default_factory=list[str])

@@ -8,7 +8,7 @@ import inspect
 import os
 import sys
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -116,11 +116,13 @@ def build(
     tp_plan: str | Mapping[str, str] = "",
     against: str = "",
     attention: str = "eager",
+    filled: bool = False,
 ) -> Built:
     """Import the file and build the module, its parameters without memory. A class of transformers
     is built of its config, with an `attention` as `library` takes it, and on ranks made parallel
     by its plan. A function that takes a `model` is given the one that it is checked `against`; if
-    it returns None, it has changed that.
+    it returns None, it has changed that. Buffers of unknown value are left to the caller where some
+    are `filled`.
 
     Raises:
         CaptureError: no such name, arguments that do not fit, no module, a module that holds what
@@ -169,6 +171,8 @@ def build(
             else "",
         )
     _followed(model, path.name)
+    if not filled:
+        refuse_unknown(unknown(model), path.name)
     carry_over(moved)
     model = in_mode(_in_float32(model), False)
     found = Target(
@@ -220,6 +224,7 @@ def _of_library(
         else:
             model, moved = _made(found.build, mode)
     _followed(model, f"hf:{name}")
+    refuse_unknown(unknown(model), f"hf:{name}")
     carry_over(moved)
     model = in_mode(_in_float32(model), False)
     return Built(model, replace(found, build=lambda: model), tuple(config), mode)
@@ -296,18 +301,28 @@ _WRAPPERS = {
 }
 
 
-def _followed(model: nn.Module, file: str) -> None:
-    """Refuse what does its work where no op is seen, and buffers of unknown value."""
-    refuse_uncovered(model, file)
-    averaging.refuse_other_hooks(model, file)
-    for name, buffer in model.named_buffers():
-        if is_fake(buffer):
+def unknown(model: nn.Module) -> list[str]:
+    """The buffers of a module that was just built of which no value is known."""
+    return [name for name, buffer in model.named_buffers() if is_fake(buffer)]
+
+
+def refuse_unknown(names: Iterable[str], file: str, filled: Collection[str] = ()) -> None:
+    """Raises CaptureError for a buffer of unknown value that nothing else fills."""
+    for name in names:
+        if name not in filled:
             raise CaptureError(
                 f"the buffer {name} is made of parameters while the module is built, so its value "
                 "is not known",
                 file=file,
-                hint="compute it in forward",
+                hint=f"compute it in forward; or state its layout, as of one that a checkpoint "
+                f"fills: --layout '{name}=R'",
             )
+
+
+def _followed(model: nn.Module, file: str) -> None:
+    """Refuse what does its work where no op is seen."""
+    refuse_uncovered(model, file)
+    averaging.refuse_other_hooks(model, file)
     for path, module in model.named_modules():
         for kind in type(module).__mro__:
             if kind.__name__ in _WRAPPERS:

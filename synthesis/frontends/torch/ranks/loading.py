@@ -21,6 +21,7 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from shardproof.synthesis.frontends.torch.buffers import persistent
 from shardproof.synthesis.frontends.torch.errors import CaptureError
 from shardproof.synthesis.frontends.torch.materialize import tied_groups
 from shardproof.synthesis.frontends.torch.ranks import build as building
@@ -70,11 +71,13 @@ def load_one(request: RanksRequest, folder: Path, places: Places) -> Loaded:
     """
     file, name = split_target(request.against)
     if file != "hf":
-        model = _whole(building.build(request.against, request.config, {}, places).model)
+        filled = bool(request.filled)
+        built = building.build(request.against, request.config, {}, places, filled=filled)
+        model = _whole(built.model)
         state = _numbered(_shapes(request.load) or model.state_dict())
         torch.save(state, folder / "state.pt")
         _take(model, state)
-        return _loaded(model)
+        return _loaded(model, buffers=_floats(model))
     found = library(name, dict(request.config), {})
     if request.load == MADE_UP:
         model = found.cls(found.hf_config).double()
@@ -103,7 +106,8 @@ def load_rank(request: RanksRequest, folder: Path, rank: int, places: Places) ->
         with watch:
             found = _of_library(library(name, dict(request.config), {}), folder, request)
     else:
-        built = building.build(request.target, request.config, offered, places)
+        filled = bool(request.filled)
+        built = building.build(request.target, request.config, offered, places, filled=filled)
         state = torch.load(folder / "state.pt", weights_only=True)
         take = _take
         if request.load_with:
@@ -116,7 +120,7 @@ def load_rank(request: RanksRequest, folder: Path, rank: int, places: Places) ->
         model = _whole(built.model)
         with watch:
             take(model, state)
-        found = _loaded(model)
+        found = _loaded(model, buffers=_floats(model))
     return Loaded(found.held, found.ties, found.missing, tuple(sorted(watch.counted)))
 
 
@@ -152,10 +156,19 @@ def on_the_cpu(kind: Any) -> Iterator[None]:
         del kind.prepare_distribute_model
 
 
-def _loaded(model: nn.Module, missing: Any = ()) -> Loaded:
-    named = dict(model.named_parameters(remove_duplicate=False))
+def _floats(model: nn.Module) -> dict[str, torch.Tensor]:
+    """The buffers of floats that a checkpoint has."""
+    held = dict(model.named_buffers(remove_duplicate=False))
+    return {n: held[n] for n in persistent(model) if held[n].is_floating_point()}
+
+
+def _loaded(
+    model: nn.Module, missing: Any = (), buffers: Mapping[str, torch.Tensor] | None = None
+) -> Loaded:
+    named: dict[str, Any] = dict(model.named_parameters(remove_duplicate=False))
     ties = {n: group[0] for group in tied_groups(model) for n in group}
-    held = {n: local(p).detach().double().numpy() for n, p in named.items()}
+    every = {**named, **(buffers or {})}
+    held = {n: local(t).detach().double().numpy() for n, t in every.items()}
     return Loaded(held, ties, tuple(sorted(n for n in missing if n in named and n not in ties)))
 
 
@@ -172,12 +185,20 @@ def _take(model: nn.Module, state: Mapping[str, torch.Tensor]) -> None:
 
 
 def _whole(model: nn.Module) -> nn.Module:
-    """The module with parameters that have memory, in which no element is a number yet."""
+    """The module with parameters, and buffers that a checkpoint has, that have memory, in which no
+    element is a number yet."""
     known: dict[int, nn.Parameter] = {}
     for module in model.modules():
         for name, p in module._parameters.items():
             if p is not None:
                 module._parameters[name] = known.setdefault(id(p), _unset(p))
+    made: dict[int, torch.Tensor] = {}
+    floats = {id(b) for b in _floats(model).values() if not isinstance(b, DTensor)}
+    for module in model.modules():
+        for name, b in module._buffers.items():
+            if id(b) in floats and b is not None:
+                empty = torch.full(b.shape, float("nan"), dtype=torch.float64)
+                module._buffers[name] = made.setdefault(id(b), empty)
     return model
 
 

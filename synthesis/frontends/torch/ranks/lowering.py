@@ -48,8 +48,8 @@ class _RankLowering(Lowering):
         return of_windows(self.traced, constants)
 
     def _state(self, node: fx.Node, name: str) -> None:
-        """A buffer of floats that the forward changes is given, as a parameter is; where a program
-        is written as capture does, it is a table."""
+        """A buffer of floats that the forward changes, or that something else fills, is given as a
+        parameter is; where a program is written as capture does, it is a table."""
         if not self.opened:
             super()._state(node, name)
             return

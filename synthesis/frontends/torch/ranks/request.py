@@ -72,6 +72,9 @@ class RanksRequest:
     """Whether all layers are traced, where few of a kind tell what all do."""
     meanings: tuple[str, ...] = ()
     """Custom ops that are collectives: `vllm.all_reduce=all_reduce@tp`."""
+    filled: tuple[str, ...] = ()
+    """Names of the model, or patterns of these, whose layouts are stated: a buffer of floats among
+    them is filled by something else than its constructor."""
     limits: Limits = field(default_factory=Limits)
 
     def to_json(self) -> dict[str, Any]:

@@ -88,6 +88,8 @@ class Told:
     states: Mapping[str, TensorType]
     """Buffers of floats that a call changes, alike: what they hold before is as a parameter, what
     they hold after an output, `STATE` before its name."""
+    given: Mapping[str, TensorType]
+    """Other buffers whose layout is stated: of any value, as a parameter that is not trained."""
     outputs: tuple[tuple[str, str], ...]
     """Role and name."""
     draws: tuple[Draw, ...]
@@ -103,6 +105,11 @@ class Told:
     """The layers that were traced, where they are not all."""
     lists: tuple[str, ...]
     """Lists of modules that have modules of their own."""
+
+    @property
+    def laid_out(self) -> dict[str, TensorType]:
+        """All that has a layout as parameters have."""
+        return {**self.params, **self.states, **self.given}
 
 
 @dataclass(frozen=True)
@@ -161,7 +168,7 @@ class Loaded:
     """What a module holds after a checkpoint of numbered elements was loaded into it."""
 
     held: Mapping[str, Array]
-    """By every name of a parameter, its own piece."""
+    """By every name of a parameter, and by that of a buffer of floats, its own piece."""
     ties: Mapping[str, str]
     """Names of parameters that have several, each with the first."""
     missing: tuple[str, ...] = ()

@@ -90,7 +90,7 @@ from shardproof.synthesis.frontends.torch.ranks.request import (
 )
 from shardproof.synthesis.frontends.torch.ranks.result import Doubt, Draw, Loaded, Rank, Side, Told
 from shardproof.synthesis.frontends.torch.ranks.sharded import precisions
-from shardproof.synthesis.frontends.torch.ranks.stated import layout_for
+from shardproof.synthesis.frontends.torch.ranks.stated import filled_buffers, layout_for
 from shardproof.synthesis.frontends.torch.ranks.states import (
     KeptError,
     as_buffer,
@@ -380,14 +380,20 @@ def _one(
     with read.watched():
         # A class that ranks build themselves runs the attention that the library chooses.
         attention = "eager" if request.target.startswith("hf:") else ""
+        stated = bool(request.filled)
         built = building.build(
-            request.against, request.config, offered, places, attention=attention
+            request.against, request.config, offered, places, attention=attention, filled=stated
         )
     model = built.model
     depth = None if request.full_depth or request.load else layers.chosen(model)
     if depth is not None:
         (folder / SHORT).touch()
         layers.shorten(model, depth)
+    floats = [n for n, b in model.named_buffers() if b.is_floating_point()]
+    params = [n for n, _ in model.named_parameters()]
+    mine = filled_buffers(request.filled, floats, params)
+    own_file = Path(request.against.rpartition(":")[0]).name
+    building.refuse_unknown(building.unknown(model), own_file, mine)
     asked = CaptureRequest(
         request.against, inputs=request.inputs, batch=request.batch, seq=request.seq
     )
@@ -412,6 +418,7 @@ def _one(
     canonical = _ties(model)
     traced = twice.followed.traced
     name_states(traced, {n: n for n in traced.state})
+    traced.given = {*mine} - traced.state
     draws = twice.order.watch.draws.made
     held = filled(traced, buffers, kept)
     found = _lowered(side, twice, buffers, canonical, draws, held)
@@ -479,11 +486,18 @@ def _rank(
     read = modes.surroundings(places)
     with read.watched():
         built = building.build(
-            request.target, request.config, offered, places, request.tp_plan, whole
+            request.target,
+            request.config,
+            offered,
+            places,
+            request.tp_plan,
+            whole,
+            filled=bool(request.filled),
         )
     model = built.model
     if one.depth is not None:
         layers.shorten(model, one.depth)
+    unknown = building.unknown(model)
     pipeline = model if isinstance(model, Pipeline) else None
     if asking is not None:
         asking.given(built.offered, Path(request.target.rpartition(":")[0]).name)
@@ -524,7 +538,8 @@ def _rank(
         if pipeline is None or mode != FORWARD:
             raise
         raise CaptureError(modes.UNSTEPPED) from problem
-    shared = averaging.meets(model, buffers, Path(request.target.rpartition(":")[0]).name)
+    own_file = Path(request.target.rpartition(":")[0]).name
+    shared = averaging.meets(model, buffers, own_file)
     _all_met(said, twice.order.watch.seen)
     followed = twice.followed
     ties = _ties(model)
@@ -542,7 +557,11 @@ def _rank(
             "model too, or keep it under another name",
         )
     name_states(followed.traced, kept)
-    renamed |= kept
+    every = [n for n, b in model.named_buffers() if b.is_floating_point()]
+    filled_too = pair_kept(sorted(every), list(one.given), request.names, wrapped, at)
+    followed.traced.given = set(filled_too) - followed.traced.state
+    building.refuse_unknown(unknown, own_file, {*kept, *filled_too})
+    renamed |= kept | filled_too
     canonical = renamed | {n: renamed[first] for n, first in ties.items()}
     if pipeline is None or pipeline.ends:
         followed.traced.outputs = pair_outputs(
@@ -674,7 +693,9 @@ def _lowered(
     rank, constants of one device."""
     followed, watch, model = twice.followed, twice.order.watch, side.built.model
     kept = followed.traced.state
-    states = {canonical.get(n, n): t for t, n in followed.traced.buffers.items() if n in kept}
+    held_by = {n: t for t, n in followed.traced.buffers.items()}
+    states = {canonical.get(n, n): t for n, t in held_by.items() if n in kept}
+    given = {canonical.get(n, n): t for n, t in held_by.items() if n in followed.traced.given}
     cotangents(followed.outputs)
     drawn_inputs(draws)
     provenance = Provenance(watch.places.root)
@@ -729,6 +750,7 @@ def _lowered(
         inputs=side.specs,
         params={n: TensorType(tuple(local(p).shape), DTYPES[p.dtype]) for n, p in params.items()},
         states={n: type_of(t.meta["val"]) for n, t in states.items()},
+        given={n: type_of(t.meta["val"]) for n, t in given.items()},
         outputs=tuple(followed.outputs),
         draws=tuple(draws),
         consts={k: v for k, v in lowered.consts.items() if k in read},

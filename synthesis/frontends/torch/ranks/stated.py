@@ -70,6 +70,14 @@ def _line(text: str, where: str) -> LayoutLine:
     return LayoutLine(name, placed, where)
 
 
+def filled_buffers(
+    patterns: Sequence[str], buffers: Sequence[str], params: Sequence[str]
+) -> list[str]:
+    """The buffers that are named by themselves, or by a pattern that no parameter fits."""
+    own = [p for p in patterns if not any(fnmatchcase(name, p) for name in params)]
+    return [b for b in buffers if b in patterns or any(fnmatchcase(b, p) for p in own)]
+
+
 def layout_for(
     lines: Sequence[LayoutLine], name: str, shape: tuple[int, ...], mesh: Mesh
 ) -> Layout | None:

@@ -1,0 +1,28 @@
+"""A scale is whole on each rank, which takes the piece of another."""
+
+import torch
+import torch.nn.functional as F
+
+from tests.attacks.blocks import Block, Split, ToRanks, example_inputs as example_inputs
+
+TRUE = "wrong"
+OPTS = {"layout": ["scale=R"]}
+
+
+class M(Block):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("scale", torch.zeros(16))
+
+    def forward(self, x):
+        return self.down(torch.tanh(self.up(x)) * self.scale)
+
+
+class P(Split):
+    def __init__(self, mesh):
+        super().__init__(mesh)
+        self.register_buffer("scale", torch.rand(16))
+
+    def part(self, x):
+        h = torch.tanh(self.up(ToRanks.apply(x, self.g)))
+        return F.linear(h * self.scale.chunk(self.n)[1 - self.r], self.down.weight)
