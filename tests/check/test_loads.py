@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -135,6 +136,16 @@ def test_a_wrong_piece_is_found(
     code, said = run(case().edit(old, new), "--load-with", "load")
     assert code == (2 if piece == "size" else 1), said
     assert piece in said
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(("load", "code"), [("load", 0), ("load_turned", 1)])
+def test_a_buffer_that_has_a_layout_is_looked_at(run: Run, load: str, code: int) -> None:
+    folder = Path(__file__).parents[1] / "attacks" / "ranks" / "buffers"
+    filled = Case(folder, TP, "filled_right.py:P", "filled_right.py:M")
+    found, said = run(filled, "--load-with", load, "--layout", "scale=S(0)@tp")
+    assert found == code, said
+    assert ("scale holds scale[8:16], in another order" in said) == bool(code)
 
 
 @pytest.mark.torch

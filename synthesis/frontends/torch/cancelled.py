@@ -22,7 +22,7 @@ from shardproof.verifier.kernel.program.registry import traits
 
 _LINEAR = ("index_add", "reshape", "permute", "expand", "slice", "sum", "pad")
 """Ops that are linear in their first operand."""
-_OF_NUMBERS: dict[str, Callable[..., Fraction | int]] = {
+_OF_NUMBERS: dict[str, Callable[..., Any]] = {
     "add": operator.add,
     "sub": operator.sub,
     "mul": operator.mul,
@@ -31,7 +31,7 @@ _OF_NUMBERS: dict[str, Callable[..., Fraction | int]] = {
     "neg": operator.neg,
     "floor": math.floor,
     **{name: getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")},
-    "cast": lambda a: a,
+    "cast": Fraction,
 }
 """What is computed of one number everywhere."""
 _LOOKUPS = frozenset(("take", "index_add", "take_along", "put_along"))
@@ -255,7 +255,8 @@ class _Cancelling:
         if node.op not in _LOOKUPS:
             return lookup(node.op).kind != "index"
         index = r.through(node.inputs[1], "reshape", "expand", "permute", "slice")
-        table = r.type(node.inputs[0]).shape
-        dim = node.attrs.get("dim", 0)
-        size = node.attrs["size"] if "size" in node.attrs else table[dim] if table else 0
-        return 0 < self.below.get(index, 0) <= int(str(size)) if isinstance(dim, int) else False
+        kind = r.type(node.inputs[0])
+        dim, size = node.attrs.get("dim", 0), node.attrs.get("size")
+        if size is None and isinstance(dim, int) and kind.shape:
+            size = kind.shape[dim]
+        return isinstance(size, int) and 0 < self.below.get(index, 0) <= size

@@ -202,7 +202,8 @@ def _swaps_alone(value: Any) -> bool:
     user has put nothing else on it."""
     if type(value) is not FakeTensor or value.requires_grad or value.constant is not None:
         return False
-    return value._use_count() == 1 and vars(value).keys() == vars(value.data).keys()
+    held: Any = value
+    return held._use_count() == 1 and vars(held).keys() == vars(held.data).keys()
 
 
 def _nothing() -> None:

@@ -26,3 +26,13 @@ class P(Split):
     def part(self, x):
         h = torch.tanh(self.up(ToRanks.apply(x, self.g)))
         return F.linear(h * self.scale, self.down.weight)
+
+
+def load(module, state):
+    dims = {"up.weight": 0, "up.bias": 0, "down.weight": 1, "scale": 0}
+    pieces = {k: t.chunk(module.n, dims[k])[module.r] for k, t in state.items() if k in dims}
+    module.load_state_dict({**state, **pieces})
+
+
+def load_turned(module, state):
+    load(module, {**state, "scale": state["scale"].flip(0)})
