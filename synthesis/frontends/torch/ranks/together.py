@@ -15,8 +15,9 @@ from shardproof.synthesis.frontends.rank_programs.write import rank_text
 from shardproof.synthesis.frontends.torch.ranks.buckets import one_by_one
 from shardproof.synthesis.frontends.torch.ranks.join import RankError, gathers_by_dim, join
 from shardproof.synthesis.frontends.torch.ranks.shared_parts import products_of_wholes
+from shardproof.verifier.kernel.ops import lookup
 from shardproof.verifier.kernel.program.program import Node, Program
-from shardproof.verifier.ops.classes import MESSAGES
+from shardproof.verifier.ops.classes import MESSAGES, PIECES
 
 
 def together(
@@ -66,7 +67,7 @@ def _exchanged(program: Program) -> dict[tuple[object, ...], tuple[int, tuple[in
     count: Counter[tuple[object, ...]] = Counter()
     out: dict[tuple[object, ...], tuple[int, tuple[int, ...]]] = {}
     for at, node in enumerate(program.nodes):
-        if node.op in ("all_reduce", "broadcast"):
+        if lookup(node.op).traits.meets and node.op not in PIECES:
             kind = (node.op, *sorted((k, str(v)) for k, v in node.attrs.items()))
             out[(*kind, count[kind])] = at, program.types[node.inputs[0]].shape
             count[kind] += 1
