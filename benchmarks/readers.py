@@ -63,6 +63,14 @@ def planned(job: Job, mesh: str, out: Path) -> bool:
 
 def checked(out: Path, scratch: Path) -> tuple[str, str]:
     """The verdict of `check` on the patch in an out-directory, and what it says with it."""
+    events = _events("check", *question(out, scratch), "--json", cwd=scratch)
+    said = [e["message"].split("\n")[0] for e in events if e["event"] in ("error", "verdict")]
+    return events[-1].get("verdict", "crash"), said[-1] if said else ""
+
+
+def question(out: Path, scratch: Path) -> list[str]:
+    """The words that ask `check` about the patch in an out-directory; its files are written to
+    `scratch`."""
     manifest = json.loads((out / "manifest.json").read_text())
     request, patch = manifest["request"], manifest["patch"]
     (file,) = patch["files"]
@@ -89,9 +97,7 @@ def checked(out: Path, scratch: Path) -> tuple[str, str]:
     inputs = [x for text in _inputs(out, request) for x in ("--input", text)]
     inputs += [x for text in _layouts(out) for x in ("--input-layout", text)]
     words = [f"{tree / file}:both_readers", "--against", against, "--mesh", mesh, *inputs]
-    events = _events("check", *words, "--repair-seconds", "0", "--no-run", "--json", cwd=scratch)
-    said = [e["message"].split("\n")[0] for e in events if e["event"] in ("error", "verdict")]
-    return events[-1].get("verdict", "crash"), said[-1] if said else ""
+    return [*words, "--repair-seconds", "0", "--no-run"]
 
 
 def _applied(tree: Path, diff: str, named: str, file: str) -> None:
