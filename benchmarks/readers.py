@@ -22,8 +22,13 @@ from typing import Any
 
 from benchmarks import kinds
 from benchmarks.parallelize import ROOT, ZOO, Job
+from benchmarks.patches.models import generate, of_file
 
 RESULTS = ROOT / "benchmarks" / "results" / "readers.jsonl"
+ATTACKS = ROOT / "tests" / "patches" / "attacks"
+DRAWN = ROOT / "build" / "readers"
+SEEDS = range(100_000, 100_012)
+"""Of the models of `benchmarks.patches` that are drawn."""
 LEFT = frozenset(
     (name, "tp=2") for name in ("language.py:Lstm", "language.py:Recurrent", "resnet.py:ResNet")
 )
@@ -47,8 +52,24 @@ class Row:
 
 
 def jobs() -> list[tuple[str, Job]]:
-    """The models of `kinds` on each of its meshes, and those of `zoo-smoke`, as (mesh, job)."""
-    return [*kinds.jobs(), *(("tp=2", job) for job in ZOO)]
+    """As (mesh, job): the models of `kinds`, those of `zoo-smoke`, and those whose patches
+    `tests/patches` attacks, or that it draws; each on each of its meshes."""
+    return [*kinds.jobs(), *(("tp=2", job) for job in ZOO), *_attacked()]
+
+
+def _attacked() -> list[tuple[str, Job]]:
+    files = sorted(ATTACKS.glob("*/*.py"))
+    out = [(mesh, _of(f)) for f in files for mesh in of_file(f).meshes]
+    DRAWN.mkdir(parents=True, exist_ok=True)
+    for model in map(generate, SEEDS):
+        file = DRAWN / f"drawn{model.name}.py"
+        file.write_text(model.source)
+        out += [(mesh, _of(file)) for mesh in model.meshes]
+    return out
+
+
+def _of(file: Path) -> Job:
+    return Job(f"{file.parent.name}/{file.name}", f"{file.relative_to(ROOT)}:M", (), ())
 
 
 def planned(job: Job, mesh: str, out: Path) -> bool:
@@ -75,29 +96,24 @@ def question(out: Path, scratch: Path) -> list[str]:
     request, patch = manifest["request"], manifest["patch"]
     (file,) = patch["files"]
     kind, _, name = request["target"].rpartition(":")
-    tree = scratch / "tree"
+    tree, before = scratch / "tree", scratch / "before"
     if kind == "hf":
         tree.mkdir()
+        made, against, given = _library(name, request)
     else:
-        shutil.copytree(Path(kind).resolve().parent, tree, ignore=shutil.ignore_patterns("__*__"))
-        file = Path(kind).name
-    before = scratch / "before"
-    shutil.copytree(tree, before)
+        owner = ROOT / kind
+        shutil.copytree(owner.parent, tree, ignore=shutil.ignore_patterns("__*__"))
+        shutil.copytree(tree, before)
+        made, against = f"{name}(**{request['config']!r})", f"{before / owner.name}:{name}"
+        file, given = owner.name, _inputs(out, request)
     _applied(tree, (out / "patch.diff").read_text(), next(iter(patch["files"])), file)
-    made = "build_model()" if kind == "hf" else f"{name}(**{request['config']!r})"
     with (tree / file).open("a") as patched:
         patched.write(WRAPPED.format(function=patch["function"], made=made))
-    if kind == "hf":
-        (before / "one.py").write_text(_library(tree / file, name))
-        against = f"{before / 'one.py'}:One"
-    else:
-        against = f"{before / file}:{name}"
     plan = json.loads((out / "plan.json").read_text())
     mesh = ",".join(f"{dim}={size}" for dim, size in plan["mesh"].items())
-    inputs = [x for text in _inputs(out, request) for x in ("--input", text)]
-    inputs += [x for text in _layouts(out) for x in ("--input-layout", text)]
-    words = [f"{tree / file}:both_readers", "--against", against, "--mesh", mesh, *inputs]
-    return [*words, "--repair-seconds", "0", "--no-run"]
+    layouts = [x for text in _layouts(out) for x in ("--input-layout", text)]
+    words = [f"{tree / file}:both_readers", "--against", against, "--mesh", mesh]
+    return [*words, *given, *layouts, "--repair-seconds", "0", "--no-run"]
 
 
 def _applied(tree: Path, diff: str, named: str, file: str) -> None:
@@ -110,22 +126,22 @@ def _applied(tree: Path, diff: str, named: str, file: str) -> None:
     assert (tree / file).is_file()
 
 
-def _library(patched: Path, name: str) -> str:
-    """A one-device model of a class of the library, with the config that the patch has."""
-    text = patched.read_text()
-    config = text[text.index("CONFIG = {") : text.index("\n}\n", text.index("CONFIG = {")) + 3]
-    line = next(line for line in text.splitlines() if line.startswith("from transformers import "))
-    kind = next(n.strip() for n in line.removeprefix("from transformers import ").split(",")
-                if n.strip().endswith("Config"))  # fmt: skip
-    return (
-        f"from transformers import {kind}, {name}\n\n{config}\n\nclass One({name}):\n"
-        f"    def __init__(self):\n        super().__init__({kind}(**CONFIG))\n"
-    )
+def _library(name: str, request: Mapping[str, Any]) -> tuple[str, str, list[str]]:
+    """What builds the patched class of the library as capture builds it, the model, and options
+    for both."""
+    from shardproof.synthesis.frontends.torch.request import EXPERTS
+    from shardproof.synthesis.frontends.torch.target import library
+
+    off = dict.fromkeys(library(name, {}, request["config"]).dropout, 0.0)
+    fixed = {"attn_implementation": request["attention"], "use_cache": False, **EXPERTS, **off}
+    options = [x for item in request["config"].items() for x in ("--config", "{}={}".format(*item))]
+    options += [x for n in ("batch", "seq") for x in (f"--{n}", str(request[n]))]
+    return f"build_model(**{fixed!r})", f"hf:{name}", options
 
 
 def _inputs(out: Path, request: Mapping[str, Any]) -> list[str]:
-    """Inputs as `--input` takes them; none where both find them in the owner's file."""
-    if not request["inputs"] and not request["target"].startswith("hf:"):
+    """Inputs that were asked for, as `--input` takes them: else both find them in the file."""
+    if not request["inputs"]:
         return []
     program = json.loads((out / "program.json").read_text())
     given = {s["name"]: s["below"] for s in request["inputs"]}
@@ -136,7 +152,7 @@ def _inputs(out: Path, request: Mapping[str, Any]) -> list[str]:
         shape = ",".join(map(str, item["type"]["shape"]))
         text = f"{item['name']}={item['type']['dtype']}[{shape}]"
         high = given.get(item["name"])
-        texts.append(f"{text}<{high}" if high else text)
+        texts += ["--input", f"{text}<{high}" if high else text]
     return texts
 
 

@@ -615,7 +615,7 @@ def _followed(
 ) -> tuple[modes.Twice, dict[str, torch.Tensor]]:
     """The module traced in a mode, and the values of its buffers. A tensor that it keeps as a
     plain attribute and writes into becomes one of these."""
-    buffers = take_buffers(side.built.model)
+    buffers = {name: local(b) for name, b in take_buffers(side.built.model).items()}
     while True:
         try:
             twice = _twice(side, mode, others)
