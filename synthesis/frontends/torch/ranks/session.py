@@ -30,6 +30,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from shardproof.synthesis.frontends.torch.asked.sources import watch_sources
+from shardproof.synthesis.frontends.torch.asserts import leave_out_again, left_out
 from shardproof.synthesis.frontends.torch.buffers import (
     Filled,
     as_numbers,
@@ -38,6 +39,7 @@ from shardproof.synthesis.frontends.torch.buffers import (
     pieces_filled,
 )
 from shardproof.synthesis.frontends.torch.captured import dump, load
+from shardproof.synthesis.frontends.torch.chosen import read_whole, reads_whole
 from shardproof.synthesis.frontends.torch.decompose import decompositions
 from shardproof.synthesis.frontends.torch.dependence import refuse_constant
 from shardproof.synthesis.frontends.torch.errors import CaptureError
@@ -483,6 +485,9 @@ def _rank(
     model = built.model
     if one.depth is not None:
         layers.shorten(model, one.depth)
+    leave_out_again(one.asserts, model)  # a call that stops may leave more behind than it found
+    if one.whole:
+        read_whole()
     pipeline = model if isinstance(model, Pipeline) else None
     if asking is not None:
         asking.given(built.offered, Path(request.target.rpartition(":")[0]).name)
@@ -748,6 +753,8 @@ def _lowered(
         every=tuple(n for n, _ in model.named_buffers()),
         depth=side.depth,
         lists=tuple(block_lists(model)),
+        asserts=left_out(),
+        whole=reads_whole(),
     )
 
 
