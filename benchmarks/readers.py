@@ -40,8 +40,6 @@ LEFT = {
     ("readers/drawn100007.py", "dp=2,tp=2"): AGAIN,
     ("readers/drawn100008.py", "dp=2,tp=2"): AGAIN,
     ("readers/drawn100008.py", "dp=2"): AGAIN,
-    ("wrong/summed_loss.py", "dp=2"): AGAIN,
-    ("wrong/summed_over_a_number.py", "dp=2"): AGAIN,
     ("gpt.py:Outside", "dp=2"): "the loss is computed outside of the model: the plan takes that of "
     "a rank to be the mean over its rows, and `check` has no option that says so",
     ("readers/drawn100006.py", "tp=2"): "no relation is found; the cause is not known",
