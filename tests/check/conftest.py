@@ -107,7 +107,7 @@ class Case:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(session, "_all", partial(self.traced, request, session._all))
             session.save_ranks(request.to_json(), out, lambda _: None)
-        found = load(out, self.mesh.size)
+        found = load(out)
         return judging.check_modes(
             found, stated, lambda _: None, judging.Compared(self.skip, self.grad_of_input)
         )

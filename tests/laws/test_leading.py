@@ -89,6 +89,28 @@ def test_a_whole_that_is_used_too_is_left_alone():
     assert ops(leading_dims(program)) == ops(program)
 
 
+def repeated(weight: tuple[int, ...], wide: tuple[int, ...]) -> Program:
+    b = Builder("repeated")
+    x = b.input("x", TensorType((2, 5, 3), "f32"))
+    w = b.input("w", TensorType(weight, "f32"))
+    b.output(b.add("bmm", x, b.add("expand", w, shape=wide)), "output", "z")
+    return b.build()
+
+
+@pytest.mark.parametrize("weight", [(3, 4), (1, 3, 4)])
+def test_one_weight_for_all_batches_is_multiplied_by_rows(weight):
+    program = repeated(weight, (2, 3, 4))
+    after = leading_dims(program)
+    assert "mm" in ops(after)
+    assert "bmm" not in ops(after)
+    same(program, after)
+
+
+def test_a_row_that_is_repeated_too_is_left_alone():
+    program = repeated((1, 1, 4), (2, 3, 4))
+    assert ops(leading_dims(program)) == ops(program)
+
+
 BIAS = TensorType((4,), "f32")
 SHAPES = [(6, 4), (2, 3, 4), (3, 2, 4), (6, 1, 4), (1, 6, 4), (24,), (4, 6), (2, 12), (3, 2, 2, 2)]
 

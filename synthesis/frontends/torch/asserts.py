@@ -80,7 +80,8 @@ def leave_out(problem: BaseException) -> bool:
 
 def leave_out_again(known: tuple[Asserted, ...], model: Any) -> None:
     """Leave out what was left out elsewhere, of the code of a model in files of the same names."""
-    spaces = {id(g): g for m in model.modules() if (g := _globals(m)) is not None}
+    kinds = dict.fromkeys(kind for m in model.modules() for kind in type(m).__mro__)
+    spaces = {id(g): g for kind in kinds if (g := _globals(kind)) is not None}
     for space in spaces.values():
         file = space["__file__"]
         said = {a.condition for a in known if Path(file).name == a.file}
@@ -88,9 +89,8 @@ def leave_out_again(known: tuple[Asserted, ...], model: Any) -> None:
             _leave_out(file, said, space)
 
 
-def _globals(module: Any) -> dict[str, Any] | None:
-    """The names of the file that the class of a module is written in."""
-    cls: Any = module.__class__
+def _globals(cls: Any) -> dict[str, Any] | None:
+    """The names of the file that a class is written in."""
     names: dict[str, Any] = dict(cls.__dict__)
     found = (f.__globals__ for f in names.values() if isinstance(f, FunctionType))
     own = (g for g in found if g.get("__name__") == cls.__module__)

@@ -1,9 +1,11 @@
-"""Biases and sums beside a reshape of leading dims, in one form.
+"""Biases, sums and products beside a reshape of leading dims, in one form.
 
 PyTorch computes a linear layer on rows: it merges the leading dims, adds the bias to rows, and
 splits them again. Where a bias is added after the ranks were summed, it is added to the whole.
+Where no gradient is recorded, `matmul` may repeat the weight for each batch instead.
 
     reshape(a + b, [..., k])            = reshape(a, [..., k]) + b      for b of shape [k]
+    bmm(x, expand(w, [n, k, m]))        = reshape(mm(reshape(x, [n * b, k]), w), [n, b, m])
     sum(reshape(x, [n, ...]), dims=[0]) = sum(x, dims=[0, ..., m - 1])  for n the first m extents
 """
 
@@ -16,7 +18,8 @@ from shardproof.verifier.kernel.program.program import Node, Program
 
 
 def leading_dims(program: Program) -> Program:
-    """The program with biases added after reshapes, and rows summed before they are merged."""
+    """The program with biases added after reshapes, rows summed before they are merged, and one
+    weight for all batches multiplied by rows."""
     uses = Counter(v for n in program.nodes for v in n.inputs)
     uses.update(o.value for o in program.outputs)
 
@@ -26,7 +29,21 @@ def leading_dims(program: Program) -> Program:
             uses[found] = uses[node.outputs[0]]
         return found
 
+    program = rewrite(program, {"bmm": _by_rows})
     return rewrite(program, {"reshape": bias_last, "sum": _sum_first})
+
+
+def _by_rows(r: Rewriting, node: Node) -> str | None:
+    x, repeated = node.inputs
+    wide = r.made(repeated, "expand")
+    if wide is None:
+        return None
+    w = wide.inputs[0]
+    rows, (k, m) = r.type(x).shape[:2], r.type(repeated).shape[1:]
+    if r.type(w).shape not in ((k, m), (1, k, m)):
+        return None
+    flat = r.reshape(x, (math.prod(rows), k))
+    return r.reshape(r.add("mm", flat, r.reshape(w, (k, m))), (*rows, m))
 
 
 def _bias_last(r: Rewriting, node: Node, uses: Mapping[str, int]) -> str | None:

@@ -170,7 +170,7 @@ def _buffers(module: nn.Module, ignored: Any) -> dict[str, torch.Tensor]:
     return {n: b for n, b in module.named_buffers() if n not in ignored}
 
 
-def _written(buffers: Mapping[str, torch.Tensor]) -> dict[str, str]:
+def written(buffers: Mapping[str, torch.Tensor]) -> dict[str, str]:
     """What each buffer holds, in short."""
     out: dict[str, str] = {}
     for name, b in buffers.items():
@@ -190,7 +190,7 @@ def _same_states(
 ) -> None:
     """Stands for the broadcast of parameters, which hold no numbers yet, and of buffers."""
     if broadcast_buffers:
-        _THEN[module] = _written(_buffers(module, params_and_buffers_to_ignore))
+        _THEN[module] = written(_buffers(module, params_and_buffers_to_ignore))
 
 
 def _same_buffers(ddp: Any, buffers: Sequence[torch.Tensor], size: int, rank: int = 0) -> None:
@@ -217,7 +217,7 @@ def meets(model: nn.Module, buffers: Mapping[str, torch.Tensor], file: str) -> l
             for n, b in buffers.items()
             if n.startswith(inside) and n.removeprefix(inside) not in ddp.parameters_to_ignore
         }
-        now = _written(own) if ddp.forward_sync_buffers else {}
+        now = written(own) if ddp.forward_sync_buffers else {}
         for held in (_THEN.get(ddp.module, {}), now):
             ranks = tuple(dist.get_process_group_ranks(ddp.process_group))
             group = ddp.process_group.group_name

@@ -33,6 +33,7 @@ from shardproof.synthesis.frontends.torch.ranks.collectives import tensors
 from shardproof.synthesis.frontends.torch.ranks.new_groups import noted
 from shardproof.synthesis.frontends.torch.ranks.pipelines import SCHEDULE, Pipeline, note_schedules
 from shardproof.synthesis.frontends.torch.ranks.places import Places
+from shardproof.synthesis.frontends.torch.ranks.placing import placed_by_torch
 from shardproof.synthesis.frontends.torch.ranks.result import Event
 from shardproof.synthesis.frontends.torch.ranks.sharded import refuse_uncovered
 from shardproof.synthesis.frontends.torch.request import split_target
@@ -41,29 +42,40 @@ from shardproof.synthesis.frontends.torch.switching import in_mode
 from shardproof.synthesis.frontends.torch.target import Target, import_file, library
 from shardproof.verifier.kernel.program.types import Mesh
 
+PLACED = "a tensor that is placed whole on all ranks"
 Moved = list[tuple["weakref.ref[torch.Tensor]", nn.Parameter]]
 """Parameters that were replaced, each with what stands for it."""
 
 
 class Building(TorchDispatchMode):
-    """While a module is imported and built, nothing may be exchanged but parameters."""
+    """While a module is imported and built, nothing may be exchanged but parameters, and tensors
+    that PyTorch places whole on all ranks: `events` says that these must be alike."""
 
-    def __init__(self, places: Places) -> None:
+    def __init__(self, places: Places, events: list[Event]) -> None:
         super().__init__()
-        self.places = places
+        self.places, self.events = places, events
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         talks = func.namespace in ("c10d", "_c10d_functional") and func._opname != "barrier"
         if talks and not all(isinstance(t, FakeTensor) for t in tensors((args, kwargs))):
-            file, line, text = self.places.of(self.places.frame(sys._getframe()))
-            raise CaptureError(
-                f"{func._opname.strip('_')} while the module is built: what comes of it is not "
-                "known",
-                file=file,
-                line=line,
-                text=text,
-                hint="build the module without collectives, or compute the value on each rank",
-            )
+            place = self.places.of(self.places.frame(sys._getframe()))
+            if func._opname != "broadcast_" or not placed_by_torch():
+                file, line, text = place
+                raise CaptureError(
+                    f"{func._opname.strip('_')} while the module is built: what comes of it is not "
+                    "known",
+                    file=file,
+                    line=line,
+                    text=text,
+                    hint="build the module without collectives, or compute the value on each rank",
+                )
+            group = dist.ProcessGroup.unbox(args[1])
+            ranks = tuple(dist.get_process_group_ranks(group))
+            given = {f"{PLACED} ({n})": t for n, t in enumerate(tensors(args[0]), 1)}
+            self.events += [
+                Event("alike", ranks, name, 0, *place, group.group_name, held)
+                for name, held in averaging.written(given).items()
+            ]
         return func(*args, **(kwargs or {}))
 
 
@@ -78,7 +90,7 @@ class Built:
     mode: FakeTensorMode
     """That its parameters are fake tensors of."""
     groups: tuple[Event, ...] = ()
-    """What the rank did to make process groups."""
+    """What the rank did to make process groups, and what others must have as it has."""
     offered: tuple[str, ...] = ()
     """What it took of what a rank is offered."""
 
@@ -134,7 +146,7 @@ def build(
         return _of_library(name, config, offered, places, tp_plan, attention)
     path = Path(file)
     groups: list[Event] = []
-    with Building(places), BuiltDraws(places), noted(groups, places):
+    with Building(places, groups), BuiltDraws(places), noted(groups, places):
         module = import_file(path)
         factory: Any = getattr(module, name, None)
         if not callable(factory):
@@ -213,7 +225,8 @@ def _of_library(
         CaptureError: as `library`; a plan over a mesh of other dims than one.
     """
     found, mode = library(name, dict(config), {}, attention), fake_mode()
-    with Building(places):
+    events: list[Event] = []
+    with Building(places, events):
         if offered:
             from transformers.initialization import no_tie_weights
 
@@ -227,7 +240,7 @@ def _of_library(
     refuse_unknown(unknown(model), f"hf:{name}")
     carry_over(moved)
     model = in_mode(_in_float32(model), False)
-    return Built(model, replace(found, build=lambda: model), tuple(config), mode)
+    return Built(model, replace(found, build=lambda: model), tuple(config), mode, tuple(events))
 
 
 def _split(model: Any, mesh: Any, tp_plan: str | Mapping[str, str]) -> None:
@@ -401,5 +414,9 @@ def carry(old: Any, new: Any) -> None:
 
 def without_memory(model: nn.Module) -> None:
     """Parameters and buffers become fake tensors, in place. Call inside the fake mode."""
+    placed: list[Any] = [b for b in model.buffers() if isinstance(b, DTensor) and not is_fake(b)]
+    for b in placed:
+        piece = b._local_tensor
+        b._local_tensor = torch.empty_strided(piece.shape, piece.stride(), dtype=piece.dtype)
     for old, new in to_fake(model):
         carry(old, new)

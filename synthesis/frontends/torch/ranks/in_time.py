@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from shardproof.synthesis.frontends.torch.errors import CaptureError
-from shardproof.synthesis.frontends.torch.ranks.result import Event
+from shardproof.synthesis.frontends.torch.ranks.result import BUFFERS, Event
 
 Ranks = Sequence[Sequence[Event]]
 """The events of each rank, in order."""
@@ -88,10 +88,12 @@ def _unlike(one: tuple[int, Event], other: tuple[int, Event]) -> CaptureError:
     hint = "call it with t.contiguous() on every rank"
     if event.kind == "alike":
         message = (
-            f"{event.what} is not alike on rank {first} and rank {second}, and "
-            "DistributedDataParallel gives all ranks that of its first one"
+            f"{event.what} is not alike on rank {first} and rank {second}, and all ranks are given "
+            "that of the first"
         )
-        hint = "keep a rank's own tensor as no buffer, or give the wrapper broadcast_buffers=False"
+        hint = "keep a rank's own tensor as no buffer"
+        if event.what.startswith(BUFFERS):
+            hint += ", or give DistributedDataParallel broadcast_buffers=False"
     return CaptureError(message, file=event.file, line=event.line, text=event.text, hint=hint)
 
 

@@ -29,6 +29,7 @@ from shardproof.synthesis.frontends.torch.ranks.dtensors import local
 from shardproof.synthesis.frontends.torch.ranks.places import Places
 
 _TORCH = str(Path(torch.__file__).parent) + os.sep
+_OURS = str(Path(__file__).parents[1]) + os.sep
 _PLACING = tuple(
     str(Path(torch.distributed.__file__).parent / name)
     for name in ("tensor/", "fsdp/", "_composable/", "device_mesh.py", "_mesh_layout.py")
@@ -75,7 +76,7 @@ class Placing(TorchDispatchMode):
         schema = func._schema
         if not made and not schema.is_mutable:
             return result
-        if not _places():
+        if not placed_by_torch():
             self._refuse_unless_itself(func)
         read = _tensors((args, kwargs))
         found = [self.origin.get(self._storage(t), frozenset[str]()) for t in read]
@@ -212,10 +213,11 @@ def _tensors(values: Any) -> list[Any]:
     return [v for v in tree_leaves(values) if isinstance(v, torch.Tensor)]
 
 
-def _places() -> bool:
-    """Whether PyTorch's placement code runs the op, called by no other code that it called."""
+def placed_by_torch() -> bool:
+    """Whether PyTorch's placement code runs the op that is dispatched here, called by no other code
+    that it called."""
     frame = sys._getframe(2)
-    while frame is not None and frame.f_code.co_filename.startswith((_TORCH, __file__)):
+    while frame is not None and frame.f_code.co_filename.startswith((_TORCH, _OURS)):
         if frame.f_code.co_filename.startswith(_PLACING):
             return True
         frame = frame.f_back

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import PlainSerializer, PlainValidator
 
+from shardproof.synthesis.frontends.torch.asserted import Asserted
 from shardproof.synthesis.frontends.torch.captured import Array, ProgramData, load as read
 from shardproof.synthesis.frontends.torch.errors import CaptureError
 from shardproof.synthesis.frontends.torch.process import run_worker
@@ -105,6 +106,10 @@ class Told:
     """The layers that were traced, where they are not all."""
     lists: tuple[str, ...]
     """Lists of modules that have modules of their own."""
+    asserts: tuple[Asserted, ...]
+    """Asserts on values of tensors, which are left out."""
+    whole: bool
+    """Whether rows that values choose are read as all rows."""
 
     @property
     def laid_out(self) -> dict[str, TensorType]:

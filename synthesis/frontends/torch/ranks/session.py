@@ -30,6 +30,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from shardproof.synthesis.frontends.torch.asked.sources import watch_sources
+from shardproof.synthesis.frontends.torch.asserts import leave_out_again, left_out
 from shardproof.synthesis.frontends.torch.buffers import (
     Filled,
     as_numbers,
@@ -39,6 +40,7 @@ from shardproof.synthesis.frontends.torch.buffers import (
 )
 from shardproof.synthesis.frontends.torch.cancelled import without_cancelled
 from shardproof.synthesis.frontends.torch.captured import dump, load
+from shardproof.synthesis.frontends.torch.chosen import read_whole, reads_whole
 from shardproof.synthesis.frontends.torch.decompose import decompositions
 from shardproof.synthesis.frontends.torch.dependence import refuse_constant
 from shardproof.synthesis.frontends.torch.errors import CaptureError
@@ -498,6 +500,9 @@ def _rank(
     if one.depth is not None:
         layers.shorten(model, one.depth)
     unknown = building.unknown(model)
+    leave_out_again(one.asserts, model)  # a call that stops may leave more behind than it found
+    if one.whole:
+        read_whole()
     pipeline = model if isinstance(model, Pipeline) else None
     if asking is not None:
         asking.given(built.offered, Path(request.target.rpartition(":")[0]).name)
@@ -635,7 +640,7 @@ def _followed(
 ) -> tuple[modes.Twice, dict[str, torch.Tensor]]:
     """The module traced in a mode, and the values of its buffers. A tensor that it keeps as a
     plain attribute and writes into becomes one of these."""
-    buffers = take_buffers(side.built.model)
+    buffers = {name: local(b) for name, b in take_buffers(side.built.model).items()}
     while True:
         try:
             twice = _twice(side, mode, others)
@@ -771,6 +776,8 @@ def _lowered(
         every=tuple(n for n, _ in model.named_buffers()),
         depth=side.depth,
         lists=tuple(block_lists(model)),
+        asserts=left_out(),
+        whole=reads_whole(),
     )
 
 
