@@ -49,8 +49,8 @@ def finish(
 ) -> Outcome:
     """From a verdict to the out-directory: a patch, read again, checked, run, reported.
 
-    `verdict` is that on the plan; where there is a patch the word is that on the patch. Without
-    `facts` of the source there is none. `tried` is what else the search looked at; `spent` what a
+    `verdict` is that on the plan; where there is a patch, that on the patch counts. Without `facts`
+    of the source there is none. `tried` is what else the search looked at; `spent` what a
     language model took, by default what the events of this run say.
     """
     if written is None and isinstance(verdict, Proof) and facts is not None:

@@ -18,7 +18,7 @@ from shardproof.agent.run.run import Outcome, Phase, Run
 from shardproof.agent.training import strategy as strategies
 from shardproof.agent.translation.trust import Bound
 from shardproof.agent.verdict import verdicts
-from shardproof.synthesis.emit import ModelFacts, loss_obstacle
+from shardproof.synthesis.emit import EmitError, ModelFacts, loss_obstacle
 from shardproof.synthesis.execute.job import collect_facts
 from shardproof.synthesis.frontends.torch.capture import capture
 from shardproof.synthesis.frontends.torch.captured import Captured, ModelFacts as CapturedFacts
@@ -239,16 +239,11 @@ class Settled:
 
     made: Synthesis
     verdict: Verdict
-    """On the plan."""
+    """On the patch; on the plan where that is not proved, or has no patch."""
     written: Written | None = None
-    """Its patch, with the verdict on that."""
+    """The patch of a plan, if it was written and the fault is not in the plan itself."""
     tried: Tried | None = None
     """What else the search looked at."""
-
-    @property
-    def word(self) -> Verdict:
-        """What counts: the verdict on the patch, where there is one."""
-        return self.verdict if self.written is None else self.written.verdict
 
 
 def settled(
@@ -269,9 +264,9 @@ def settled(
             priced(phase, made)
         chosen(run, made.plan)
         first = found = _judged(run, job, captured, facts, made)
-        while not isinstance(found.word, Proof):
+        while not isinstance(found.verdict, Proof):
             refuted = isinstance(found.verdict, Counterexample)
-            reason = verdicts.message(found.word).split("\n")[0]
+            reason = verdicts.message(found.verdict).split("\n")[0]
             with run.phase("plan") as phase:
                 again = planning.other(found.made, "refuted" if refuted else "unproved", reason)
                 phase.summary = "no other plan"
@@ -281,7 +276,7 @@ def settled(
                 priced(phase, again)
             chosen(run, again.plan)
             found = _judged(run, job, captured, facts, again)
-        tried = planning.tried(found.made, isinstance(found.word, Proof))
+        tried = planning.tried(found.made, isinstance(found.verdict, Proof))
     finally:
         if model is not None:
             model.close()
@@ -292,11 +287,26 @@ def settled(
 def _judged(
     run: Run, job: Job, captured: Captured, facts: ModelFacts | None, made: Synthesis
 ) -> Settled:
-    """The verdict on a plan; where it is proved and can be written, that on its patch too."""
+    """The verdict on the patch of a plan. The plan is judged where there is no patch, and where the
+    patch is not proved, to say which of the two is at fault.
+
+    Raises:
+        InputError: the owner's file is no longer what was captured.
+        EmitError: a proved plan that cannot be written.
+    """
+    written, unwritten = None, None
+    try:
+        written = write(run, job, captured, facts, made) if facts is not None else None
+    except EmitError as problem:
+        unwritten = problem
+    if written is not None and isinstance(written.verdict, Proof):
+        return Settled(made, written.verdict, written)
     verdict = verified(run, captured, made)
-    if facts is None or not isinstance(verdict, Proof):
+    if not isinstance(verdict, Proof):
         return Settled(made, verdict)
-    return Settled(made, verdict, write(run, job, captured, facts, made))
+    if unwritten is not None:
+        raise unwritten
+    return Settled(made, verdict if written is None else written.verdict, written)
 
 
 def priced(phase: Phase, made: Synthesis) -> None:
