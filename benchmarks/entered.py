@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("shardproof", "agent", "prompts", "synthesis", "verifier")
 WORDS = ("parallelize", str(ROOT / "examples" / "mlp.py") + ":MLP", "--mesh", "tp=2", "--no-run")
 RUNS = 3
-HOOK = '''
+HOOK = """
 import os, sys, threading
 _seen = set()
 def _entered(frame, event, arg):
@@ -36,7 +36,7 @@ def _entered(frame, event, arg):
         file.write(name[len(HERE):] + "\\n")
 sys.setprofile(_entered)
 threading.setprofile(_entered)
-'''
+"""
 
 
 def copied(root: Path, scratch: Path) -> Path:

@@ -1,22 +1,24 @@
 """The road of one model: capture, plan, prove, emit, run, report. One phase, one event."""
 
+from __future__ import annotations
+
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from shardproof.agent.actions.models import Parallelize
 from shardproof.agent.actions.words import mesh_for
+from shardproof.agent.chat.asking import asking
 from shardproof.agent.pipeline.finishing import finish
 from shardproof.agent.pipeline.planning import Planning, Tried
 from shardproof.agent.pipeline.writing import Written, write
-from shardproof.agent.repair.repairing import asking
 from shardproof.agent.report import summary
 from shardproof.agent.run import events, outdir
 from shardproof.agent.run.errors import Exit
 from shardproof.agent.run.run import Outcome, Phase, Run
 from shardproof.agent.training import strategy as strategies
-from shardproof.agent.translation.trust import Bound
 from shardproof.agent.verdict import verdicts
 from shardproof.synthesis.emit import EmitError, ModelFacts, loss_obstacle
 from shardproof.synthesis.execute.job import collect_facts
@@ -35,8 +37,10 @@ from shardproof.synthesis.strategy.choice import Choice
 from shardproof.synthesis.strategy.shape import mismatch
 from shardproof.verifier.kernel.program.types import Mesh
 from shardproof.verifier.problem import Problem
-from shardproof.verifier.text.parser import to_text
 from shardproof.verifier.verdict import Counterexample, Proof, Verdict
+
+if TYPE_CHECKING:
+    from shardproof.agent.translation.trust import Bound
 
 
 @dataclass(frozen=True)
@@ -84,6 +88,8 @@ def job_of(
 
 def show_program(run: Run, asked: CaptureRequest) -> Outcome:
     """Capture a model and answer with its program as text."""
+    from shardproof.verifier.text.parser import to_text
+
     captured = captured_in(run, asked)
     return Outcome(Exit.PROVED, answer=to_text(captured.program).rstrip("\n"))
 
@@ -146,7 +152,7 @@ def parallelize(
     )
 
 
-def _tell_useless(run: Run, found: "Settled") -> None:
+def _tell_useless(run: Run, found: Settled) -> None:
     """Warn of a plan that splits less than half of what the mesh could split, and say why."""
     plan = found.made.plan
     if plan.tp is None or plan.useful:

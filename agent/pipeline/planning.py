@@ -7,15 +7,14 @@ was refused. Memory is weighed by the search alone: where its choice needs more 
 all others.
 """
 
+from __future__ import annotations
+
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from shardproof.agent.llm.client import Model
-from shardproof.agent.llm.dialogue import Read
-from shardproof.agent.llm.proposing import Task, described, priced, propose
 from shardproof.agent.run import events
 from shardproof.agent.run.run import Run
 from shardproof.synthesis.emit import EmitError, ModelFacts
@@ -29,6 +28,9 @@ from shardproof.synthesis.planner.scoring import Candidate, prepare
 from shardproof.synthesis.planner.search import ROOM, Search
 from shardproof.synthesis.planner.tactics import TACTICS
 from shardproof.verifier.verdict import Proof
+
+if TYPE_CHECKING:
+    from shardproof.agent.llm.client import Model
 
 ROUNDS = 3
 """Rounds that know of each other."""
@@ -312,8 +314,13 @@ class Planning:
 
     def _ask(self) -> bool:
         """Whether the model has starting points that were not tried yet."""
+        if self.model is None:
+            return False
+        from shardproof.agent.llm.dialogue import Read
+        from shardproof.agent.llm.proposing import Task, described, priced, propose
+
         state = self.last.found.state if self.last is not None else prepare(self.asked)
-        if self.model is None or state is None or state.tp is None:
+        if state is None or state.tp is None:
             return False
         refused = tuple((f.name, f"{WORDS[f.kind]}: {f.reason}") for f in self.failures[-6:])
         table, obstacles = priced(self.last.found) if self.last is not None else ((), ())

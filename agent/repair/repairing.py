@@ -7,7 +7,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shardproof.agent.llm.answers import NoModel, exit_of
+from shardproof.agent.chat.asking import asking
+from shardproof.agent.llm.answers import exit_of
 from shardproof.agent.repair import Level, Mended, NotMended, Question, Settings, mend
 from shardproof.agent.repair.sources import Suggestion, suggestion
 from shardproof.agent.run import events
@@ -26,9 +27,7 @@ from shardproof.verifier.text.parser import parse_text, to_text
 from shardproof.verifier.verdict import Proof
 
 if TYPE_CHECKING:
-    from shardproof.agent.actions.models import Asking
     from shardproof.agent.actions.programs import Mending, Repair
-    from shardproof.agent.chat.models import Asker
 
 
 def level_of(feedback: str) -> Level:
@@ -88,27 +87,6 @@ def searched(run: Run, question: Question, asked: Mending) -> Mended | NotMended
         if model is not None:
             model.close()
     return ended
-
-
-def asking(run: Run, asked: Asking) -> Asker | None:
-    """The model of the user's environment, if one is wanted and there.
-
-    Raises:
-        InputError: a config file or an address that cannot be used.
-    """
-    if asked.llm == "none":
-        return None
-    from shardproof.agent.chat.models import Asker, Source
-
-    asker = Asker(Source.USER)
-    asker.emit = run.emit
-    asker.named = "" if asked.llm == "auto" else asked.llm
-    asker.cached = asked.answer_cache
-    found = asker.model()
-    if isinstance(found, NoModel):
-        run.warn(str(found))
-        return None
-    return asker
 
 
 def _not_mended(run: Run, ended: NotMended, asked: Repair) -> Outcome:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from shardproof.agent.actions.models import Asking, Chosen as Wanted, Plan
+from shardproof.agent.chat.asking import asking
 from shardproof.agent.llm.configuring import configure
 from shardproof.agent.llm.dialogue import Read
 from shardproof.agent.pipeline import pipeline
-from shardproof.agent.repair.repairing import asking
 from shardproof.agent.run import outdir
 from shardproof.agent.run.errors import Exit, InputError
 from shardproof.agent.run.run import Outcome, Run

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shardproof.agent.actions.models import Chosen, Priced as Wanted
 from shardproof.agent.report import model as m
@@ -35,8 +35,10 @@ from shardproof.synthesis.strategy.shape import (
     of_program,
 )
 from shardproof.synthesis.strategy.space import Space
-from shardproof.synthesis.strategy.timeline import Step, trace_events
 from shardproof.verifier.kernel.program.types import Mesh
+
+if TYPE_CHECKING:
+    from shardproof.synthesis.strategy.timeline import Step
 
 PRECISIONS = {
     "bf16": "bf16", "bfloat16": "bf16", "fp8": "fp8", "fp4": "fp4",
@@ -299,6 +301,8 @@ def in_time(chosen: Choice) -> dict[str, Step]:
 
 def timeline_json(chosen: Choice) -> str:
     """The same for Perfetto and chrome://tracing."""
+    from shardproof.synthesis.strategy.timeline import trace_events
+
     return json.dumps(trace_events(in_time(chosen)), separators=(",", ":")) + "\n"
 
 
