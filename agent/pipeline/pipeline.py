@@ -1,4 +1,4 @@
-"""The road of one model: capture, plan, prove, emit, run, report. One phase, one event."""
+"""The pipeline of one model: capture, plan, emit, read, run, report. One phase, one event."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from shardproof.synthesis.frontends.torch.capture import capture
 from shardproof.synthesis.frontends.torch.captured import Captured, ModelFacts as CapturedFacts
 from shardproof.synthesis.frontends.torch.request import CaptureRequest
 from shardproof.synthesis.hardware import Cluster, load
-from shardproof.synthesis.planner.constraints import NO_WISHES, Wishes
+from shardproof.synthesis.planner.constraints import NO_CONSTRAINTS, Constraints
 from shardproof.synthesis.planner.describe import left_whole
 from shardproof.synthesis.planner.plan import Plan
 from shardproof.synthesis.planner.planner import Asked, Synthesis, synthesize
@@ -54,7 +54,7 @@ class Job:
     out: Path
     known_ops: Path | None = None
     """A folder where those who read patches of one model leave what ops give, for the next."""
-    wishes: Wishes = NO_WISHES
+    constraints: Constraints = NO_CONSTRAINTS
     choice: Choice | None = None
     """The whole configuration and its price, where the model has one."""
     tokens: str = ""
@@ -73,7 +73,7 @@ def job_of(
     """What the words ask for, written to `out`.
 
     Raises:
-        InputError, CaptureError, HardwareError, WishError: words that cannot be read.
+        InputError, CaptureError, HardwareError, ConstraintError: words that cannot be read.
     """
     return Job(
         asked.model_copy(update={"out": out}),
@@ -81,7 +81,7 @@ def job_of(
         mesh_for(asked.mesh, asked.gpus),
         load(asked.hardware),
         out,
-        wishes=asked.wishes(),
+        constraints=asked.constraints(),
         inputs=inputs,
     )
 
@@ -119,7 +119,7 @@ class Model:
 
 
 def model_in(run: Run, asked: CaptureRequest, captured: Captured | None = None) -> Model:
-    """Capture a model and look at its modules: all of the road that does not depend on a mesh.
+    """Capture a model and look at its modules: all of the pipeline that does not depend on a mesh.
     `captured` is that of the same request, from before."""
     captured = captured or captured_in(run, asked)
     with run.phase("inspect") as phase:
@@ -131,7 +131,7 @@ def model_in(run: Run, asked: CaptureRequest, captured: Captured | None = None) 
 def parallelize(
     run: Run, job: Job, take: Callable[[Run, CaptureRequest], Model] = model_in
 ) -> Outcome:
-    """Take a model down the whole road. `take` gives the model: captured now, or before.
+    """Take a model through the whole pipeline. `take` gives the model: captured now, or before.
 
     Raises:
         ShardproofError, or an error of a lower package that reads as one: nothing was written.
@@ -172,7 +172,7 @@ def _configured(job: Job, captured: Captured) -> Pricing:
     """How the plans of a job are priced, see `strategies.configured`."""
     if job.choice is not None:
         return strategies.Configured(job.choice, job.tokens)
-    limit = job.wishes.memory_bytes
+    limit = job.constraints.memory_bytes
     return strategies.configured(job.asked, captured, job.mesh, limit)
 
 
@@ -227,7 +227,7 @@ def asked_in(
 ) -> Asked:
     """What a plan for the mesh of the job is asked for."""
     program, named = captured.program, kinds(captured)
-    return Asked(program, job.mesh, job.cluster, named, split_loss, job.wishes, pricing)
+    return Asked(program, job.mesh, job.cluster, named, split_loss, job.constraints, pricing)
 
 
 def planned(run: Run, job: Job, captured: Captured, split_loss: bool) -> Synthesis:

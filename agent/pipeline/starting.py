@@ -34,7 +34,7 @@ def parallelize(run: Run, asked: Parallelize) -> Outcome:
         raise InputError("--mesh leaves nothing to fix", where="--fix", hint="give --gpus")
     out = asked.out or words.placed(asked.target)
     outdir.check_free(out, force=asked.force)
-    asked.wishes()
+    asked.constraints()
     request = asked.warmed()
     from shardproof.agent.pipeline import pipeline
 

@@ -13,7 +13,7 @@ from shardproof.agent.run.errors import InputError
 from shardproof.synthesis.frontends.torch.captured import Captured
 from shardproof.synthesis.hardware import load
 from shardproof.synthesis.planner.assign import Point
-from shardproof.synthesis.planner.constraints import WishError, read_bytes
+from shardproof.synthesis.planner.constraints import ConstraintError, read_bytes
 from shardproof.synthesis.planner.cost import Estimate
 from shardproof.synthesis.planner.scoring import (
     CAPTURED as AS_CAPTURED,
@@ -195,7 +195,7 @@ def configured(asked: Wanted, captured: Captured, mesh: Mesh, limit: int | None)
         sizes = dict(mesh.dims)
         dp, tp = sizes.get("dp", 1), sizes.get("tp", 1)
         space, said = space_of(shape, asked.model_copy(update={"global_batch": batch}), dp * tp)
-    except (InputError, PriceError, WishError):
+    except (InputError, PriceError, ConstraintError):
         return AS_CAPTURED
     other = space.global_batch % dp or tp > space.model.heads
     if other or limit is not None or mismatch(space.model, captured.facts.param_count):

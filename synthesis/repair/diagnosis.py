@@ -1,4 +1,4 @@
-"""Says of a program that is not proved where its fault lies, and which edits mend it."""
+"""Says of a program that is not proved where its fault lies, and which edits fix it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def verify(
 
 
 def diagnose(run: Examination, *, fixes: bool = False) -> Verdict:
-    """The verdict of an examination with the op to blame, and with `fixes` edits that mend it."""
+    """The verdict of an examination with the op to blame, and with `fixes` edits that fix it."""
     verdict = run.verdict
     if isinstance(verdict, Proof) or run.walked is None:
         return verdict
