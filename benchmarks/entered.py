@@ -84,14 +84,18 @@ def measured(root: Path) -> dict[str, object]:
         head = f"HERE = {str(place) + os.sep!r}\nNOTED = {str(noted)!r}\n"
         (place / "sitecustomize.py").write_text(head + HOOK)
         run(root, place, scratch)
-        by_process = [set(p.read_text().split()) for p in noted.iterdir()]
-        entered = set[str]().union(*by_process) - {"sitecustomize.py"}
+        by_process = [
+            {name for name in p.read_text().split() if name.endswith(".py")} - {"sitecustomize.py"}
+            for p in noted.iterdir()
+        ]
+        entered = set[str]().union(*by_process)
         return {
             "root": str(root),
             "seconds": round(seconds[RUNS // 2], 2),
             "all_seconds": [round(s, 2) for s in seconds],
             "processes": len(by_process),
             "files": len(entered),
+            "files_of_the_main_process": max(map(len, by_process)),
             "entered": sorted(entered),
         }
 
