@@ -1,3 +1,3 @@
-"""The agent: the command line, the road from a model to a proved patch, and its report."""
+"""The agent: the command line, the pipeline from a model to a proved patch, and its report."""
 
 __version__ = "0.1.0"

@@ -37,7 +37,7 @@ from shardproof.agent.llm.proposing import propose
 from shardproof.agent.llm.repairing import repair
 from shardproof.agent.llm.secret import Secret, clean_environ
 from shardproof.agent.llm.translating import translate
-from shardproof.agent.repair import Mended, Settings, mend
+from shardproof.agent.repair import Fixed, Settings, fix
 from shardproof.agent.run.errors import Exit
 from tests.llm import tasks
 
@@ -136,12 +136,12 @@ def questions(client: Client, transcript: Path, names: list[str]) -> bool:
 def mended(model: Model) -> bool:
     """The loop of repair, by the model alone and with the search: it ends with a proof."""
     asked = tasks.question()
-    alone = mend(asked, Settings(rounds=2, seconds=900, search=0), model)
-    said = "proved" if isinstance(alone, Mended) else f"not repaired: {alone.reason}"
+    alone = fix(asked, Settings(rounds=2, seconds=900, search=0), model)
+    said = "proved" if isinstance(alone, Fixed) else f"not repaired: {alone.reason}"
     print(f"loop       {alone.seconds:6.1f} s  the model alone, {alone.rounds} rounds: {said}")
-    found = mend(asked, Settings(), model)
+    found = fix(asked, Settings(), model)
     print(f"loop       {found.seconds:6.1f} s  with the search: {type(found).__name__}", flush=True)
-    return isinstance(found, Mended)
+    return isinstance(found, Fixed)
 
 
 def main() -> int:

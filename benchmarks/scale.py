@@ -113,10 +113,10 @@ def _cells(row: Row) -> list[str]:
         row.write_s, row.structure_s, row.time_s, row.relate_s, row.certificate_s, row.schedule_s,
         row.total_s, row.cpu_s, row.check_s, row.memory_gb,
     )  # fmt: skip
-    wished = (f"{v:g}" if v is not None else "-" for v in (row.target_s, row.published_s))
+    constrained = (f"{v:g}" if v is not None else "-" for v in (row.target_s, row.published_s))
     return [
         row.name, row.plan, f"{row.ranks:,}", f"{row.nodes:,}", row.verdict + word,
-        *map(_number, seconds), *wished,
+        *map(_number, seconds), *constrained,
     ]  # fmt: skip
 
 
@@ -140,7 +140,7 @@ def _markdown(plans: Sequence[Row], curves: dict[str, list[Row]]) -> str:
         shown = ", ".join(f"{x}: {s:.2f}" for x, s in points)
         lines.append([name, shown, f"{ratio:.2f}", "yes" if fine else "no"])
     if lines:
-        heads = ("varied", "at: seconds of the processor", "largest / smallest", "as wished")
+        heads = ("varied", "at: seconds of the processor", "largest / smallest", "as constrained")
         parts.append(_table(heads, lines))
     return "\n".join(parts).rstrip("\n")
 

@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 
 from shardproof.agent.actions.action import Action
 from shardproof.agent.actions.models import Parallelize
-from shardproof.agent.actions.programs import Check, Mending
+from shardproof.agent.actions.programs import Check, Repairing
 from shardproof.agent.actions.words import read_mesh
 from shardproof.agent.run import events
 from shardproof.agent.run.errors import InputError
@@ -211,7 +211,7 @@ def assert_parallel_equal(
     raise AssertionError("\n".join(lines))
 
 
-@_takes(Mending)
+@_takes(Repairing)
 def repair(problem: Problem, *, progress: bool = False, **options: Any) -> Repair | Unknown:
     """The fewest edits of the ranks' program after which it is proved; Unknown where none is found.
 
@@ -222,11 +222,11 @@ def repair(problem: Problem, *, progress: bool = False, **options: Any) -> Repai
     Raises:
         ShardproofError: an option that cannot be used.
     """
-    from shardproof.agent.repair import Mended, Question
+    from shardproof.agent.repair import Fixed, Question
     from shardproof.agent.repair.repairing import diff, searched
 
     with _said():
-        asked = Mending.of("shardproof.repair", options)
+        asked = Repairing.of("shardproof.repair", options)
         stated = json.dumps(problem.contract.to_json())
         question = Question(
             problem.sequential,
@@ -237,7 +237,7 @@ def repair(problem: Problem, *, progress: bool = False, **options: Any) -> Repai
             asked.max_edits,
         )
         ended = searched(_run(progress), question, asked)
-    if not isinstance(ended, Mended):
+    if not isinstance(ended, Fixed):
         return Unknown(f"not repaired: {ended.reason}")
     found = ended.found.program
     after = Problem(problem.sequential, found, problem.contract, problem.consts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any, cast
 
@@ -90,3 +91,19 @@ def test_the_list_of_commands_has_whole_sentences() -> None:
     with COMMANDS.make_context("", [], resilient_parsing=True, terminal_width=80) as context:
         lines = COMMANDS.get_help(context).splitlines()
     assert [line for line in lines[1:] if line.endswith("...")] == []
+
+
+GONE = re.compile(r"(?:desk|mend(?:s|ed|er|ing)?|wish(?:es|ed)?|roads?)", re.IGNORECASE)
+"""Retired words that no code of the product uses, in a name or in a text."""
+PARTS = re.compile(r"[A-Za-z][a-z]*|[A-Z]+(?![a-z])")
+
+
+@pytest.mark.parametrize("package", ["agent", "synthesis", "verifier", "shardproof"])
+def test_code_uses_no_word_that_is_gone(package: str) -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in sorted((ROOT / package).rglob("*.py"))
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if any(GONE.fullmatch(part) for part in PARTS.findall(line))
+    ]
+    assert found == []

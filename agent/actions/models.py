@@ -12,7 +12,7 @@ from shardproof.agent.actions.action import Action, Argument, Option, option
 if TYPE_CHECKING:
     from shardproof.agent.pipeline.considering import Question
     from shardproof.synthesis.frontends.torch.request import CaptureRequest
-    from shardproof.synthesis.planner.constraints import Wishes
+    from shardproof.synthesis.planner.constraints import Constraints
 
 STYLES = "replicate, column, row, fused_column, vocab or experts"
 
@@ -93,7 +93,7 @@ class Captured(Action):
         return asked
 
 
-class Wished(Action):
+class Constrained(Action):
     """What a plan must keep."""
 
     pin: Words = option((), f"Give a module this style: {STYLES}. Repeatable.", "PATH=STYLE")
@@ -103,17 +103,17 @@ class Wished(Action):
         (), "sequence_parallel, no_sequence_parallel or no_loss_parallel. Repeatable.", "WORD"
     )
 
-    def wishes(self) -> "Wishes":
-        """Raises WishError: one that cannot be read."""
-        from shardproof.synthesis.planner.constraints import NO_WISHES
+    def constraints(self) -> "Constraints":
+        """Raises ConstraintError: one that cannot be read."""
+        from shardproof.synthesis.planner.constraints import NO_CONSTRAINTS
 
         limit = [] if self.memory is None else [f"memory={self.memory}"]
         kinds: tuple[tuple[Literal["pin", "ban", "constrain"], Words], ...]
         kinds = ("pin", self.pin), ("ban", self.ban), ("constrain", (*limit, *self.constrain))
-        out = NO_WISHES
+        out = NO_CONSTRAINTS
         for kind, given in kinds:
             for words in given:
-                out = out.with_wish(kind, words)
+                out = out.with_constraint(kind, words)
         return out
 
 
@@ -156,7 +156,7 @@ class Chosen(Priced):
         return read_fixed(self.fix)
 
 
-class Parallelize(Asking, Wished, Chosen, work="pipeline.starting:parallelize", limited=True):
+class Parallelize(Asking, Constrained, Chosen, work="pipeline.starting:parallelize", limited=True):
     """Plan, prove and patch a model for a mesh or a cluster.
 
     Captures and plans the model, writes the plan as a patch, reads the patched source back and
@@ -258,13 +258,13 @@ class Translate(Asking, Captured, work="pipeline.starting:translate", limited=Tr
     )
 
 
-class Planned(Wished, Priced):
+class Planned(Constrained, Priced):
     """A question about plans for a mesh."""
 
     mesh: Mesh
 
     def question(self) -> "Question":
-        """Raises CaptureError, InputError, WishError: an option that cannot be read."""
+        """Raises CaptureError, InputError, ConstraintError: an option that cannot be read."""
         from shardproof.agent.actions.words import read_mesh
 
         mesh = read_mesh(self.mesh)
@@ -272,7 +272,7 @@ class Planned(Wished, Priced):
         from shardproof.agent.pipeline.considering import Question
         from shardproof.synthesis import hardware
 
-        return Question(self, asked, mesh, hardware.load(self.hardware), self.wishes())
+        return Question(self, asked, mesh, hardware.load(self.hardware), self.constraints())
 
 
 class Candidates(Planned, work="pipeline.starting:candidates", limited=True):

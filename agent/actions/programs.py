@@ -202,7 +202,7 @@ class VerifyRanks(Action, work="verdict.ranks:verify", limited=True):
     contract: Annotated[Path, Option("Layouts of inputs and outputs.", "FILE")]
 
 
-class Mending(Asking):
+class Repairing(Asking):
     """How a repair is looked for, and what is asked where the search finds none."""
 
     max_edits: int = option(
@@ -221,7 +221,7 @@ class Mending(Asking):
     )
 
 
-class Repair(Mending, work="repair.repairing:command", formats=True):
+class Repair(Repairing, work="repair.repairing:command", formats=True):
     """Repair a wrong program by the fewest edits, proved.
 
     Prints a diff that keeps comments and spacing. Writes nothing.

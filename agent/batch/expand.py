@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from shardproof.agent.actions.models import Wished
+from shardproof.agent.actions.models import Constrained
 from shardproof.agent.batch.jobs import NAME, NAME_FORM, Job, asked
 from shardproof.agent.batch.manifest import Entry, Manifest, Options, Origin, Place, read, values
 from shardproof.agent.batch.names import is_field, label, labels, slug, worded
@@ -289,7 +289,9 @@ def _named_once(found: Iterable[Placed]) -> None:
             )
 
 
-FIELDS = {f"--{name}": name for name in Options.model_fields} | {n: n for n in Wished.parameters()}
+FIELDS = {f"--{name}": name for name in Options.model_fields} | {
+    n: n for n in Constrained.parameters()
+}
 """Which entry of a manifest an error of the command line is about, by how its place begins."""
 
 

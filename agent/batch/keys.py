@@ -49,7 +49,7 @@ def of_job(job: Job, asked: pipeline.Job, model: str) -> str:
             "model": model,
             "mesh": asked.mesh.dims,
             "cluster": asdict(asked.cluster),
-            "wishes": asked.wishes.to_json(),
+            "constraints": asked.constraints.to_json(),
             "asked": job.model_dump(mode="json", exclude=ELSEWHERE),
             "translation": hashlib.sha256(translation).hexdigest(),
         }

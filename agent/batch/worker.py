@@ -47,12 +47,13 @@ def perform(order: Order) -> int:
 
     def work(run: Run) -> Outcome:
         from shardproof.agent.pipeline import pipeline
-        from shardproof.agent.translation import command
 
         known = place.with_name(f"{place.name}.ops").absolute()
         what = replace(asked(job, Path(order.out), order.inputs), out=out, known_ops=known)
         if job.translation is not None:
-            return command.either(run, what)
+            from shardproof.agent.translation import command
+
+            return command.parallelize(run, what)
         return pipeline.parallelize(run, what, lambda r, q: shelved(r, q, place))
 
     return conduct(

@@ -135,10 +135,10 @@ def _source_lines(session: Session) -> set[str]:
     state = session.state
     programs: list[Program] = []
     if state.model is not None:
-        programs.append(session.desk.captured().program)
+        programs.append(session.workspace.captured().program)
     for source in (state.programs.sequential, state.programs.distributed):
         if source is not None:
-            programs.append(session.desk.program(source))
+            programs.append(session.workspace.program(source))
     found: set[str] = set()
     while programs:
         for node in programs.pop().nodes:

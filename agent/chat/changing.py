@@ -97,7 +97,7 @@ def _plan_directory(session: Session) -> tuple[Path, Path, str]:
     from shardproof.agent.run import outdir
     from shardproof.agent.verdict import reverify as recheck
 
-    session.desk.patch()
+    session.workspace.patch()
     planned, settings = session.state.planned, session.state.settings
     assert planned is not None
     place = session.journal.folder / "changes" / key(planned.of, settings.run)[:16]
@@ -131,7 +131,7 @@ def _program_directory(session: Session) -> tuple[Path, Path]:
     from shardproof.verifier.text.parser import parse_text
     from shardproof.verifier.verdict import Proof
 
-    pair, programs = session.desk.pair(), session.state.programs
+    pair, programs = session.workspace.pair(), session.state.programs
     source = programs.distributed
     if not programs.repaired or source is None or pair.stated is None:
         raise InputError("there is nothing to apply", where="/apply", hint="/repair first")
@@ -181,8 +181,8 @@ def standing(session: Session) -> str:
 
 
 def _plan_diff(session: Session) -> str:
-    session.desk.model()
-    return session.desk.patch().diff
+    session.workspace.model()
+    return session.workspace.patch().diff
 
 
 def _program_diff(session: Session) -> str:
@@ -198,7 +198,7 @@ def _program_diff(session: Session) -> str:
 
 def report(session: Session, out: Path | None) -> Outcome:
     """Write the out-directory of the plan, with everything that `parallelize` writes."""
-    session.desk.model()
+    session.workspace.model()
     place = out if out is not None else session.journal.folder / "report"
     outcome = _written(session, place, force=out is None)
     session.say(f"{outcome.verdict}: {session.shown(place / 'report.html')}")
@@ -212,15 +212,21 @@ def _written(session: Session, place: Path, *, force: bool) -> Outcome:
 
     outdir.check_free(place, force=force)
     job = _job(session, place, force)
-    made = session.desk.made()
-    job = priced_as(session.run, job, session.desk.captured(), made)
-    verdict = replace(session.desk.verdict(), relations=())
-    if session.desk.facts() is None:
+    made = session.workspace.made()
+    job = priced_as(session.run, job, session.workspace.captured(), made)
+    verdict = replace(session.workspace.verdict(), relations=())
+    if session.workspace.facts() is None:
         session.run.warn("no patch: the plan is one of a translation, whose source is not edited")
-    planned, facts = session.state.planned, session.desk.facts()
+    planned, facts = session.state.planned, session.workspace.facts()
     assert planned is not None
     outcome = finish(
-        session.run, job, session.desk.captured(), facts, made, verdict, spent=session.asker.spent
+        session.run,
+        job,
+        session.workspace.captured(),
+        facts,
+        made,
+        verdict,
+        spent=session.asker.spent,
     )
     session.judged(planned.of)
     return outcome
@@ -231,4 +237,4 @@ def _job(session: Session, out: Path, force: bool) -> Job:
     from shardproof.agent.pipeline.pipeline import job_of
 
     planning.mesh(session)
-    return job_of(session.desk.asked(force=force), out)
+    return job_of(session.workspace.asked(force=force), out)

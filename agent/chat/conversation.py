@@ -100,8 +100,8 @@ def explained(session: Session, question: str) -> Outcome:
     """The verdict in the model's words."""
     from shardproof.agent.llm.explaining import explain
 
-    pair = session.desk.pair()
-    verdict = session.desk.verdict()
+    pair = session.workspace.pair()
+    verdict = session.workspace.verdict()
     found = explain(session.asker, verdict, pair.distributed, question)
     if not isinstance(found, Read):
         return unanswered(session, found)
@@ -135,16 +135,16 @@ def facts(session: Session) -> list[tuple[str, str]]:
     state = session.state
     found: list[tuple[str, str]] = []
     if state.model is not None:
-        captured = session.desk.captured()
+        captured = session.workspace.captured()
         found.append(
             ("model", f"{captured.facts.class_name}, {captured.facts.param_count:,} parameters")
         )
     if state.mesh:
         found.append(("mesh", ", ".join(f"{k}={v}" for k, v in state.mesh.items())))
         found.append(("cluster", state.settings.hardware))
-    found += [(wish.kind, wish.words) for wish in state.wishes]
-    if state.planned is not None and state.planned.of == session.desk.planned_of():
-        made = session.desk.made()
+    found += [(constraint.kind, constraint.words) for constraint in state.constraints]
+    if state.planned is not None and state.planned.of == session.workspace.planned_of():
+        made = session.workspace.made()
         found.append(("plan", state.planned.strategy))
         found += [(f"module {r[0]}", f"{r[2]}; {r[3]}; {r[4]}") for r in table(made.plan)]
         found.append(("cost", estimated(made.plan)))
@@ -155,7 +155,7 @@ def facts(session: Session) -> list[tuple[str, str]]:
                 from shardproof.agent.llm.source import bare
                 from shardproof.verifier.text.parser import to_text
 
-                text = to_text(bare(session.desk.program(source)))
+                text = to_text(bare(session.workspace.program(source)))
                 found.append((f"{kind} program", "\n" + text.strip()))
     if state.judged is not None:
         found.append(("verdict", f"{state.judged.verdict}: {state.judged.message}"))
@@ -234,7 +234,7 @@ def _one(session: Session, searched: Search, proposed: Proposed) -> tuple[events
     found = searched.score(proposed.point, proposed.tactic)
     if not isinstance(found, Candidate):
         return "unknown", f"cannot be planned: {one_line(found.reason)}"
-    captured = session.desk.captured()
+    captured = session.workspace.captured()
     one = live(inline(captured.program))
     lowered = found.lowered
     verdict = verify(Problem(one, lowered.program, lowered.contract, consts=captured.consts))
@@ -243,8 +243,8 @@ def _one(session: Session, searched: Search, proposed: Proposed) -> tuple[events
         return word, f"{word}: {one_line(verdicts.message(verdict))}"
     price = f"step {found.price.seconds * 1e3:.3f} ms"
     planned = session.state.planned
-    if planned is not None and planned.of == session.desk.planned_of():
-        share = found.estimate.step_s / session.desk.made().found.best.estimate.step_s
+    if planned is not None and planned.of == session.workspace.planned_of():
+        share = found.estimate.step_s / session.workspace.made().found.best.estimate.step_s
         price += f", {share:.2f} times what the ops of the plan cost"
     return "proved", f"proved, {price}"
 

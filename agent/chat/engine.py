@@ -39,7 +39,7 @@ class Session:
     """State, journal and events of one session; commands work on it."""
 
     def __init__(self, folder: Path, sinks: list[events.Sink], asker: Asker | None = None) -> None:
-        from shardproof.agent.chat.workspace import Desk
+        from shardproof.agent.chat.workspace import Workspace
 
         self.journal = Journal(folder)
         self.artifacts = Artifacts(folder / "artifacts")
@@ -52,7 +52,7 @@ class Session:
         """The last step that ended."""
         self.asker = asker or Asker(Source.USER)
         self.asker.emit = self.run.emit
-        self.desk = Desk(self)
+        self.workspace = Workspace(self)
         self.opened: events.SessionOpened
         self.leaving = False
         self.move_to: Path | None = None
@@ -165,7 +165,7 @@ class Session:
         self.run.seen.clear()
         self.run.emit(events.StepStarted(step=self.step, input=line))
         begun, before = time.monotonic(), self.state
-        held = self.desk.held()
+        held = self.workspace.held()
         outcome, error = Outcome(Exit.INTERRUPTED), None
         try:
             with interruptible(None):
@@ -177,7 +177,7 @@ class Session:
         with _undisturbed():
             if isinstance(error, KeyboardInterrupt):
                 self.leaving = isinstance(error, Terminated)
-                self.desk.back_to(held)
+                self.workspace.back_to(held)
                 self.run.emit(events.Problem(kind="interrupted", message="interrupted"))
             elif error is not None:
                 outcome = failed(self.run, in_session(error), [line])
@@ -198,12 +198,12 @@ class Session:
 
     def attempt(self, line: str) -> Outcome:
         """A command within a step: what goes wrong is an event, and leaves the state as it was."""
-        before, held = self.state, self.desk.held()
+        before, held = self.state, self.workspace.held()
         try:
             return self._work(line)
         except Exception as error:  # noqa: BLE001  (as of a step)
             self.state = before
-            self.desk.back_to(held)
+            self.workspace.back_to(held)
             return failed(self.run, in_session(error), [line])
 
     def _work(self, line: str) -> Outcome:
@@ -230,10 +230,10 @@ class Session:
         self.state = self.state.model_copy(update=fields)
 
     def about(self, model: Model) -> None:
-        """The session is about this model from now on; wishes stay where the target does.
+        """The session is about this model from now on; constraints stay where the target does.
 
         Raises:
-            InputError, WishError: defaults of the project that cannot be used.
+            InputError, ConstraintError: defaults of the project that cannot be used.
         """
         before = self.state.model
         same = before is not None and before.target == model.target
@@ -245,7 +245,7 @@ class Session:
             judged=None,
             at=0,
             ideas=[],
-            wishes=self.state.wishes if same or before is None else [],
+            constraints=self.state.constraints if same or before is None else [],
         )
         if not same:
             from shardproof.agent.chat.planning import take_defaults

@@ -1,12 +1,12 @@
-"""The search of a session: its model, mesh, cluster and wishes."""
+"""The search of a session: its model, mesh, cluster and constraints."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from shardproof.agent.actions.models import Wished
-from shardproof.agent.chat.state import Settings, Wish
+from shardproof.agent.actions.models import Constrained
+from shardproof.agent.chat.state import Constraint, Settings
 from shardproof.agent.cli import project
 from shardproof.agent.llm.endpoint import PROJECT_FILE
 from shardproof.agent.run import events
@@ -16,7 +16,7 @@ from shardproof.verifier.kernel.program.types import Mesh
 if TYPE_CHECKING:
     from shardproof.agent.chat.engine import Session
     from shardproof.synthesis.planner.assign import Point
-    from shardproof.synthesis.planner.constraints import Wishes
+    from shardproof.synthesis.planner.constraints import Constraints
     from shardproof.synthesis.planner.judging import Considered, Judge
     from shardproof.synthesis.planner.plan import Plan
     from shardproof.synthesis.planner.planner import Asked, Synthesis
@@ -39,25 +39,25 @@ def mesh(session: Session) -> Mesh:
     return Mesh(tuple(dims.items()))
 
 
-def wishes(session: Session) -> Wishes:
+def constraints(session: Session) -> Constraints:
     """What the owner asked for.
 
     Raises:
-        WishError: a wish that cannot be read.
+        ConstraintError: a constraint that cannot be read.
     """
-    return Wished(**constraints(session)).wishes()
+    return Constrained(**constraint_options(session)).constraints()
 
 
-def constraints(session: Session) -> dict[str, Any]:
+def constraint_options(session: Session) -> dict[str, Any]:
     """The same, as parameters of an action."""
     found: dict[str, list[str]] = {"pin": [], "ban": [], "constrain": []}
     memory: str | None = None
-    for wish in session.state.wishes:
-        name, _, size = wish.words.partition("=")
-        if wish.kind == "constrain" and name == "memory" and memory is None:
+    for constraint in session.state.constraints:
+        name, _, size = constraint.words.partition("=")
+        if constraint.kind == "constrain" and name == "memory" and memory is None:
             memory = size
         else:
-            found[wish.kind].append(wish.words)
+            found[constraint.kind].append(constraint.words)
     return {**found, "memory": memory}
 
 
@@ -66,16 +66,16 @@ def take_defaults(session: Session, *, first: bool) -> None:
     constraints, the mesh where there is none, for the first model the hardware.
 
     Raises:
-        InputError, WishError: a file or a value that cannot be used.
+        InputError, ConstraintError: a file or a value that cannot be used.
     """
     path = session.root / PROJECT_FILE
     table = project.planning(path)
     if not table:
         return
     session.file(path.name, path.read_text(encoding="utf-8"))
-    given = [Wish(kind=kind, words=words) for kind, words in project.wished(table)]
-    session.change(wishes=session.state.wishes or given)
-    lines = wished(session)
+    given = [Constraint(kind=kind, words=words) for kind, words in project.constrained(table)]
+    session.change(constraints=session.state.constraints or given)
+    lines = constrained(session)
     if first and "hardware" in table and session.state.settings.hardware == Settings().hardware:
         lines.append(f"hardware: {_hardware(session, table['hardware'])}")
     if not session.state.mesh and {"mesh", "gpus"} & set(table):
@@ -109,19 +109,19 @@ def asked(session: Session, where: Mesh | None = None) -> Asked:
     from shardproof.synthesis import hardware
     from shardproof.synthesis.planner.planner import Asked
 
-    captured = session.desk.captured()
+    captured = session.workspace.captured()
     cluster = hardware.load(session.state.settings.hardware)
-    kinds, split = pipeline.kinds(captured), session.desk.splits_loss()
-    at, wished = where or mesh(session), wishes(session)
-    priced = strategy.configured(session.desk.asked(), captured, at, wished.memory_bytes)
-    return Asked(captured.program, at, cluster, kinds, split, wished, priced)
+    kinds, split = pipeline.kinds(captured), session.workspace.splits_loss()
+    at, constrained = where or mesh(session), constraints(session)
+    priced = strategy.configured(session.workspace.asked(), captured, at, constrained.memory_bytes)
+    return Asked(captured.program, at, cluster, kinds, split, constrained, priced)
 
 
 def space(session: Session) -> Search:
     """The points that there are for the model on its mesh."""
     from shardproof.synthesis.planner.scoring import prepare
 
-    return session.desk.space(lambda: prepare(asked(session)))
+    return session.workspace.space(lambda: prepare(asked(session)))
 
 
 def seeds(session: Session, names: list[str]) -> list[tuple[str, Point]]:
@@ -141,7 +141,7 @@ def search(session: Session, ideas: list[str]) -> Synthesis:
     """Search for a plan; deterministic, so the same state comes to the same plan.
 
     Raises:
-        PlanError: a mesh that the model cannot use, or wishes that leave nothing.
+        PlanError: a mesh that the model cannot use, or constraints that leave nothing.
     """
     from shardproof.synthesis.planner.planner import synthesize
 
@@ -149,9 +149,9 @@ def search(session: Session, ideas: list[str]) -> Synthesis:
     return synthesize(asked(session), progress=session.run.note, seeds=found)
 
 
-def wished(session: Session) -> list[str]:
-    """The wishes that the plan keeps, one line each."""
-    return [f"keeps: {line}" for line in wishes(session).lines()]
+def constrained(session: Session) -> list[str]:
+    """The constraints that the plan keeps, one line each."""
+    return [f"keeps: {line}" for line in constraints(session).lines()]
 
 
 def estimated(plan: Plan) -> str:
@@ -178,10 +178,10 @@ def chosen(session: Session, **more: Any) -> Mesh:
     from shardproof.agent.training import choosing, strategy
     from shardproof.synthesis.strategy import choice
 
-    captured = session.desk.captured()
-    asked = session.desk.asked("/mesh", **more)
+    captured = session.workspace.captured()
+    asked = session.workspace.asked("/mesh", **more)
     gpus = asked.gpus or 1
-    shape, _ = choosing.shape_in(session.run, session.desk.request(), captured)
+    shape, _ = choosing.shape_in(session.run, session.workspace.request(), captured)
     plans, said = choosing.chosen_in(session.run, shape, asked, gpus)
     rows = [i.shape[0] for i in captured.facts.inputs if i.shape]
     found = (p for p in choice.patches(plans.space) if all(n % p.plan.dp == 0 for n in rows))
@@ -201,7 +201,7 @@ def priced(session: Session, where: Mesh) -> events.PlanJudged:
     """The best plan on a mesh, by price; nothing of the session changes.
 
     Raises:
-        PlanError: a mesh that the model cannot use, or wishes that leave nothing on it.
+        PlanError: a mesh that the model cannot use, or constraints that leave nothing on it.
     """
     from shardproof.synthesis.planner.planner import synthesize
 
@@ -219,7 +219,7 @@ def judge(session: Session, made: Synthesis) -> Judge:
     """What verifies, writes and weighs the candidates of the search."""
     from shardproof.synthesis.planner.judging import Judge
 
-    return Judge(made, session.desk.captured().consts, session.desk.facts())
+    return Judge(made, session.workspace.captured().consts, session.workspace.facts())
 
 
 def considered(row: Considered) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shardproof.agent import repair as loop
-from shardproof.agent.actions.programs import Mending
+from shardproof.agent.actions.programs import Repairing
 from shardproof.agent.chat.state import Judged
 from shardproof.agent.chat.workspace import Pair
 from shardproof.agent.repair import repairing
@@ -24,11 +24,11 @@ SHARE = 0.4
 """Of the seconds, for one search: what is left is for a fresh start."""
 
 
-def mend(session: Session, words: Words) -> Outcome:
+def fix(session: Session, words: Words) -> Outcome:
     """Repair what was loaded, or the program of the ranks that the plan stands for."""
-    pair, settings = session.desk.pair(), session.state.settings
+    pair, settings = session.workspace.pair(), session.state.settings
     own = {"max_edits": settings.repair_edits, "seconds": settings.repair_seconds}
-    asked = Mending.of("/repair", {**own, **words.given(Mending)})
+    asked = Repairing.of("/repair", {**own, **words.given(Repairing)})
     question = loop.Question(
         pair.sequential,
         pair.distributed,
@@ -42,9 +42,9 @@ def mend(session: Session, words: Words) -> Outcome:
         share = SHARE * asked.seconds
         level = repairing.level_of(asked.feedback)
         bounds = loop.Settings(asked.rounds, asked.seconds, share, level)
-        found = loop.mend(question, bounds, model, session.run.emit)
+        found = loop.fix(question, bounds, model, session.run.emit)
         phase.summary = f"{found.rounds} round{'s' * (found.rounds != 1)}"
-    if isinstance(found, loop.Mended):
+    if isinstance(found, loop.Fixed):
         return _repaired(session, pair, found)
     message = f"not repaired: {found.reason}"
     if found.best.edits:
@@ -61,7 +61,7 @@ def _stated(session: Session) -> str:
     return session.artifacts.text(source.sha256)
 
 
-def _repaired(session: Session, pair: Pair, found: loop.Mended) -> Outcome:
+def _repaired(session: Session, pair: Pair, found: loop.Fixed) -> Outcome:
     edits = found.found.edits
     if not edits:
         session.say("nothing to repair: it is proved as it is")
@@ -86,7 +86,7 @@ def _repaired(session: Session, pair: Pair, found: loop.Mended) -> Outcome:
     return Outcome(Exit.PROVED, "proved")
 
 
-def _kept(session: Session, pair: Pair, found: loop.Mended) -> str:
+def _kept(session: Session, pair: Pair, found: loop.Fixed) -> str:
     """Keep the repaired program as its file would be; say what comes next."""
     programs = session.state.programs
     source = programs.distributed

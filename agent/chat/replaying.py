@@ -22,7 +22,7 @@ from typing import Any, cast
 from shardproof.agent.chat import journal, registry
 from shardproof.agent.chat.engine import Session
 from shardproof.agent.chat.models import BOUNDARY, Asker, Recorded
-from shardproof.agent.chat.workspace import Desk
+from shardproof.agent.chat.workspace import Workspace
 from shardproof.agent.run import events
 from shardproof.agent.run.errors import Exit, InputError
 from shardproof.agent.run.run import Outcome, Run
@@ -76,7 +76,7 @@ def _compared(run: Run, session: Session, steps: list[Step], past: journal.Past)
     with run.phase("replay") as phase:
         for number, step in enumerate(steps, 1):
             if step.fresh:
-                session.desk = Desk(session)
+                session.workspace = Workspace(session)
             if _left_out(step):
                 skipped += 1
                 _taken_over(session, step)

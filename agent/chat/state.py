@@ -77,7 +77,7 @@ class Planned(Part):
     ideas: list[str] = []
     """Ideas of a model that the search started from, besides its tactics."""
     of: str
-    """What it was chosen for: captured model, mesh, cluster, wishes."""
+    """What it was chosen for: captured model, mesh, cluster, constraints."""
 
 
 class Judged(Part):
@@ -91,7 +91,7 @@ class Judged(Part):
     """What was done with the patch of the plan; empty where nothing was."""
 
 
-class Wish(Part):
+class Constraint(Part):
     """What the owner asks of a plan."""
 
     kind: Literal["pin", "ban", "constrain"]
@@ -192,7 +192,7 @@ class State(Part):
     """What capture refused last; /translate is about it."""
     programs: Programs = Programs()
     mesh: dict[str, int] = {}
-    wishes: list[Wish] = []
+    constraints: list[Constraint] = []
     planned: Planned | None = None
     judged: Judged | None = None
     at: int = 0

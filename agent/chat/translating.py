@@ -31,7 +31,7 @@ def offer(session: Session, refused: Refused, error: CaptureError) -> Outcome:
 
     outcome = failed(session.run, in_session(error), [])
     session.change(refused=refused)
-    session.desk.forget("observed")
+    session.workspace.forget("observed")
     model = session.asker.model()
     asks = (
         f"no language model is asked; {FROM_FILE}"
@@ -62,7 +62,7 @@ def translate(session: Session, refused: Refused, reply: str, whole: bool) -> Ou
     given = [session.artifacts.text(read(session, reply).sha256)] if reply else []
     request = refused.request()
     of = key(refused.model_dump(), [file.sha256 for file in files])
-    observed = tried(session.run, request, lambda r, n: session.desk.observed(of, r, n))
+    observed = tried(session.run, request, lambda r, n: session.workspace.observed(of, r, n))
     if observed.problem is None:
         return session.say(f"capture takes it as it is; next: /load {refused.target}")
     trial = trial_of(request, observed, whole)
@@ -110,7 +110,7 @@ def _adopt(
     session.about(
         Model(
             **refused.model_dump(),
-            captured=session.desk.keep(packed(captured)),
+            captured=session.workspace.keep(packed(captured)),
             facts="",
             files=tuple(files),
             translated=Translated(assumptions=list(bound.assumptions)),

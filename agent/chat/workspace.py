@@ -48,7 +48,7 @@ class Pair(Problem):
     """The program of the ranks as its file has it, without what the contract puts around it."""
 
 
-class Desk:
+class Workspace:
     """What is at hand."""
 
     def __init__(self, session: Session) -> None:
@@ -116,7 +116,7 @@ class Desk:
             {name: getattr(model, name) for name in Words.model_fields}
             | {"mesh": mesh, "hardware": settings.hardware, "guard": settings.guard}
             | {"run": {"auto": None, "always": True, "never": False}[settings.run]}
-            | {"inline": settings.inline, **planning.constraints(self.session), **more},
+            | {"inline": settings.inline, **planning.constraint_options(self.session), **more},
         )
 
     def captured(self) -> Captured:
@@ -171,7 +171,7 @@ class Desk:
             self.model().facts,
             state.mesh,
             state.settings.hardware,
-            [w.model_dump() for w in state.wishes],
+            [w.model_dump() for w in state.constraints],
         )
 
     def made(self) -> Synthesis:

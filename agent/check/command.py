@@ -157,7 +157,7 @@ def _judged(
 
 @dataclass
 class Looked:
-    """What was found that mends a module."""
+    """What was found that fixes a module."""
 
     edits: tuple[Edit, ...] = ()
     """Of what was traced."""
@@ -167,7 +167,7 @@ class Looked:
 
 
 def _looked(run: Run, asked: Check, asking: in_source.Asking, checked: Checked) -> Looked:
-    """Look for what mends a module that is not proved, for as long as is asked."""
+    """Look for what fixes a module that is not proved, for as long as is asked."""
     found, seconds = Looked(), asked.repair_seconds
     if seconds is None:
         seconds = 60.0 if asked.repair else 10.0

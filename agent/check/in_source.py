@@ -86,7 +86,7 @@ class InSource:
 def repaired(asking: Asking, refuted: Checked, edits: Sequence[Edit]) -> Iterator[InSource | None]:
     """Try changes, likeliest first: None for each that is not proved, and the one that is.
 
-    `refuted` is what the module as it is was found to do, and `edits` mend what was traced of it.
+    `refuted` is what the module as it is was found to do, and `edits` fix what was traced of it.
     Nothing is tried on a module that is not refuted.
     """
     if not isinstance(refuted.verdict, Counterexample):
@@ -165,7 +165,7 @@ def looked_at(request: RanksRequest, refuted: Checked, place: Source) -> list[Le
 
 
 def to_blame(request: RanksRequest, refuted: Checked, edits: Sequence[Edit]) -> Verdict:
-    """The verdict, with edits that mend what was traced, at the line of source that is at fault."""
+    """The verdict, with edits that fix what was traced, at the line of source that is at fault."""
     verdict = judging.with_edits(refuted, edits)
     if not isinstance(verdict, Counterexample) or verdict.location is None:
         return verdict
@@ -243,7 +243,7 @@ def _wrong(refuted: Checked) -> tuple[list[str], list[str], bool]:
 
 
 def hints(refuted: Checked, edits: Sequence[Edit]) -> list[Hint]:
-    """Where the fault may lie: where the verdict points, and where edits mend what was traced."""
+    """Where the fault may lie: where the verdict points, and where edits fix what was traced."""
     out: list[Hint] = []
     place = refuted.verdict.location if isinstance(refuted.verdict, Counterexample) else None
     if place is not None:

@@ -429,7 +429,7 @@ LARGER = ("replace", "rewire", "swap", "commute")
 
 
 def explained(checked: Checked, seconds: float) -> Verdict:
-    """The verdict with what would mend it, if that is found."""
+    """The verdict with what would fix it, if that is found."""
     return with_edits(checked, edits_for(checked, seconds))
 
 
@@ -446,7 +446,7 @@ def edits_for(checked: Checked, seconds: float) -> tuple[Edit, ...]:
 
 
 def with_edits(checked: Checked, edits: Sequence[Edit]) -> Verdict:
-    """The verdict with edits that mend what was traced."""
+    """The verdict with edits that fix what was traced."""
     verdict, question = checked.verdict, checked.question
     if not edits or question is None or isinstance(verdict, Proof):
         return verdict

@@ -52,7 +52,7 @@ def planning(path: Path) -> dict[str, Any]:
     return found
 
 
-def wished(table: Mapping[str, Any]) -> list[tuple[Kind, str]]:
+def constrained(table: Mapping[str, Any]) -> list[tuple[Kind, str]]:
     """The constraints of the table: of which kind, and its words."""
     limits = [f"memory={table['memory']}"] if "memory" in table else []
     lists = {**table, "constrain": [*limits, *table.get("constrain", [])]}

@@ -1,4 +1,4 @@
-"""The role of a mender: structured edits of a refuted program of the ranks.
+"""The role of a repairer: structured edits of a refuted program of the ranks.
 
 The one-device program and the contract are shown and stay as they are: a reply can name a value of
 the distributed program and an edit of the vocabulary, and nothing else.

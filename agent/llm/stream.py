@@ -1,6 +1,6 @@
 """One request over the wire: sent by the openai package, read piece by piece, never left hanging.
 
-The request runs in a thread of its own; the caller looks at its clock and at the wish to cancel
+The request runs in a thread of its own; the caller looks at its clock and at the call to cancel
 ten times a second. What goes wrong comes back as `WireError`, made of words and numbers: nothing
 of the request, whose headers hold the key, hangs on it.
 """
@@ -36,7 +36,7 @@ MOST_BYTES = 16 << 20
 """Of one reply, as it comes over the wire: some 300 a token, where each is an event of its own."""
 
 
-class Stopped(Exception):  # noqa: N818  (a wish, not a failure)
+class Stopped(Exception):  # noqa: N818  (asked for, not a failure)
     """The caller wants no more."""
 
 

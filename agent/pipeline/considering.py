@@ -11,7 +11,7 @@ from shardproof.agent.training import strategy
 from shardproof.synthesis.emit import loss_obstacle
 from shardproof.synthesis.frontends.torch.request import CaptureRequest
 from shardproof.synthesis.hardware import Cluster
-from shardproof.synthesis.planner.constraints import NO_WISHES, Wishes, show_bytes
+from shardproof.synthesis.planner.constraints import NO_CONSTRAINTS, Constraints, show_bytes
 from shardproof.synthesis.planner.judging import Considered, Judge, candidates
 from shardproof.synthesis.planner.planner import Asked, synthesize
 from shardproof.synthesis.planner.why import WhyNot, why_not
@@ -20,13 +20,13 @@ from shardproof.verifier.kernel.program.types import Mesh
 
 @dataclass(frozen=True)
 class Question:
-    """The model, mesh and wishes that a question is about."""
+    """The model, mesh and constraints that a question is about."""
 
     asked: Planned
     request: CaptureRequest
     mesh: Mesh
     cluster: Cluster
-    wishes: Wishes = NO_WISHES
+    constraints: Constraints = NO_CONSTRAINTS
 
 
 def judge(run: Run, asked: Question) -> Judge:
@@ -35,10 +35,10 @@ def judge(run: Run, asked: Question) -> Judge:
     captured, facts = model.captured, model.facts
     with run.phase("plan") as phase:
         kinds, split = pipeline.kinds(captured), loss_obstacle(facts) is None
-        limit = asked.wishes.memory_bytes
+        limit = asked.constraints.memory_bytes
         priced = strategy.configured(asked.asked, captured, asked.mesh, limit)
         wanted = Asked(
-            captured.program, asked.mesh, asked.cluster, kinds, split, asked.wishes, priced
+            captured.program, asked.mesh, asked.cluster, kinds, split, asked.constraints, priced
         )
         made = synthesize(wanted, progress=run.note)
         pipeline.priced(phase, made)

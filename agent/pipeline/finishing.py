@@ -11,17 +11,15 @@ from typing import TYPE_CHECKING
 from shardproof.agent.chat.state import Spent, spent_in
 from shardproof.agent.patching.record import describe
 from shardproof.agent.pipeline.execution import reason_not_to_run, small
-from shardproof.agent.pipeline.patch_run import execute
 from shardproof.agent.pipeline.writing import Written, told, write
 from shardproof.agent.report import summary, write_report
 from shardproof.agent.run import events, outdir
 from shardproof.agent.run.machine import peak_memory, versions
 from shardproof.agent.run.run import Outcome, Run, completed
 from shardproof.agent.training import strategy
-from shardproof.agent.verdict import real_run, verdicts
+from shardproof.agent.verdict import verdicts
 from shardproof.agent.verdict.certificates import answers, certificate_text, second
 from shardproof.synthesis.emit import ModelFacts, Patch
-from shardproof.synthesis.execute.run.launcher import LaunchError
 from shardproof.synthesis.frontends.torch.captured import Captured
 from shardproof.synthesis.planner.judging import passed_over
 from shardproof.synthesis.planner.plan import to_json as plan_json
@@ -49,8 +47,8 @@ def finish(
 ) -> Outcome:
     """From a verdict to the out-directory: a patch, read again, checked, run, reported.
 
-    `verdict` is that on the plan; where there is a patch the word is that on the patch. Without
-    `facts` of the source there is none. `tried` is what else the search looked at; `spent` what a
+    `verdict` is that on the plan; where there is a patch, that on the patch counts. Without `facts`
+    of the source there is none. `tried` is what else the search looked at; `spent` what a
     language model took, by default what the events of this run say.
     """
     if written is None and isinstance(verdict, Proof) and facts is not None:
@@ -105,6 +103,10 @@ def _try(run: Run, job: Job, made: Synthesis, found: summary.Findings, patch: Pa
     if found.run_note:
         run.warn(found.run_note)
         return
+    from shardproof.agent.pipeline.patch_run import execute
+    from shardproof.agent.verdict import real_run
+    from shardproof.synthesis.execute.run.launcher import LaunchError
+
     facts = found.captured.facts
     with run.phase("run") as phase:
         try:

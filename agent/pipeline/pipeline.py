@@ -1,30 +1,32 @@
-"""The road of one model: capture, plan, prove, emit, run, report. One phase, one event."""
+"""The pipeline of one model: capture, plan, emit, read, run, report. One phase, one event."""
+
+from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from shardproof.agent.actions.models import Parallelize
 from shardproof.agent.actions.words import mesh_for
+from shardproof.agent.chat.asking import asking
 from shardproof.agent.pipeline.finishing import finish
 from shardproof.agent.pipeline.planning import Planning, Tried
 from shardproof.agent.pipeline.writing import Written, write
-from shardproof.agent.repair.repairing import asking
 from shardproof.agent.report import summary
 from shardproof.agent.run import events, outdir
 from shardproof.agent.run.errors import Exit
 from shardproof.agent.run.run import Outcome, Phase, Run
 from shardproof.agent.training import strategy as strategies
-from shardproof.agent.translation.trust import Bound
 from shardproof.agent.verdict import verdicts
-from shardproof.synthesis.emit import ModelFacts, loss_obstacle
+from shardproof.synthesis.emit import EmitError, ModelFacts, loss_obstacle
 from shardproof.synthesis.execute.job import collect_facts
 from shardproof.synthesis.frontends.torch.capture import capture
 from shardproof.synthesis.frontends.torch.captured import Captured, ModelFacts as CapturedFacts
 from shardproof.synthesis.frontends.torch.request import CaptureRequest
 from shardproof.synthesis.hardware import Cluster, load
-from shardproof.synthesis.planner.constraints import NO_WISHES, Wishes
+from shardproof.synthesis.planner.constraints import NO_CONSTRAINTS, Constraints
 from shardproof.synthesis.planner.describe import left_whole
 from shardproof.synthesis.planner.plan import Plan
 from shardproof.synthesis.planner.planner import Asked, Synthesis, synthesize
@@ -35,8 +37,10 @@ from shardproof.synthesis.strategy.choice import Choice
 from shardproof.synthesis.strategy.shape import mismatch
 from shardproof.verifier.kernel.program.types import Mesh
 from shardproof.verifier.problem import Problem
-from shardproof.verifier.text.parser import to_text
 from shardproof.verifier.verdict import Counterexample, Proof, Verdict
+
+if TYPE_CHECKING:
+    from shardproof.agent.translation.trust import Bound
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,7 @@ class Job:
     out: Path
     known_ops: Path | None = None
     """A folder where those who read patches of one model leave what ops give, for the next."""
-    wishes: Wishes = NO_WISHES
+    constraints: Constraints = NO_CONSTRAINTS
     choice: Choice | None = None
     """The whole configuration and its price, where the model has one."""
     tokens: str = ""
@@ -69,7 +73,7 @@ def job_of(
     """What the words ask for, written to `out`.
 
     Raises:
-        InputError, CaptureError, HardwareError, WishError: words that cannot be read.
+        InputError, CaptureError, HardwareError, ConstraintError: words that cannot be read.
     """
     return Job(
         asked.model_copy(update={"out": out}),
@@ -77,13 +81,15 @@ def job_of(
         mesh_for(asked.mesh, asked.gpus),
         load(asked.hardware),
         out,
-        wishes=asked.wishes(),
+        constraints=asked.constraints(),
         inputs=inputs,
     )
 
 
 def show_program(run: Run, asked: CaptureRequest) -> Outcome:
     """Capture a model and answer with its program as text."""
+    from shardproof.verifier.text.parser import to_text
+
     captured = captured_in(run, asked)
     return Outcome(Exit.PROVED, answer=to_text(captured.program).rstrip("\n"))
 
@@ -113,7 +119,7 @@ class Model:
 
 
 def model_in(run: Run, asked: CaptureRequest, captured: Captured | None = None) -> Model:
-    """Capture a model and look at its modules: all of the road that does not depend on a mesh.
+    """Capture a model and look at its modules: all of the pipeline that does not depend on a mesh.
     `captured` is that of the same request, from before."""
     captured = captured or captured_in(run, asked)
     with run.phase("inspect") as phase:
@@ -125,7 +131,7 @@ def model_in(run: Run, asked: CaptureRequest, captured: Captured | None = None) 
 def parallelize(
     run: Run, job: Job, take: Callable[[Run, CaptureRequest], Model] = model_in
 ) -> Outcome:
-    """Take a model down the whole road. `take` gives the model: captured now, or before.
+    """Take a model through the whole pipeline. `take` gives the model: captured now, or before.
 
     Raises:
         ShardproofError, or an error of a lower package that reads as one: nothing was written.
@@ -146,7 +152,7 @@ def parallelize(
     )
 
 
-def _tell_useless(run: Run, found: "Settled") -> None:
+def _tell_useless(run: Run, found: Settled) -> None:
     """Warn of a plan that splits less than half of what the mesh could split, and say why."""
     plan = found.made.plan
     if plan.tp is None or plan.useful:
@@ -166,7 +172,7 @@ def _configured(job: Job, captured: Captured) -> Pricing:
     """How the plans of a job are priced, see `strategies.configured`."""
     if job.choice is not None:
         return strategies.Configured(job.choice, job.tokens)
-    limit = job.wishes.memory_bytes
+    limit = job.constraints.memory_bytes
     return strategies.configured(job.asked, captured, job.mesh, limit)
 
 
@@ -221,7 +227,7 @@ def asked_in(
 ) -> Asked:
     """What a plan for the mesh of the job is asked for."""
     program, named = captured.program, kinds(captured)
-    return Asked(program, job.mesh, job.cluster, named, split_loss, job.wishes, pricing)
+    return Asked(program, job.mesh, job.cluster, named, split_loss, job.constraints, pricing)
 
 
 def planned(run: Run, job: Job, captured: Captured, split_loss: bool) -> Synthesis:
@@ -239,16 +245,11 @@ class Settled:
 
     made: Synthesis
     verdict: Verdict
-    """On the plan."""
+    """On the patch; on the plan where that is not proved, or has no patch."""
     written: Written | None = None
-    """Its patch, with the verdict on that."""
+    """The patch of a plan, if it was written and the fault is not in the plan itself."""
     tried: Tried | None = None
     """What else the search looked at."""
-
-    @property
-    def word(self) -> Verdict:
-        """What counts: the verdict on the patch, where there is one."""
-        return self.verdict if self.written is None else self.written.verdict
 
 
 def settled(
@@ -269,9 +270,9 @@ def settled(
             priced(phase, made)
         chosen(run, made.plan)
         first = found = _judged(run, job, captured, facts, made)
-        while not isinstance(found.word, Proof):
+        while not isinstance(found.verdict, Proof):
             refuted = isinstance(found.verdict, Counterexample)
-            reason = verdicts.message(found.word).split("\n")[0]
+            reason = verdicts.message(found.verdict).split("\n")[0]
             with run.phase("plan") as phase:
                 again = planning.other(found.made, "refuted" if refuted else "unproved", reason)
                 phase.summary = "no other plan"
@@ -281,7 +282,7 @@ def settled(
                 priced(phase, again)
             chosen(run, again.plan)
             found = _judged(run, job, captured, facts, again)
-        tried = planning.tried(found.made, isinstance(found.word, Proof))
+        tried = planning.tried(found.made, isinstance(found.verdict, Proof))
     finally:
         if model is not None:
             model.close()
@@ -292,11 +293,26 @@ def settled(
 def _judged(
     run: Run, job: Job, captured: Captured, facts: ModelFacts | None, made: Synthesis
 ) -> Settled:
-    """The verdict on a plan; where it is proved and can be written, that on its patch too."""
+    """The verdict on the patch of a plan. The plan is judged where there is no patch, and where the
+    patch is not proved, to say which of the two is at fault.
+
+    Raises:
+        InputError: the owner's file is no longer what was captured.
+        EmitError: a proved plan that cannot be written.
+    """
+    written, unwritten = None, None
+    try:
+        written = write(run, job, captured, facts, made) if facts is not None else None
+    except EmitError as problem:
+        unwritten = problem
+    if written is not None and isinstance(written.verdict, Proof):
+        return Settled(made, written.verdict, written)
     verdict = verified(run, captured, made)
-    if facts is None or not isinstance(verdict, Proof):
+    if not isinstance(verdict, Proof):
         return Settled(made, verdict)
-    return Settled(made, verdict, write(run, job, captured, facts, made))
+    if unwritten is not None:
+        raise unwritten
+    return Settled(made, verdict if written is None else written.verdict, written)
 
 
 def priced(phase: Phase, made: Synthesis) -> None:

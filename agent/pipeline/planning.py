@@ -7,20 +7,19 @@ was refused. Memory is weighed by the search alone: where its choice needs more 
 all others.
 """
 
+from __future__ import annotations
+
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from shardproof.agent.llm.client import Model
-from shardproof.agent.llm.dialogue import Read
-from shardproof.agent.llm.proposing import Task, described, priced, propose
 from shardproof.agent.run import events
 from shardproof.agent.run.run import Run
 from shardproof.synthesis.emit import EmitError, ModelFacts
 from shardproof.synthesis.planner.assign import PlanError, Point
-from shardproof.synthesis.planner.constraints import WishError, Wishes, show_bytes
+from shardproof.synthesis.planner.constraints import ConstraintError, Constraints, show_bytes
 from shardproof.synthesis.planner.describe import describe
 from shardproof.synthesis.planner.judging import WORDS, Judge, Judgement, Status
 from shardproof.synthesis.planner.plan import PassedOver
@@ -29,6 +28,9 @@ from shardproof.synthesis.planner.scoring import Candidate, prepare
 from shardproof.synthesis.planner.search import ROOM, Search
 from shardproof.synthesis.planner.tactics import TACTICS
 from shardproof.verifier.verdict import Proof
+
+if TYPE_CHECKING:
+    from shardproof.agent.llm.client import Model
 
 ROUNDS = 3
 """Rounds that know of each other."""
@@ -78,7 +80,7 @@ class Planning:
     over: Synthesis | None = None
     """The first plan that needs more memory than a device has: taken where none fits."""
     spare: list[Synthesis] = field(default_factory=list[Synthesis])
-    """Plans of little use: taken where none that failed can be mended."""
+    """Plans of little use: taken where none that failed can be fixed."""
     last: Synthesis | None = None
     raised: PlanError | None = None
     proposed: Counter[str] = field(default_factory=Counter[str])
@@ -114,36 +116,36 @@ class Planning:
 
     def _search(self) -> Iterator[Synthesis]:
         for context in range(1, CONTEXTS + 1):
-            wishes = self._start()
+            constraints = self._start()
             afresh = False
             for turn in range(1, ROUNDS + 1):
                 known = len(self.failures)
                 try:
-                    asked = replace(self.asked, wishes=wishes)
+                    asked = replace(self.asked, constraints=constraints)
                     made = synthesize(asked, seeds=self.seeds, like=self.like)
                 except PlanError as error:
                     self._not_found(error)
                 else:
                     self.last, self.like = made, made.found.state
-                    yield from self._candidates(made, (turn, context), wishes)
+                    yield from self._candidates(made, (turn, context), constraints)
                 new = self.failures[known:]
-                step, more = self._next(wishes, new)
+                step, more = self._next(constraints, new)
                 if more is None and self.model is not None and self._ask():
-                    step, more = "starting points that the model proposes", wishes
-                afresh = context < CONTEXTS and self._start() != wishes
+                    step, more = "starting points that the model proposes", constraints
+                afresh = context < CONTEXTS and self._start() != constraints
                 if more is None or turn == ROUNDS:
                     step = "a fresh start with what was refused" if afresh else "give up"
                 if self.failures:
                     self._tell((turn, context), self.failures[-1], step)
                 if more is None or turn == ROUNDS:
                     break
-                wishes = more
+                constraints = more
             if not afresh:
                 break
         for made in self.spare:
             if all(f.point != made.found.best.point for f in self.failures):
                 yield made
-        if self.over is not None and self.asked.wishes.memory_bytes is None:
+        if self.over is not None and self.asked.constraints.memory_bytes is None:
             made, self.over = self.over, None
             needed = made.found.best.memory_bytes
             has = self.asked.cluster.device.memory_bytes
@@ -154,8 +156,8 @@ class Planning:
             yield made
 
     def _not_found(self, error: PlanError) -> None:
-        """A search that ended without a plan; at the very first only memory can be mended."""
-        memory = isinstance(error, WishError) and error.wish.startswith("memory")
+        """A search that ended without a plan; at the very first only memory can be fixed."""
+        memory = isinstance(error, ConstraintError) and error.constraint.startswith("memory")
         if not self.failures and not memory:
             raise error
         self.raised = self.raised or error
@@ -163,7 +165,7 @@ class Planning:
         self.failures.append(Failure(None, "search", "", kind, str(error)))
 
     def _candidates(
-        self, made: Synthesis, at: tuple[int, int], wishes: Wishes
+        self, made: Synthesis, at: tuple[int, int], constraints: Constraints
     ) -> Iterator[Synthesis]:
         """The candidates of a search that nothing speaks against, in order of their price; where
         patches were not proved, those that keep more parameters on every rank come last."""
@@ -173,10 +175,10 @@ class Planning:
         ranked = [made.found.best, *made.found.others]
         left = [c for c in ranked if c.point not in gone]
         lean = [c for c in left if c.estimate.parameters <= most][:TRIED]
-        yield from self._each(made, lean, at, judge, wishes, known)
+        yield from self._each(made, lean, at, judge, constraints, known)
         if any(f.kind in ("unproved", "refuted") for f in self.failures if f.point not in gone):
             rest = [c for c in left if c not in lean][:TRIED]
-            yield from self._each(made, rest, at, judge, wishes, known)
+            yield from self._each(made, rest, at, judge, constraints, known)
 
     def _each(
         self,
@@ -184,11 +186,11 @@ class Planning:
         left: list[Candidate],
         at: tuple[int, int],
         judge: Judge,
-        wishes: Wishes,
+        constraints: Constraints,
         known: int,
     ) -> Iterator[Synthesis]:
         """Those of `left` that hold so far. One that is of little use is spared for the end where
-        a failure since `known` can be mended."""
+        a failure since `known` can be fixed."""
         for index, candidate in enumerate(left):
             obstacle = judge.emitted(candidate)
             if obstacle is not None:
@@ -198,7 +200,7 @@ class Planning:
                 return
             else:
                 found = self._with(made, candidate)
-                if not found.plan.useful and self._mended(wishes, self.failures[known:])[1]:
+                if not found.plan.useful and self._narrowed(constraints, self.failures[known:])[1]:
                     self.spare.append(found)
                     return
                 yield found
@@ -238,9 +240,9 @@ class Planning:
             )
         )
 
-    def _start(self) -> Wishes:
-        """The owner's wishes, and no tactic that failed for a reason already known."""
-        own = self.asked.wishes
+    def _start(self) -> Constraints:
+        """The owner's constraints, and no tactic that failed for a reason already known."""
+        own = self.asked.constraints
         return replace(own, tactics=tuple(dict.fromkeys((*own.tactics, *self.banned))))
 
     def _ban_twice(self) -> list[str]:
@@ -250,32 +252,36 @@ class Planning:
         for failure in self.failures:
             reason = failure.kind, re.sub(r"\d+", "", failure.reason)
             name = failure.tactic
-            left = set(TACTICS) - {*self.banned, *self.asked.wishes.tactics, name, "replicate"}
+            left = set(TACTICS) - {*self.banned, *self.asked.constraints.tactics, name, "replicate"}
             if reason in seen and name in TACTICS and name not in self.banned and left:
                 self.banned.append(name)
                 new.append(name)
             seen.add(reason)
         return new
 
-    def _next(self, wishes: Wishes, new: list[Failure]) -> tuple[str, Wishes | None]:
-        """What the search is told after these failures: one more wish, the likeliest first."""
-        step, more = self._mended(wishes, new)
+    def _next(self, constraints: Constraints, new: list[Failure]) -> tuple[str, Constraints | None]:
+        """One more constraint for the search after these failures, the likeliest first."""
+        step, more = self._narrowed(constraints, new)
         if more is not None:
             return step, more
         names = self._ban_twice()
         if names:
-            more = replace(wishes, tactics=tuple(dict.fromkeys((*wishes.tactics, *names))))
+            more = replace(
+                constraints, tactics=tuple(dict.fromkeys((*constraints.tactics, *names)))
+            )
             return "without the tactic " + ", ".join(names), more
         return "", None
 
-    def _mended(self, wishes: Wishes, new: list[Failure]) -> tuple[str, Wishes | None]:
-        """One more wish for a place that a failure tells of."""
+    def _narrowed(
+        self, constraints: Constraints, new: list[Failure]
+    ) -> tuple[str, Constraints | None]:
+        """One more constraint for a place that a failure tells of."""
         modules = [m.path for m in self.last.found.modules] if self.last is not None else []
-        pinned = {path for path, _ in wishes.pins}
+        pinned = {path for path, _ in constraints.pins}
         for failure in new:
-            if failure.kind == "memory" and wishes.sequence_parallel is None:
+            if failure.kind == "memory" and constraints.sequence_parallel is None:
                 return "activations split over the sequence", replace(
-                    wishes, sequence_parallel=True
+                    constraints, sequence_parallel=True
                 )
             if failure.point is None or failure.kind == "memory":
                 continue
@@ -283,12 +289,16 @@ class Planning:
                 style = failure.point.style(path)
                 if path not in failure.reason or style == "replicate" or path in pinned:
                     continue
-                if (path, style) not in wishes.bans:
-                    return f"without {path} {style}", wishes.with_wish("ban", f"{path}={style}")
+                if (path, style) not in constraints.bans:
+                    return f"without {path} {style}", constraints.with_constraint(
+                        "ban", f"{path}={style}"
+                    )
             whole = [p for p in self._reads(failure) if p not in pinned]
             if whole:
                 more = tuple((path, "replicate") for path in whole)
-                return f"with {', '.join(whole)} whole", replace(wishes, pins=(*wishes.pins, *more))
+                return f"with {', '.join(whole)} whole", replace(
+                    constraints, pins=(*constraints.pins, *more)
+                )
         return "", None
 
     def _reads(self, failure: Failure) -> list[str]:
@@ -312,8 +322,13 @@ class Planning:
 
     def _ask(self) -> bool:
         """Whether the model has starting points that were not tried yet."""
+        if self.model is None:
+            return False
+        from shardproof.agent.llm.dialogue import Read
+        from shardproof.agent.llm.proposing import Task, described, priced, propose
+
         state = self.last.found.state if self.last is not None else prepare(self.asked)
-        if self.model is None or state is None or state.tp is None:
+        if state is None or state.tp is None:
             return False
         refused = tuple((f.name, f"{WORDS[f.kind]}: {f.reason}") for f in self.failures[-6:])
         table, obstacles = priced(self.last.found) if self.last is not None else ((), ())
@@ -346,7 +361,7 @@ class Planning:
         if first.kind == "emitter":
             return EmitError(text)
         if first.kind == "memory":
-            return WishError(text, "memory", hint="a larger mesh, or a smaller batch")
+            return ConstraintError(text, "memory", hint="a larger mesh, or a smaller batch")
         return PlanError(text)
 
     def tried(self, made: Synthesis, proved: bool) -> Tried:
@@ -360,7 +375,7 @@ class Planning:
 
     def counts(self, made: Synthesis, proved: bool) -> dict[str, dict[str, int]]:
         """How far the starting points of each tactic came: proposed, fitted (it keeps every
-        wish), planned, proved and chosen. Only what was verified counts as proved."""
+        constraint), planned, proved and chosen. Only what was verified counts as proved."""
         out: dict[str, Counter[str]] = {}
         for name, start, result in made.found.starts:
             row = out.setdefault(name, Counter())

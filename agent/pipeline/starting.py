@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from shardproof.agent.actions import words
 from shardproof.agent.run import outdir
 from shardproof.agent.run.errors import InputError
+from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.request import split_target
 
 if TYPE_CHECKING:
     from shardproof.agent.actions.models import (
@@ -23,22 +25,34 @@ if TYPE_CHECKING:
 
 
 def parallelize(run: Run, asked: Parallelize) -> Outcome:
-    """Plan, prove and patch. Raises ShardproofError, or an error that reads as one."""
+    """Plan, prove and patch: a model as it is captured, or a translation of one that is not.
+
+    Raises ShardproofError, or an error that reads as one.
+    """
     words.mesh_for(asked.mesh, asked.gpus)
     if asked.fixed and asked.mesh is not None:
         raise InputError("--mesh leaves nothing to fix", where="--fix", hint="give --gpus")
     out = asked.out or words.placed(asked.target)
     outdir.check_free(out, force=asked.force)
-    asked.wishes()
+    asked.constraints()
     request = asked.warmed()
     from shardproof.agent.pipeline import pipeline
-    from shardproof.agent.training import choosing
-    from shardproof.agent.translation import command
 
     job = pipeline.job_of(asked, out, request)
     if asked.mesh is None:
+        from shardproof.agent.training import choosing
+
         return choosing.parallelize(run, job)
-    return command.either(run, job)
+    if asked.translation is None:
+        try:
+            return pipeline.parallelize(run, job)
+        except CaptureError as refused:
+            if asked.llm == "none" or split_target(request.target)[0] == "hf":
+                raise
+            run.warn(f"capture refuses it: {refused.message}")
+    from shardproof.agent.translation import command
+
+    return command.parallelize(run, job)
 
 
 def step(run: Run, asked: Step) -> Outcome:

@@ -47,7 +47,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Mended:
+class Fixed:
     """A program that is proved, by as few of the edits as possible."""
 
     found: Candidate
@@ -59,7 +59,7 @@ class Mended:
 
 
 @dataclass(frozen=True)
-class NotMended:
+class NotFixed:
     reason: str
     best: Candidate
     """The best prefix."""
@@ -70,12 +70,12 @@ class NotMended:
     """Why the model went silent, where it did."""
 
 
-def mend(
+def fix(
     question: Question,
     settings: Settings,
     model: Model | None = None,
     tell: Tell = lambda _: None,
-) -> Mended | NotMended:
+) -> Fixed | NotFixed:
     """Repair the distributed program of a question.
 
     Raises:
@@ -136,7 +136,7 @@ class _Loop:
         self.tally: Tally = Tally()
         self.memory: Memory
 
-    def run(self) -> Mended | NotMended:
+    def run(self) -> Fixed | NotFixed:
         first = self.question.judge(())
         self.memory = Memory(first, first, self.settings.level)
         if first.proved:
@@ -154,18 +154,18 @@ class _Loop:
         if found is not None:
             return found
         reason = self.reason or f"{self.rounds} rounds without a proof"
-        return NotMended(
+        return NotFixed(
             reason, self.memory.best, self.rounds, self._seconds(), self.tally, self.answer
         )
 
-    def _once_more(self, first: Candidate) -> Mended | None:
+    def _once_more(self, first: Candidate) -> Fixed | None:
         """The search from the program as given, with all the time that is left."""
         if not self._open() or self.settings.search <= 0 or self._left() <= self.settings.search:
             return None
         self.memory.start = first
         return self._searched(self._left())
 
-    def _searched(self, most: float) -> Mended | None:
+    def _searched(self, most: float) -> Fixed | None:
         """Enumerated edits of the program that this context starts from, cheapest first."""
         seconds = min(most, self._left())
         if seconds <= 0:
@@ -182,12 +182,12 @@ class _Loop:
             self.reason = found.reason
             self._judged(found.best)
             return None
-        mended = self._judged(found.edits)
-        if mended is None:
+        fixed = self._judged(found.edits)
+        if fixed is None:
             self.reason = "the repair of the search is not proved as a whole"
             return None
-        chosen = self._chosen(mended, (found.edits, *found.others)) if found.others else None
-        return self._ended(*(chosen or (mended, "search")))
+        chosen = self._chosen(fixed, (found.edits, *found.others)) if found.others else None
+        return self._ended(*(chosen or (fixed, "search")))
 
     def _chosen(
         self, cheapest: Candidate, several: tuple[tuple[Edit, ...], ...]
@@ -202,7 +202,7 @@ class _Loop:
             return None
         return found, "model"
 
-    def _talked(self) -> Mended | None:
+    def _talked(self) -> Fixed | None:
         """Up to three questions, each with what became of the answers before."""
         said: list[Earlier] = []
         for _ in range(ROUNDS_IN_CONTEXT):
@@ -278,9 +278,9 @@ class _Loop:
             self.memory.note(found, "; ".join(map(str, edits)))
         return found
 
-    def _ended(self, found: Candidate, by: str) -> Mended:
+    def _ended(self, found: Candidate, by: str) -> Fixed:
         fewest = self.question.fewest(found)
-        return Mended(fewest, self.rounds, by, self._seconds(), self.tally)
+        return Fixed(fewest, self.rounds, by, self._seconds(), self.tally)
 
     def _round(self, by: str) -> None:
         self.rounds += 1

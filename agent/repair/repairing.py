@@ -7,8 +7,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shardproof.agent.llm.answers import NoModel, exit_of
-from shardproof.agent.repair import Level, Mended, NotMended, Question, Settings, mend
+from shardproof.agent.chat.asking import asking
+from shardproof.agent.llm.answers import exit_of
+from shardproof.agent.repair import Fixed, Level, NotFixed, Question, Settings, fix
 from shardproof.agent.repair.sources import Suggestion, suggestion
 from shardproof.agent.run import events
 from shardproof.agent.run.errors import Exit, InputError
@@ -26,9 +27,7 @@ from shardproof.verifier.text.parser import parse_text, to_text
 from shardproof.verifier.verdict import Proof
 
 if TYPE_CHECKING:
-    from shardproof.agent.actions.models import Asking
-    from shardproof.agent.actions.programs import Mending, Repair
-    from shardproof.agent.chat.models import Asker
+    from shardproof.agent.actions.programs import Repair, Repairing
 
 
 def level_of(feedback: str) -> Level:
@@ -59,12 +58,12 @@ def command(run: Run, asked: Repair) -> Outcome:
         text = asked.contract.read_text(encoding="utf-8-sig")
         question = Question(one, many, contract, text, max_edits=asked.max_edits)
     ended = searched(run, question, asked)
-    if isinstance(ended, NotMended):
-        return _not_mended(run, ended, asked)
-    return _mended(run, ended, asked.distributed, own, many, stated, one)
+    if isinstance(ended, NotFixed):
+        return _not_fixed(run, ended, asked)
+    return _fixed(run, ended, asked.distributed, own, many, stated, one)
 
 
-def searched(run: Run, question: Question, asked: Mending) -> Mended | NotMended:
+def searched(run: Run, question: Question, asked: Repairing) -> Fixed | NotFixed:
     """The loop of repair, in a phase of its own.
 
     Raises:
@@ -77,7 +76,7 @@ def searched(run: Run, question: Question, asked: Mending) -> Mended | NotMended
         model.ends = time.monotonic() + asked.seconds
     try:
         with run.phase("repair") as phase:
-            ended = mend(question, settings, model, run.emit)
+            ended = fix(question, settings, model, run.emit)
             tried = sum(n for (_, what), n in ended.tally.items() if what == "tried")
             phase.facts.update({"tried": tried, "seconds": round(ended.seconds, 3)})
             phase.facts["rounds"] = ended.rounds
@@ -90,28 +89,7 @@ def searched(run: Run, question: Question, asked: Mending) -> Mended | NotMended
     return ended
 
 
-def asking(run: Run, asked: Asking) -> Asker | None:
-    """The model of the user's environment, if one is wanted and there.
-
-    Raises:
-        InputError: a config file or an address that cannot be used.
-    """
-    if asked.llm == "none":
-        return None
-    from shardproof.agent.chat.models import Asker, Source
-
-    asker = Asker(Source.USER)
-    asker.emit = run.emit
-    asker.named = "" if asked.llm == "auto" else asked.llm
-    asker.cached = asked.answer_cache
-    found = asker.model()
-    if isinstance(found, NoModel):
-        run.warn(str(found))
-        return None
-    return asker
-
-
-def _not_mended(run: Run, ended: NotMended, asked: Repair) -> Outcome:
+def _not_fixed(run: Run, ended: NotFixed, asked: Repair) -> Outcome:
     lines = [f"not repaired: {ended.reason}"]
     if ended.best.edits:
         lines.append(f"nearest ({ended.best.held}): {ended.best}")
@@ -123,8 +101,8 @@ def _not_mended(run: Run, ended: NotMended, asked: Repair) -> Outcome:
     return Outcome(code, "unknown", answer="\n".join(lines))
 
 
-def _mended(
-    run: Run, ended: Mended, path: Path, own: Program, many: Program, stated: Stated, one: Program
+def _fixed(
+    run: Run, ended: Fixed, path: Path, own: Program, many: Program, stated: Stated, one: Program
 ) -> Outcome:
     edits = ended.found.edits
     lines = [told(many, edit) for edit in edits] or ["nothing to repair"]

@@ -1,10 +1,12 @@
 """Fills the data model of a report from what a run found."""
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -13,7 +15,6 @@ from shardproof.agent.pipeline.agreement import one_of, stacked
 from shardproof.agent.report import model as m
 from shardproof.agent.verdict.verdicts import message, word
 from shardproof.synthesis.emit import Patch
-from shardproof.synthesis.execute.run.running import Ran
 from shardproof.synthesis.frontends.torch.captured import Captured
 from shardproof.synthesis.hardware import Cluster
 from shardproof.synthesis.optimum.linear import within
@@ -32,6 +33,9 @@ from shardproof.verifier.verdict import (
     Verdict,
     Witness,
 )
+
+if TYPE_CHECKING:
+    from shardproof.synthesis.execute.run.running import Ran
 
 NOT_PROVED = (
     "Equality is over the real numbers: the order of floating-point sums changes, and so their "

@@ -15,7 +15,7 @@ read; `rejected`, one of its files is not what it says it is."""
 class Event(BaseModel):
     """What all events say."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     schema_version: int = SCHEMA_VERSION
     at: float = 0.0
@@ -408,7 +408,7 @@ class RunCompleted(Event, event="run.completed"):
 
 _KINDS: Any = Union[tuple(Event.__subclasses__())]  # noqa: UP007
 _ANY: Any = Annotated[_KINDS, Field(discriminator="event")]
-_ADAPTER: TypeAdapter[Event] = TypeAdapter(_ANY)
+_ADAPTER: TypeAdapter[Event] = TypeAdapter(_ANY, config=ConfigDict(defer_build=True))
 
 
 def schema() -> dict[str, Any]:

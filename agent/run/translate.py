@@ -1,4 +1,4 @@
-"""Errors of the lower packages, read as ours: what the caller can mend, and what is our fault."""
+"""Errors of the lower packages, read as ours: what the caller can fix, and what is our fault."""
 
 from shardproof.agent.run.errors import InputError, ShardproofError
 
@@ -11,7 +11,7 @@ def as_ours(error: BaseException) -> ShardproofError | None:
     from shardproof.synthesis.frontends.torch.errors import CaptureError
     from shardproof.synthesis.hardware import HardwareError
     from shardproof.synthesis.planner.assign import PlanError
-    from shardproof.synthesis.planner.constraints import WishError
+    from shardproof.synthesis.planner.constraints import ConstraintError
     from shardproof.verifier.kernel.contract import ContractError
     from shardproof.verifier.kernel.program.errors import IRError
 
@@ -22,8 +22,10 @@ def as_ours(error: BaseException) -> ShardproofError | None:
         case HardwareError():
             what = "the cluster description cannot be used"
             return InputError(what, where="--hardware", got=str(error))
-        case WishError(what=what, wish=wish, expected=expected, got=got, hint=hint):
-            return InputError(what, where=wish, expected=expected, got=got, hint=hint)
+        case ConstraintError(
+            what=what, constraint=constraint, expected=expected, got=got, hint=hint
+        ):
+            return InputError(what, where=constraint, expected=expected, got=got, hint=hint)
         case PlanError():
             return InputError(str(error), where="--mesh")
         case EmitError() | ContractError() | IRError():

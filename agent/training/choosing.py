@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from shardproof.agent.actions.models import Asking, Chosen as Wanted, Plan
+from shardproof.agent.chat.asking import asking
 from shardproof.agent.llm.configuring import configure
 from shardproof.agent.llm.dialogue import Read
 from shardproof.agent.pipeline import pipeline
-from shardproof.agent.repair.repairing import asking
 from shardproof.agent.run import outdir
 from shardproof.agent.run.errors import Exit, InputError
 from shardproof.agent.run.run import Outcome, Run
@@ -23,7 +23,7 @@ from shardproof.synthesis.frontends.torch.request import (
 )
 from shardproof.synthesis.hardware import load
 from shardproof.synthesis.planner.assign import PlanError
-from shardproof.synthesis.planner.constraints import WishError, show_bytes
+from shardproof.synthesis.planner.constraints import ConstraintError, show_bytes
 from shardproof.synthesis.planner.plan import PassedOver
 from shardproof.synthesis.strategy import choice as choices, words
 from shardproof.synthesis.strategy.choice import Choice, NoPlanError, Priced
@@ -51,7 +51,7 @@ def plan(run: Run, asked: Plan) -> Outcome:
 
 
 def parallelize(run: Run, job: pipeline.Job) -> Outcome:
-    """Choose a configuration, and take the fastest mesh that can be written down the whole road.
+    """Choose a configuration, and take the fastest mesh that can be written through the pipeline.
 
     Raises:
         ShardproofError, or an error of a lower package that reads as one: nothing was written.
@@ -88,7 +88,7 @@ def parallelize(run: Run, job: pipeline.Job) -> Outcome:
         try:
             return _along(run, made, captured, job.request)
         except (PlanError, EmitError) as error:
-            if isinstance(error, WishError) or at + 1 == len(found):
+            if isinstance(error, ConstraintError) or at + 1 == len(found):
                 raise
             run.warn(f"{words.degrees(each.plan)} is not possible: {error}")
     raise AssertionError("a mesh was tried")
@@ -159,7 +159,7 @@ def stepped(run: Run, asked: CaptureRequest, wanted: Wanted, gpus: int) -> stepp
 def _along(
     run: Run, job: pipeline.Job, captured: Captured | None, first: CaptureRequest
 ) -> Outcome:
-    """The road; where capture cannot hold all tokens, with one sequence a rank, then short ones."""
+    """The pipeline; with one sequence a rank, then short ones, where capture lacks memory."""
 
     def take(run: Run, asked: CaptureRequest) -> pipeline.Model:
         return pipeline.model_in(run, asked, captured if asked == first else None)

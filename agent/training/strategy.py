@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shardproof.agent.actions.models import Chosen, Priced as Wanted
 from shardproof.agent.report import model as m
@@ -13,7 +13,7 @@ from shardproof.agent.run.errors import InputError
 from shardproof.synthesis.frontends.torch.captured import Captured
 from shardproof.synthesis.hardware import load
 from shardproof.synthesis.planner.assign import Point
-from shardproof.synthesis.planner.constraints import WishError, read_bytes
+from shardproof.synthesis.planner.constraints import ConstraintError, read_bytes
 from shardproof.synthesis.planner.cost import Estimate
 from shardproof.synthesis.planner.scoring import (
     CAPTURED as AS_CAPTURED,
@@ -35,8 +35,10 @@ from shardproof.synthesis.strategy.shape import (
     of_program,
 )
 from shardproof.synthesis.strategy.space import Space
-from shardproof.synthesis.strategy.timeline import Step, trace_events
 from shardproof.verifier.kernel.program.types import Mesh
+
+if TYPE_CHECKING:
+    from shardproof.synthesis.strategy.timeline import Step
 
 PRECISIONS = {
     "bf16": "bf16", "bfloat16": "bf16", "fp8": "fp8", "fp4": "fp4",
@@ -193,7 +195,7 @@ def configured(asked: Wanted, captured: Captured, mesh: Mesh, limit: int | None)
         sizes = dict(mesh.dims)
         dp, tp = sizes.get("dp", 1), sizes.get("tp", 1)
         space, said = space_of(shape, asked.model_copy(update={"global_batch": batch}), dp * tp)
-    except (InputError, PriceError, WishError):
+    except (InputError, PriceError, ConstraintError):
         return AS_CAPTURED
     other = space.global_batch % dp or tp > space.model.heads
     if other or limit is not None or mismatch(space.model, captured.facts.param_count):
@@ -299,6 +301,8 @@ def in_time(chosen: Choice) -> dict[str, Step]:
 
 def timeline_json(chosen: Choice) -> str:
     """The same for Perfetto and chrome://tracing."""
+    from shardproof.synthesis.strategy.timeline import trace_events
+
     return json.dumps(trace_events(in_time(chosen)), separators=(",", ":")) + "\n"
 
 

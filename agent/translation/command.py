@@ -3,10 +3,10 @@
 from collections.abc import Callable, Sequence
 
 from shardproof.agent.actions.models import Translate
+from shardproof.agent.chat.asking import asking
 from shardproof.agent.llm.client import Model
 from shardproof.agent.llm.translating import prompted
 from shardproof.agent.pipeline import pipeline
-from shardproof.agent.repair.repairing import asking
 from shardproof.agent.run import events
 from shardproof.agent.run.errors import Exit, InputError
 from shardproof.agent.run.files import read_text
@@ -24,7 +24,6 @@ from shardproof.agent.verdict import verdicts
 from shardproof.synthesis.autodiff.autodiff import grad
 from shardproof.synthesis.frontends.torch.capture import attempt
 from shardproof.synthesis.frontends.torch.captured import Captured, ModelFacts
-from shardproof.synthesis.frontends.torch.errors import CaptureError
 from shardproof.synthesis.frontends.torch.observed import Observed, Subject
 from shardproof.synthesis.frontends.torch.request import CaptureRequest, split_target
 from shardproof.verifier.kernel.program.errors import IRError
@@ -147,22 +146,6 @@ def _prompts(trial: Trial) -> str:
     return "\n\n".join(
         f"=== system ===\n{p.system}\n=== user ===\n{p.user}".rstrip() for p in rendered
     )
-
-
-def either(run: Run, job: pipeline.Job) -> Outcome:
-    """The road of a model that can be captured; where it cannot, the road of a translation.
-
-    Raises:
-        InputError, CaptureError: a target or a file that cannot be used.
-    """
-    if job.asked.translation is None:
-        try:
-            return pipeline.parallelize(run, job)
-        except CaptureError as refused:
-            if job.asked.llm == "none" or split_target(job.request.target)[0] == "hf":
-                raise
-            run.warn(f"capture refuses it: {refused.message}")
-    return parallelize(run, job)
 
 
 def parallelize(run: Run, job: pipeline.Job) -> Outcome:

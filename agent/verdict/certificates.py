@@ -18,7 +18,6 @@ from shardproof.agent.run.run import Outcome, Run
 from shardproof.verifier.checker import Rejected, Result, check
 from shardproof.verifier.kernel.contract import Contract
 from shardproof.verifier.problem import Problem
-from shardproof.verifier.text.files import load
 from shardproof.verifier.text.jsontext import parse
 from shardproof.verifier.verdict import Proof, Unknown, Verdict
 
@@ -59,6 +58,8 @@ class Files:
         Raises:
             InputError, MalformedError, ContractError: a file that cannot be read.
         """
+        from shardproof.verifier.text.files import load
+
         one, many = load(self.sequential), load(self.distributed)
         if read_file(self.contract, str).lstrip().startswith("{"):
             contract = Contract.from_json(read_object(self.contract), str(self.contract))

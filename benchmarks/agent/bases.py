@@ -78,7 +78,7 @@ class Bases:
 
     def _ready(self, session: Session, held: dict[str, Any]) -> Session:
         session.state_dir = self.scratch / "changes"
-        session.desk.back_to(dict(held))
+        session.workspace.back_to(dict(held))
         return session
 
     def _fresh(self) -> Path:
@@ -112,4 +112,4 @@ class Bases:
         for part in ("tree", "changes"):
             shutil.copytree(self.scratch / part, kept / part)
         shutil.copytree(session.journal.folder, kept / "session")
-        return Base(kept, session.desk.held())
+        return Base(kept, session.workspace.held())

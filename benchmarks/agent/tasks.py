@@ -88,8 +88,8 @@ def planned(**dims: int) -> Check:
     """The plan is for the session as it is now, and, where dims are given, for that mesh."""
 
     def check(seen: Seen) -> str:
-        state, desk = seen.session.state, seen.session.desk
-        if state.planned is None or state.planned.of != desk.planned_of():
+        state, workspace = seen.session.state, seen.session.workspace
+        if state.planned is None or state.planned.of != workspace.planned_of():
             return "there is no plan for the session as it is"
         if dims and {n: s for n, s in state.mesh.items() if s > 1} != dims:
             return f"the mesh is {state.mesh}"
@@ -104,14 +104,16 @@ def ranks(count: int) -> Check:
 
 def style(path: str, test: Callable[[str], bool]) -> Check:
     def held(seen: Seen) -> bool:
-        return test(seen.session.desk.made().found.best.point.style(path))
+        return test(seen.session.workspace.made().found.best.point.style(path))
 
     return true(f"the style of {path}", held)
 
 
-def wish(kind: str, words: str, there: bool = True) -> Check:
+def constraint(kind: str, words: str, there: bool = True) -> Check:
     def held(seen: Seen) -> bool:
-        found = [w.words.replace(" ", "=") for w in seen.session.state.wishes if w.kind == kind]
+        found = [
+            w.words.replace(" ", "=") for w in seen.session.state.constraints if w.kind == kind
+        ]
         return (words in found) == there
 
     return true(f"{'a' if there else 'no'} {kind} {words}", held)
@@ -119,7 +121,7 @@ def wish(kind: str, words: str, there: bool = True) -> Check:
 
 def fits(limit: float) -> Check:
     def held(seen: Seen) -> bool:
-        return seen.session.desk.made().found.best.memory_bytes <= limit
+        return seen.session.workspace.made().found.best.memory_bytes <= limit
 
     return true(f"{limit:.3g} bytes a rank", held)
 
@@ -133,7 +135,7 @@ def judged(verdict: str) -> Check:
 
     def held(seen: Seen) -> bool:
         found = seen.session.state.judged
-        of = seen.session.desk.pair().of
+        of = seen.session.workspace.pair().of
         return found is not None and found.verdict == verdict and found.of == of
 
     return true(f"it is {verdict}", held)
@@ -206,19 +208,19 @@ def names(*wanted: str) -> Check:
 
 
 def step_s(seen: Seen) -> float:
-    return seen.session.desk.made().found.best.estimate.step_s
+    return seen.session.workspace.made().found.best.estimate.step_s
 
 
 def memory(seen: Seen) -> float:
-    return float(seen.session.desk.made().plan.estimates["memory_bytes_after"])
+    return float(seen.session.workspace.made().plan.estimates["memory_bytes_after"])
 
 
 def alone(seen: Seen) -> float:
-    return float(seen.session.desk.made().plan.estimates["memory_bytes_before"])
+    return float(seen.session.workspace.made().plan.estimates["memory_bytes_before"])
 
 
 def sent(seen: Seen) -> float:
-    return float(seen.session.desk.made().plan.estimates["comm_bytes"])
+    return float(seen.session.workspace.made().plan.estimates["comm_bytes"])
 
 
 def price(seen: Seen, **dims: int) -> events.PlanJudged:
@@ -261,7 +263,7 @@ def reason(path: str, other: str) -> Callable[[Seen], str]:
 
     def truth(seen: Seen) -> str:
         session = seen.session
-        found = why_not(planning.judge(session, session.desk.made()), path, other)
+        found = why_not(planning.judge(session, session.workspace.made()), path, other)
         return "\n".join(found.lines())
 
     return truth
@@ -269,7 +271,7 @@ def reason(path: str, other: str) -> Callable[[Seen], str]:
 
 def placed(path: str) -> Callable[[Seen], str]:
     def truth(seen: Seen) -> str:
-        plan = seen.session.desk.made().plan
+        plan = seen.session.workspace.made().plan
         found = plan.module(path)
         used = [f"{u.op} over {u.mesh_dim} {u.bytes}" for u in plan.collectives if u.where == path]
         return " ".join([found.style if found else "", *used])
@@ -278,13 +280,13 @@ def placed(path: str) -> Callable[[Seen], str]:
 
 
 def assumed(seen: Seen) -> str:
-    found = seen.session.desk.verdict()
+    found = seen.session.workspace.verdict()
     assert isinstance(found, Proof)
     return " ".join([*found.scope, *found.assumptions])
 
 
 def counterexample(seen: Seen) -> Counterexample:
-    found = seen.session.desk.verdict()
+    found = seen.session.workspace.verdict()
     assert isinstance(found, Counterexample)
     return found
 
@@ -335,7 +337,7 @@ def mended(seen: Seen) -> str:
 
 def refused(seen: Seen) -> str:
     """The answer is no, and says what the plan, or the leanest that was found, needs."""
-    found = seen.session.desk.made().found
+    found = seen.session.workspace.made().found
     held = {float(c.memory_bytes) for c in (found.best, *found.others)}
     right = any(abs(f / need - 1) < 0.03 for f in figures(seen.answer) for need in held)
     no = re.search(r"(?i)\b(no|not|cannot)\b|n't\b", seen.answer)
@@ -364,7 +366,7 @@ def target(seen: Seen) -> str:
     model = seen.session.state.model
     if model is None or model.target != "nanogpt.py:GPT":
         return "the class is not loaded"
-    rows = {i.shape[0] for i in seen.session.desk.captured().facts.inputs if i.shape}
+    rows = {i.shape[0] for i in seen.session.workspace.captured().facts.inputs if i.shape}
     return "" if rows == {4} else f"the batch is {rows}"
 
 
@@ -384,7 +386,7 @@ def _tasks() -> Iterable[Task]:
     yield task("four", "gpt", "plan it for 4 GPUs", check=both(planned(), ranks(4)))
     yield task(
         "pin", "gpt", f"pin {CFC} to column and plan it for 4 GPUs",
-        check=both(planned(), ranks(4), wish("pin", f"{CFC}=column"),
+        check=both(planned(), ranks(4), constraint("pin", f"{CFC}=column"),
                    style(CFC, lambda s: s == "column")),
     )  # fmt: skip
     yield task(
@@ -393,12 +395,12 @@ def _tasks() -> Iterable[Task]:
     )  # fmt: skip
     yield task(
         "unpin", "gpt pinned", f"drop the pin on {CFC} and plan again",
-        check=both(planned(), true("no pin", lambda s: not s.session.state.wishes)),
+        check=both(planned(), true("no pin", lambda s: not s.session.state.constraints)),
     )  # fmt: skip
     yield task(
         "turns", "gpt", f"pin {CFC} to column", "now plan it for 2 GPUs with tensor parallelism",
         "take that pin away again, and plan it once more",
-        check=both(planned(tp=2), true("no pin", lambda s: not s.session.state.wishes)),
+        check=both(planned(tp=2), true("no pin", lambda s: not s.session.state.constraints)),
     )  # fmt: skip
     yield task(
         "fit", "llama", "make it fit in 40 GB on 8 GPUs",
@@ -410,13 +412,13 @@ def _tasks() -> Iterable[Task]:
     )  # fmt: skip
     yield task(
         "sequence", "llama planned", "plan it without sequence parallelism",
-        check=both(planned(), wish("constrain", "no_sequence_parallel"),
-                   true("the stream is whole", lambda s: s.session.desk.made().found.best.point
+        check=both(planned(), constraint("constrain", "no_sequence_parallel"),
+                   true("the stream is whole", lambda s: s.session.workspace.made().found.best.point
                         .stream == "R")),
     )  # fmt: skip
     yield task(
         "logits", "llama planned", "keep the logits of the loss whole, and plan again",
-        check=both(planned(), wish("constrain", "no_loss_parallel")),
+        check=both(planned(), constraint("constrain", "no_loss_parallel")),
     )  # fmt: skip
     yield task(
         "data", "gpt", "use data parallelism alone on 2 GPUs and plan it", check=planned(dp=2)

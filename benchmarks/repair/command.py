@@ -14,8 +14,8 @@ from benchmarks.repair.outcome import Outcome, keep, kept, repaired, summary, ta
 from benchmarks.repair.programs import PARTS, size, wrong
 from benchmarks.repair.tables import page
 from shardproof.agent.actions.models import Asking
+from shardproof.agent.chat.asking import asking
 from shardproof.agent.repair import Level, Settings
-from shardproof.agent.repair.repairing import asking
 from shardproof.agent.run import events
 from shardproof.agent.run.errors import Exit, InputError
 from shardproof.agent.run.run import Outcome as Ended, Run

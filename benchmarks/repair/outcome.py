@@ -14,7 +14,7 @@ from pathlib import Path
 from benchmarks.repair.programs import Wrong
 from shardproof.agent.llm.answers import Answer
 from shardproof.agent.llm.client import Form, Message, Model
-from shardproof.agent.repair import Mended, Question, Settings, mend
+from shardproof.agent.repair import Fixed, Question, Settings, fix
 from shardproof.verifier.kernel.program.program import Node, Program
 
 ROUNDS = (1, 2, 3)
@@ -88,9 +88,9 @@ def repaired(part: str, given: Wrong, settings: Settings, model: Model | None = 
         unusable += getattr(event, "verdict", "") == "unusable"
 
     begin, busy = time.perf_counter(), time.process_time()
-    ended = mend(question, settings, counted, tell)
+    ended = fix(question, settings, counted, tell)
     seconds, spent = time.perf_counter() - begin, time.process_time() - busy
-    done = isinstance(ended, Mended)
+    done = isinstance(ended, Fixed)
     candidate = ended.found if done else ended.best
     tally: dict[str, dict[str, int]] = defaultdict(dict)
     for (tactic, stage), count in sorted(ended.tally.items()):

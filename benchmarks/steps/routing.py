@@ -11,7 +11,7 @@ def routed(b: Builder, x: str, router: str, moe: Moe) -> tuple[str, str, str]:
     """Gates, mask of the chosen experts, and probabilities, `[n, t, experts]` each.
 
     Scores are a softmax over the experts (Shazeer et al. 2017) or a sigmoid of each (DeepSeek-V3,
-    2024). The gates are the scores of the `top_k` best, made to sum to 1 if so wished, times
+    2024). The gates are the scores of the `top_k` best, made to sum to 1 if so constrained, times
     `scale`. The mask passes no gradient. The probabilities, for balancing, sum to 1.
     """
     found = blocks.linear(b, x, router)

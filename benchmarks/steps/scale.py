@@ -147,7 +147,7 @@ def curve(name: str) -> list[Point]:
 
 
 def flatness(name: str, seconds: Sequence[float]) -> tuple[float, bool]:
-    """The largest over the smallest seconds of a curve, and whether that is as wished.
+    """The largest over the smallest seconds of a curve, and whether that is as constrained.
 
     Flat curves may differ by 1.3; the others may grow as fast as what is varied.
     """

@@ -49,7 +49,7 @@ class PlacementAnalysis:
     missing_collectives: list[tuple[int, str, str]] = field(
         default_factory=list[tuple[int, str, str]]
     )
-    """(index of the op after which, tensor, op to insert), each proved to mend the program."""
+    """(index of the op after which, tensor, op to insert), each proved to fix the program."""
     redundant_collectives: list[int] = field(default_factory=list[int])
     """Indices of collectives without which the program is proved."""
     open_outputs: list[str] = field(default_factory=list[str])

@@ -70,7 +70,7 @@ class SynthesisEngine:
                 break
             step = self._settled(current, at, lowered, states, program, out)
             if step is None:
-                out.reason = f"nothing mends {current.ops[at]}"
+                out.reason = f"nothing fixes {current.ops[at]}"
                 return out
             current, names = step
             out.edits += names

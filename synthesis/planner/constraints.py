@@ -46,21 +46,27 @@ FLAGS = {
 }
 
 
-class WishError(PlanError):
-    """A wish that cannot be read or cannot hold: which, what was expected, what stands against."""
+class ConstraintError(PlanError):
+    """A constraint that cannot be read or cannot hold: which, what was expected, and why."""
 
     def __init__(
-        self, what: str, wish: str, *, expected: str = "", got: str = "", hint: str = ""
+        self, what: str, constraint: str, *, expected: str = "", got: str = "", hint: str = ""
     ) -> None:
-        self.what, self.wish, self.expected, self.got, self.hint = what, wish, expected, got, hint
-        parts = [f"{wish}: {what}" if wish else what, got]
+        self.what, self.constraint, self.expected, self.got, self.hint = (
+            what,
+            constraint,
+            expected,
+            got,
+            hint,
+        )
+        parts = [f"{constraint}: {what}" if constraint else what, got]
         parts += [f"expected {expected}"] if expected else []
         super().__init__("; ".join(filter(None, [*parts, hint])))
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
-    """Wishes for one plan, as data."""
+class Constraints:
+    """Constraints for one plan, as data."""
 
     pins: tuple[tuple[str, str], ...] = ()
     """(module path or pattern, style): the plan gives every such module this style."""
@@ -76,16 +82,16 @@ class Wishes:
     """False: the loss is computed on whole logits."""
 
     def __bool__(self) -> bool:
-        return self != NO_WISHES
+        return self != NO_CONSTRAINTS
 
-    def with_wish(self, kind: Kind, words: str) -> Wishes:
-        """With one more wish, in the words of the command line.
+    def with_constraint(self, kind: Kind, words: str) -> Constraints:
+        """With one more constraint, in the words of the command line.
 
         `pin`: `PATH=STYLE`. `ban`: `PATH=STYLE` or a tactic. `constrain`: `memory=80GB`,
         `sequence_parallel`, `no_sequence_parallel`, `no_loss_parallel`.
 
         Raises:
-            WishError: words that cannot be read.
+            ConstraintError: words that cannot be read.
         """
         if kind == "constrain":
             return self._constrained(words.strip())
@@ -94,10 +100,10 @@ class Wishes:
             if kind == "ban" and style in TACTICS:
                 return replace(self, tactics=_more(self.tactics, style))
             known = f"PATH=STYLE{' or a tactic: ' + ', '.join(TACTICS) if kind == 'ban' else ''}"
-            raise WishError("cannot be read", f"{kind} {words}", expected=known)
+            raise ConstraintError("cannot be read", f"{kind} {words}", expected=known)
         style = ALIASES.get(style.lower(), style)
         if style not in STYLES:
-            raise WishError(
+            raise ConstraintError(
                 f"no style {style!r}",
                 f"{kind} {words}",
                 expected=", ".join(STYLES),
@@ -106,22 +112,22 @@ class Wishes:
         if kind == "pin":
             other = dict(self.pins).get(path, style)
             if other != style:
-                raise WishError(f"{path} is pinned to {other} already", f"pin {words}")
+                raise ConstraintError(f"{path} is pinned to {other} already", f"pin {words}")
             return replace(self, pins=_more(self.pins, (path, style)))
         return replace(self, bans=_more(self.bans, (path, style)))
 
-    def _constrained(self, words: str) -> Wishes:
+    def _constrained(self, words: str) -> Constraints:
         name, _, value = (part.strip() for part in words.partition("="))
         if name == "memory":
             return replace(self, memory_bytes=read_bytes(value))
         flag = FLAGS.get(words.replace("-", "_"))
         if flag is None:
             known = ", ".join(("memory=80GB", *FLAGS))
-            raise WishError("cannot be read", f"constrain {words}", expected=known)
+            raise ConstraintError("cannot be read", f"constrain {words}", expected=known)
         return replace(self, **{flag[0]: flag[1]})
 
-    def each(self) -> Iterator[tuple[str, Wishes]]:
-        """Every wish in words, with the wishes that are left without it."""
+    def each(self) -> Iterator[tuple[str, Constraints]]:
+        """Every constraint in words, with the constraints that are left without it."""
         for at, (path, style) in enumerate(self.pins):
             yield f"pin {path}={style}", replace(self, pins=self.pins[:at] + self.pins[at + 1 :])
         for at, (path, style) in enumerate(self.bans):
@@ -137,7 +143,7 @@ class Wishes:
             yield "no_loss_parallel", replace(self, loss_parallel=None)
 
     def lines(self) -> list[str]:
-        """The wishes, one a line."""
+        """The constraints, one a line."""
         return [words for words, _ in self.each()]
 
     def to_json(self) -> dict[str, Any]:
@@ -153,12 +159,12 @@ class Wishes:
         return {name: value for name, value in rows.items() if value not in (None, [])}
 
 
-NO_WISHES = Wishes()
+NO_CONSTRAINTS = Constraints()
 
 
 @dataclass(frozen=True)
 class Rules:
-    """What the wishes leave of the search."""
+    """What the constraints leave of the search."""
 
     allowed: Mapping[str, Sequence[str]]
     """Styles of each module, likeliest first where pinned: that one alone."""
@@ -166,7 +172,7 @@ class Rules:
     tactics: tuple[str, ...]
 
     def keep(self, point: Point) -> Point:
-        """The point nearest to this one that keeps every wish."""
+        """The point nearest to this one that keeps every constraint."""
         styles = tuple((p, self._style(p, style)) for p, style in point.styles)
         return Point(styles, point.stream if point.stream in self.streams else self.streams[0])
 
@@ -178,12 +184,16 @@ class Rules:
 
 
 def settle(
-    wishes: Wishes, modules: Sequence[Module], size: int, supported: Supported | None = None
+    constraints: Constraints,
+    modules: Sequence[Module],
+    size: int,
+    supported: Supported | None = None,
 ) -> Rules:
     """The styles, streams and tactics that are left.
 
     Raises:
-        WishError: a pin or a ban that names no module, a style that does not fit, or nothing left.
+        ConstraintError: a pin or a ban that names no module, a style that does not fit, or
+            nothing left.
     """
     allowed = {
         m.path: [
@@ -192,7 +202,7 @@ def settle(
         for m in modules
     }
     pinned: dict[str, tuple[str, str]] = {}
-    for path, style in wishes.pins:
+    for path, style in constraints.pins:
         words = f"pin {path}={style}"
         for module in named(path, modules, words):
             if style not in allowed[module.path]:
@@ -200,25 +210,27 @@ def settle(
                     misfit(module, style, size) or f"no {style} style is emitted for {module.kind}"
                 )
                 fit = ", ".join(allowed[module.path])
-                raise WishError(f"{module.path}: {why}", words, expected=fit)
+                raise ConstraintError(f"{module.path}: {why}", words, expected=fit)
             before = pinned.get(module.path)
             if before is not None and before[0] != style:
-                raise WishError(f"{module.path} is pinned twice", words, got=before[1])
+                raise ConstraintError(f"{module.path} is pinned twice", words, got=before[1])
             pinned[module.path] = style, words
     allowed |= {path: [style] for path, (style, _) in pinned.items()}
-    for path, style in wishes.bans:
+    for path, style in constraints.bans:
         words = f"ban {path}={style}"
         for module in named(path, modules, words):
             left = [s for s in allowed[module.path] if s != style]
             if not left:
                 what = f"no style is left for {module.path}"
                 fit = ", ".join(options(module, size))
-                raise WishError(what, words, got=pinned.get(module.path, ("", ""))[1], expected=fit)
+                raise ConstraintError(
+                    what, words, got=pinned.get(module.path, ("", ""))[1], expected=fit
+                )
             allowed[module.path] = left
-    streams = {None: ("R", "S(1)"), True: ("S(1)",), False: ("R",)}[wishes.sequence_parallel]
-    tactics = tuple(name for name in TACTICS if name not in wishes.tactics)
+    streams = {None: ("R", "S(1)"), True: ("S(1)",), False: ("R",)}[constraints.sequence_parallel]
+    tactics = tuple(name for name in TACTICS if name not in constraints.tactics)
     if not tactics:
-        raise WishError("no tactic is left to start from", f"ban {wishes.tactics[-1]}")
+        raise ConstraintError("no tactic is left to start from", f"ban {constraints.tactics[-1]}")
     return Rules(allowed, streams, tactics)
 
 
@@ -226,7 +238,7 @@ def named(path: str, modules: Sequence[Module], words: str = "") -> list[Module]
     """Modules of this path; a path with `*` names all that it matches.
 
     Raises:
-        WishError: none does.
+        ConstraintError: none does.
     """
     exact = [m for m in modules if m.path == path]
     if exact:
@@ -236,23 +248,23 @@ def named(path: str, modules: Sequence[Module], words: str = "") -> list[Module]
         return matching
     layered = re.sub(r"(?<=\.)\d+(?=\.)", "*", path)
     if any(m.path == layered for m in modules):
-        raise WishError(
+        raise ConstraintError(
             "layers of a repeated block are planned as one", words or path, expected=layered
         )
     tied = next((m for m in modules if m.head == path), None)
     if tied is not None:
         what = f"{path} shares its weight with {tied.path} and follows it"
-        raise WishError(what, words or path, expected=tied.path)
+        raise ConstraintError(what, words or path, expected=tied.path)
     known = [m.path for m in modules]
     near = difflib.get_close_matches(path, known, 4, 0.4) or known[:6]
-    raise WishError("no such module with parameters", words or path, expected=", ".join(near))
+    raise ConstraintError("no such module with parameters", words or path, expected=", ".join(near))
 
 
 def read_bytes(text: str) -> int:
     """`80GB`, `80GiB`, `512M` or a plain number of bytes.
 
     Raises:
-        WishError: not of that form, or not above 0.
+        ConstraintError: not of that form, or not above 0.
     """
     found = re.fullmatch(r"\s*([0-9.]+)\s*([KMGT]?i?)B?\s*", text, re.IGNORECASE)
     unit = found[2][:1].upper() + found[2][1:].lower() if found else ""
@@ -261,8 +273,8 @@ def read_bytes(text: str) -> int:
     except (ValueError, KeyError):
         count = 0
     if not 1 <= count < 1e18:
-        wish, expected = f"memory {text}", "for example 80GB or 512MiB"
-        raise WishError("the size cannot be read", wish, expected=expected)
+        constraint, expected = f"memory {text}", "for example 80GB or 512MiB"
+        raise ConstraintError("the size cannot be read", constraint, expected=expected)
     return int(count)
 
 

@@ -57,12 +57,12 @@ class Judge:
     consts: Mapping[str, Any] | None = None
     facts: ModelFacts | None = None
     limit: float | None = None
-    """Bytes per rank; None: as was wished for, or what a device has."""
+    """Bytes per rank; None: as was constrained for, or what a device has."""
 
     @property
     def memory(self) -> float:
         asked = self.made.asked
-        return self.limit or asked.wishes.memory_bytes or asked.cluster.device.memory_bytes
+        return self.limit or asked.constraints.memory_bytes or asked.cluster.device.memory_bytes
 
     def __call__(self, candidate: Candidate) -> Judgement:
         """Verify, write, weigh: the first that fails decides."""

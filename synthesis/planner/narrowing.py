@@ -1,4 +1,4 @@
-"""A point that cannot be written, mended: what each refusal names is left whole, in all layers of
+"""A point that cannot be written, fixed: what each refusal names is left whole, in all layers of
 its kind at once; then as much of that as can be is split again."""
 
 from collections.abc import Iterable, Sequence
@@ -55,21 +55,21 @@ def feeding(program: Program, modules: Sequence[Module]) -> dict[str, set[str]]:
 
 
 @dataclass
-class Mender:
-    """Mends the points of one search."""
+class Narrowing:
+    """Narrows the points of one search."""
 
     state: Search
     rules: Rules
     obstacles: dict[str, str] = field(default_factory=dict[str, str])
     """Why modules were left whole, by path: what was refused of the point with them split."""
     found: list[Point] = field(default_factory=list[Point])
-    """What was mended, on a stream that is split over the sequence."""
+    """What was fixed, on a stream that is split over the sequence."""
 
     def __post_init__(self) -> None:
         self.feeds = feeding(self.state.program, self.state.modules)
         self.groups = alike(self.state.modules)
 
-    def mend(self, start: Point, refused: Refusal) -> list[Candidate]:
+    def narrow(self, start: Point, refused: Refusal) -> list[Candidate]:
         """Of a point that cannot be written, the most that can be, if anything can. On a split
         stream that is looked for with the styles that were found on a whole one."""
         if self.found and start.stream != "R":

@@ -7,8 +7,8 @@ from shardproof.synthesis.emit.styles import supported
 from shardproof.synthesis.lower import Lowered
 from shardproof.synthesis.planner.assign import PlanError as PlanError, Point
 from shardproof.synthesis.planner.constraints import (
-    WishError as WishError,
-    Wishes as Wishes,
+    ConstraintError as ConstraintError,
+    Constraints as Constraints,
     show_bytes,
 )
 from shardproof.synthesis.planner.cost import Estimate, Use as Use, estimate, prices
@@ -57,21 +57,21 @@ def synthesize(
     the same program, mesh and cluster, to save time.
 
     Raises:
-        PlanError: a mesh the model cannot use; WishError where a wish cannot hold.
+        PlanError: a mesh the model cannot use; ConstraintError where a constraint cannot hold.
     """
 
-    def attempt(wishes: Wishes) -> Found:
-        wanted = replace(asked, wishes=wishes)
+    def attempt(constraints: Constraints) -> Found:
+        wanted = replace(asked, constraints=constraints)
         return search(wanted, can_emit, progress=progress, seeds=seeds, like=like)
 
     try:
-        found = attempt(asked.wishes)
-    except WishError:
+        found = attempt(asked.constraints)
+    except ConstraintError:
         raise
     except PlanError as error:
-        raise _blamed(asked.wishes, attempt, error) from None
-    if asked.wishes.memory_bytes is not None:
-        _check_fits(found, asked.wishes.memory_bytes)
+        raise _blamed(asked.constraints, attempt, error) from None
+    if asked.constraints.memory_bytes is not None:
+        _check_fits(found, asked.constraints.memory_bytes)
     sequential = live(inline(asked.program))
     baseline = estimate(sequential, prices(sequential, asked.mesh, asked.cluster))
     plan = describe(found, asked.mesh, asked.pricing.one_device(baseline), asked.kinds)
@@ -93,14 +93,18 @@ def can_emit(module: Module, style: str) -> bool:
     return not module.kind or supported(_base(module), style)
 
 
-def _blamed(wishes: Wishes, attempt: Callable[[Wishes], Found], error: PlanError) -> PlanError:
-    """The error of the first wish without which there is a plan; the error itself where none."""
-    for words, fewer in wishes.each():
+def _blamed(
+    constraints: Constraints, attempt: Callable[[Constraints], Found], error: PlanError
+) -> PlanError:
+    """The error of the first constraint without which there is a plan; else the error itself."""
+    for words, fewer in constraints.each():
         try:
             attempt(fewer)
         except PlanError:
             continue
-        return WishError("no plan keeps it", words, got=str(error), hint="without it there is one")
+        return ConstraintError(
+            "no plan keeps it", words, got=str(error), hint="without it there is one"
+        )
     return error
 
 
@@ -109,7 +113,7 @@ def _check_fits(found: Found, limit: int) -> None:
         return
     leanest = min((found.best, *found.others), key=lambda c: c.memory_bytes)
     parts = ", ".join(f"{kind} {show_bytes(n)}" for kind, n in leanest.price.held.items())
-    raise WishError(
+    raise ConstraintError(
         "no plan that was found fits",
         f"memory {show_bytes(limit)}",
         got=f"the leanest needs {show_bytes(leanest.memory_bytes)} per rank ({parts})",

@@ -8,7 +8,7 @@ from shardproof.synthesis.hardware import Cluster
 from shardproof.synthesis.lower import Ahead, Choices, Lowered, Lowering, LoweringError, Move
 from shardproof.synthesis.lower.share import share
 from shardproof.synthesis.planner.assign import PlanError, Point, choices
-from shardproof.synthesis.planner.constraints import NO_WISHES, Wishes
+from shardproof.synthesis.planner.constraints import NO_CONSTRAINTS, Constraints
 from shardproof.synthesis.planner.cost import Estimate, Prices, estimate, prices
 from shardproof.synthesis.planner.expressible import Obstacle, Passed, obstacle, unexpressed
 from shardproof.synthesis.planner.roles import Module, Param, modules
@@ -60,7 +60,7 @@ class Asked:
     """Class names of modules by path; those of a class that no style is emitted for stay whole."""
     split_loss: bool = True
     """Whether the loss may be computed on logits split over the vocabulary."""
-    wishes: Wishes = NO_WISHES
+    constraints: Constraints = NO_CONSTRAINTS
     """What every candidate keeps."""
     pricing: Pricing = CAPTURED
     """What is said of plans, and held against the limit of memory. Placements are compared by the

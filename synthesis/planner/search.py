@@ -12,7 +12,7 @@ from shardproof.synthesis.optimum.best import Bound, lower_bound, suggested
 from shardproof.synthesis.optimum.space import Restriction
 from shardproof.synthesis.planner.assign import PlanError, Point, options
 from shardproof.synthesis.planner.constraints import Rules, Supported, settle
-from shardproof.synthesis.planner.narrowing import Mender, alike, layered
+from shardproof.synthesis.planner.narrowing import Narrowing, alike, layered
 from shardproof.synthesis.planner.roles import Module, heads
 from shardproof.synthesis.planner.scoring import (
     CAPTURED,
@@ -55,7 +55,7 @@ class Found:
     starts: list[tuple[str, Point, Candidate | Refusal]] = field(
         default_factory=list[tuple[str, Point, Candidate | Refusal]]
     )
-    """(tactic or seed, its point, what came of the nearest point that keeps every wish)"""
+    """(tactic or seed, its point, what came of the nearest point that keeps every constraint)"""
     obstacles: dict[str, str] = field(default_factory=dict[str, str])
     """Why modules stay whole that a tactic would split, by path."""
     bound: Bound | None = None
@@ -102,18 +102,18 @@ def search(
         like: an earlier search of the same program, mesh, cluster and kinds, to save time.
 
     Raises:
-        PlanError: a mesh the model cannot use; WishError where a wish cannot hold.
+        PlanError: a mesh the model cannot use; ConstraintError where a constraint cannot hold.
     """
-    wishes, mesh = asked.wishes, asked.mesh
+    constraints, mesh = asked.constraints, asked.mesh
     state = _state(asked, like)
-    if wishes.memory_bytes is not None:
-        state.limit = float(wishes.memory_bytes)
+    if constraints.memory_bytes is not None:
+        state.limit = float(constraints.memory_bytes)
     found, tp = state.modules, state.tp
     size = mesh[tp] if tp else 1
     if tp:
         check_heads(found, tp, size)
-    rules = settle(wishes, found, size, supported)
-    if tp and not wishes and all(list(s) == ["replicate"] for s in rules.allowed.values()):
+    rules = settle(constraints, found, size, supported)
+    if tp and not constraints and all(list(s) == ["replicate"] for s in rules.allowed.values()):
         raise PlanError(
             f"no module of the model can be split over {tp}={size}: {_unsplit(state, size, tp)}"
         )
@@ -121,7 +121,7 @@ def search(
     least = float("inf")
     failed: dict[str, str] = {}
     starts: list[tuple[str, Point, Candidate | Refusal]] = []
-    mender = Mender(state, rules)
+    narrowing = Narrowing(state, rules)
     for name, start in _starts(rules, found, size, tp, seeds):
         point = rules.keep(start)
         if progress:
@@ -132,7 +132,7 @@ def search(
             beam.append(result)
         else:
             failed[name] = result.reason
-            beam += mender.mend(point, result)
+            beam += narrowing.narrow(point, result)
     if not beam:
         raise PlanError("; ".join(f"{k}: {v}" for k, v in failed.items()))
     if tp:
@@ -147,7 +147,7 @@ def search(
         result = state.score(rules.keep(suggested(bound)), "optimum", "optimum")
         if isinstance(result, Candidate) and result.estimate.parameters <= least * ROOM:
             beam.append(result)
-    movable = [g for g in mender.groups if all(len(rules.allowed[p]) > 1 for p in g)]
+    movable = [g for g in narrowing.groups if all(len(rules.allowed[p]) > 1 for p in g)]
     for turn in range(ROUNDS if tp else 0):
         beam.sort(key=lambda c: c.score)
         best = beam[0]
@@ -170,7 +170,7 @@ def search(
             c.score,
         ),
     )
-    if wishes.memory_bytes is not None:
+    if constraints.memory_bytes is not None:
         ranked.sort(key=lambda c: c.over > 0)
     if tp and all(style == "replicate" for _, style in ranked[0].point.styles):
         raise PlanError(
@@ -188,7 +188,7 @@ def search(
         refused,
         state,
         starts,
-        mender.obstacles,
+        narrowing.obstacles,
         bound,
     )
 
@@ -210,7 +210,7 @@ def _unsplit(state: Search, size: int, tp: str) -> str:
 
 def _state(asked: Asked, like: Search | None) -> Search:
     """A search with nothing scored yet."""
-    split = asked.split_loss and asked.wishes.loss_parallel is not False
+    split = asked.split_loss and asked.constraints.loss_parallel is not False
     if like is None:
         return prepare(replace(asked, split_loss=split))
     parallel = split and any(o.role == "loss" for o in like.program.outputs)

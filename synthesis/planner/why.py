@@ -5,7 +5,7 @@ from typing import Literal as OneOf
 
 from shardproof.synthesis.optimum.best import lower_bound
 from shardproof.synthesis.planner.assign import PlanError, misfit, options
-from shardproof.synthesis.planner.constraints import ALIASES, STYLES, WishError, named
+from shardproof.synthesis.planner.constraints import ALIASES, STYLES, ConstraintError, named
 from shardproof.synthesis.planner.judging import (
     WORDS,
     Judge,
@@ -80,21 +80,21 @@ def why_not(judge: Judge, path: str, style: str, *, bare: bool = False) -> WhyNo
     decides. With `bare` this is done in every case.
 
     Raises:
-        WishError: no such module or style, or a path that names several modules.
+        ConstraintError: no such module or style, or a path that names several modules.
     """
     made = judge.made
     tp = made.plan.tp
     words = f"why not {path} {style}"
     style = ALIASES.get(style.lower(), style)
     if style not in STYLES:
-        raise WishError(f"no style {style!r}", words, expected=", ".join(STYLES))
+        raise ConstraintError(f"no style {style!r}", words, expected=", ".join(STYLES))
     found = named(path, made.found.modules, words)
     if len(found) > 1:
-        raise WishError(
+        raise ConstraintError(
             f"{len(found)} modules", words, expected="one of " + ", ".join(m.path for m in found)
         )
     if tp is None:
-        raise WishError("nothing splits the model", words, expected="a mesh with tp above 1")
+        raise ConstraintError("nothing splits the model", words, expected="a mesh with tp above 1")
     module, size = found[0], made.plan.tp_size
     has = made.found.best.point.style(module.path)
     answer = _answer(judge, module, style, has, size)
@@ -158,13 +158,13 @@ def _least(made: Synthesis, path: str, style: str) -> float | None:
 
 
 def _pinned(made: Synthesis, path: str, style: str) -> Synthesis:
-    """The best plan with this style, other wishes for the module and for memory dropped."""
-    wishes = made.asked.wishes
-    others = tuple((p, s) for p, s in wishes.pins if p != path)
-    bans = tuple((p, s) for p, s in wishes.bans if (p, s) != (path, style))
-    free = replace(wishes, pins=others, bans=bans, memory_bytes=None)
-    pinned = free.with_wish("pin", f"{path}={style}")
-    return synthesize(replace(made.asked, wishes=pinned), like=made.found.state)
+    """The best plan with this style, other constraints for the module and for memory dropped."""
+    constraints = made.asked.constraints
+    others = tuple((p, s) for p, s in constraints.pins if p != path)
+    bans = tuple((p, s) for p, s in constraints.bans if (p, s) != (path, style))
+    free = replace(constraints, pins=others, bans=bans, memory_bytes=None)
+    pinned = free.with_constraint("pin", f"{path}={style}")
+    return synthesize(replace(made.asked, constraints=pinned), like=made.found.state)
 
 
 def _refused(judge: Judge, module: Module, style: str, out: WhyNot, error: str) -> WhyNot:

@@ -27,7 +27,7 @@ TOLD = (
 """Attributes that are changed, besides numbers."""
 
 
-def mended(
+def fixed_alone(
     sequential: Program,
     distributed: Program,
     among: Sequence[Node],

@@ -1,14 +1,10 @@
-"""Says of a program that is not proved where its fault lies, and which edits mend it."""
+"""Says of a program that is not proved where its fault lies, and which edits fix it."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from shardproof.synthesis.repair.localize import blame
-from shardproof.synthesis.repair.offers import repairs
-from shardproof.verifier.escalate import smallest
-from shardproof.verifier.explain import locate
 from shardproof.verifier.problem import Problem
 from shardproof.verifier.verdict import Counterexample, Location, Proof, Verdict
 from shardproof.verifier.verification import Examination, Progress, examine, walk
@@ -46,7 +42,7 @@ def verify(
 
 
 def diagnose(run: Examination, *, fixes: bool = False) -> Verdict:
-    """The verdict of an examination with the op to blame, and with `fixes` edits that mend it."""
+    """The verdict of an examination with the op to blame, and with `fixes` edits that fix it."""
     verdict = run.verdict
     if isinstance(verdict, Proof) or run.walked is None:
         return verdict
@@ -54,6 +50,8 @@ def diagnose(run: Examination, *, fixes: bool = False) -> Verdict:
     if not isinstance(verdict, Counterexample) or run.difference is None:
         return verdict
     p = run.problem
+    from shardproof.verifier.escalate import smallest
+
     small = fixes and run.ran
     smaller = smallest(p, run.difference) if small else ""
     return replace(verdict, location=_place(run), smaller=smaller)
@@ -64,12 +62,16 @@ def _offered(run: Examination) -> tuple[str, ...]:
     by, p = run.walked, run.problem
     if by is None or not by.wrong or run.stats["relate_s"] >= REPAIR_RELATE_S:
         return ()
+    from shardproof.synthesis.repair.offers import repairs
+
     run.tell("repair")
     return repairs(by.one, p.distributed, p.contract, by.related, by.wrong)
 
 
 def _place(run: Examination) -> Location | None:
     """Where the numbers go wrong, as far as it shows on numbers."""
+    from shardproof.synthesis.repair.localize import blame
+
     found, by, p = run.difference, run.walked, run.problem
     assert found is not None
     assert by is not None
@@ -103,5 +105,7 @@ def _again(problem: Problem, found: Location | None) -> tuple[Location | None, b
     related.breaks[:] = breaks
     if not by.wrong:
         return found, True
+    from shardproof.verifier.explain import locate
+
     place = locate(by.one, problem.distributed, related, problem.contract, by.wrong)
     return place or found, bool(breaks)

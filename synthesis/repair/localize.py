@@ -15,7 +15,7 @@ from itertools import combinations
 import numpy as np
 
 from shardproof.synthesis.repair.agreement import NEAR, agreement, differing
-from shardproof.synthesis.repair.attribute_fault import mended
+from shardproof.synthesis.repair.attribute_fault import fixed_alone
 from shardproof.synthesis.repair.edits import Edit
 from shardproof.verifier.domains.base import Array
 from shardproof.verifier.explain import place, show
@@ -69,10 +69,10 @@ def blame(
     path = lost.path(ends)
     nodes = [n for n in distributed.nodes if path & set(n.outputs)]
     old = next((n for n in distributed.nodes if _shown(n) == found.text.split(" = ")[0]), None)
-    rather = _mended(problem, run.inputs, nodes, ends)
+    rather = _fixed_alone(problem, run.inputs, nodes, ends)
     if rather and all(n is not old for n, _ in rather) and len(rather) == 1:
         (node, edit), *_ = rather
-        return named(node, f"{MENDED} {', '.join(f'{k}={v}' for k, v in edit.attrs)}")
+        return named(node, f"{RIGHT_WITH} {', '.join(f'{k}={v}' for k, v in edit.attrs)}")
     if old in nodes or certain:
         return found
     first = next((n for n in nodes if n.inputs and not path & set(n.inputs)), None)
@@ -89,7 +89,7 @@ def _shown(node: Node) -> str:
     return show(node).split(" = ")[0]
 
 
-def _mended(
+def _fixed_alone(
     problem: Problem, inputs: Mapping[str, Array], path: list[Node], wrong: list[str]
 ) -> list[tuple[Node, Edit]]:
     """Ops that wrong outputs depend on and that one changed attribute makes right."""
@@ -97,11 +97,11 @@ def _mended(
     rest = [n for n in leading_to(wrong, distributed.nodes) if n not in path]
     among = [*path, *reversed(rest)]
     given = [n for n in among if not _stated(n) and n.body is None]
-    return mended(sequential, distributed, given[:MAX_MENDED], agreement(problem, inputs))
+    return fixed_alone(sequential, distributed, given[:MAX_TRIED], agreement(problem, inputs))
 
 
-MAX_MENDED = 60
-MENDED = "all numbers that were tried are right with"
+MAX_TRIED = 60
+RIGHT_WITH = "all numbers that were tried are right with"
 
 
 def _arranges(node: Node) -> bool:

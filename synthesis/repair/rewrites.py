@@ -2,7 +2,7 @@
 
 Each is what a person would try: a collective taken away, put in, or exchanged for another; another
 group, dim or factor; an addend that joins after the sum; a gradient reduced afterwards; another
-entry of a plan. Where the fault is known to lie, and which edit of the traced program mends it,
+entry of a plan. Where the fault is known to lie, and which edit of the traced program fixes it,
 says in which order.
 """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shardproof.synthesis.planner.plan import PassedOver
 from shardproof.synthesis.price.memory import Memory
@@ -15,8 +15,10 @@ from shardproof.synthesis.price.step import Price, Terms, price, terms
 from shardproof.synthesis.strategy.certificate import certificate
 from shardproof.synthesis.strategy.search import Found, Search
 from shardproof.synthesis.strategy.space import Region, Space, divisors
-from shardproof.synthesis.strategy.timeline import Step, step_in_time
 from shardproof.synthesis.strategy.words import TERMS, degrees, short
+
+if TYPE_CHECKING:
+    from shardproof.synthesis.strategy.timeline import Step
 
 NEXT = 4
 """Other plans that are kept."""
@@ -72,6 +74,8 @@ class Choice:
 
     def in_time(self, plan: Plan) -> Step | None:
         """A step of a plan of the space."""
+        from shardproof.synthesis.strategy.timeline import step_in_time
+
         return step_in_time(self.space.machine, self.space.fitted(plan.tp), plan)
 
     @cached_property

@@ -16,7 +16,7 @@ from shardproof.agent.actions.batches import APART, Batch, entry
 from shardproof.agent.actions.catalogue import ACTIONS
 from shardproof.agent.actions.models import Candidates, Parallelize, Translate, WhyNot
 from shardproof.agent.actions.patches import Apply
-from shardproof.agent.actions.programs import Check, Mending
+from shardproof.agent.actions.programs import Check, Repairing
 from shardproof.agent.batch.manifest import FORMS, MATRIX, Entry, Options, form
 from shardproof.agent.chat import planning, tools
 from shardproof.agent.chat.registry import registered
@@ -91,7 +91,7 @@ def test_the_work_of_an_action_takes_it(action: type[Action]) -> None:
         (shardproof.parallelize, Parallelize, {"target": "model"}),
         (shardproof.check, Check, {"target": "module"}),
         (shardproof.assert_parallel_equal, Check, {"target": "module"}),
-        (shardproof.repair, Mending, {}),
+        (shardproof.repair, Repairing, {}),
     ],
 )
 def test_the_functions_take_what_is_declared(
@@ -157,7 +157,7 @@ IN_A_SESSION = {
         "llm": "/model",
         "answer_cache": "chat --no-answer-cache",
     },
-    Mending: {"llm": "/repair --model", "answer_cache": "chat --no-answer-cache"},
+    Repairing: {"llm": "/repair --model", "answer_cache": "chat --no-answer-cache"},
     WhyNot: {"path": "/why-not MODULE", "style": "/why-not MODULE STYLE"},
     Candidates: {},
     Apply: {
@@ -170,7 +170,7 @@ IN_A_SESSION = {
 OF_A_SESSION = {
     Parallelize: ("load", "mesh"),
     Translate: ("translate",),
-    Mending: ("repair",),
+    Repairing: ("repair",),
     WhyNot: ("why-not",),
     Candidates: ("candidates",),
     Apply: ("apply",),

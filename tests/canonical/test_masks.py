@@ -11,7 +11,7 @@ from shardproof.verifier.kernel.inline import inline
 from shardproof.verifier.kernel.program.builder import Builder
 from shardproof.verifier.kernel.program.program import Program
 from shardproof.verifier.kernel.program.types import TensorType
-from shardproof.verifier.provers.canonical import Keys
+from shardproof.verifier.provers.canonical.keys import Keys
 from shardproof.verifier.provers.sequential import as_terms
 from shardproof.verifier.text.parser import parse_text
 from tests.canonical.test_keys import clashes

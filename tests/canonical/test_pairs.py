@@ -9,7 +9,7 @@ from shardproof.verifier.domains.floats import Floats
 from shardproof.verifier.kernel.program.builder import Builder
 from shardproof.verifier.kernel.program.program import Program
 from shardproof.verifier.kernel.program.types import TensorType
-from shardproof.verifier.provers.canonical import Keys
+from shardproof.verifier.provers.canonical.keys import Keys
 from shardproof.verifier.provers.sequential import as_terms
 from shardproof.verifier.refute.evaluate import evaluate
 from shardproof.verifier.terms import Ref, Terms

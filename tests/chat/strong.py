@@ -93,7 +93,7 @@ def first(heard: Heard) -> list[str]:
         return [f"/price {' '.join(grids(count))}"]
     if room or re.search("how long|how much memory|how many bytes", low):
         return ["/price", "/plan"]
-    out = wishes(heard)
+    out = constraints(heard)
     mesh = grid(low, count) if not named else named[0]
     out += [f"/mesh {mesh}"] if mesh else []
     return out + (["/plan"] if "plan" in low else [])
@@ -124,7 +124,7 @@ DIRECT: tuple[tuple[str, tuple[str, ...]], ...] = (
 """Requests that the words alone decide."""
 
 
-def wishes(heard: Heard) -> list[str]:
+def constraints(heard: Heard) -> list[str]:
     q, low = heard.asked, heard.asked.lower()
     out: list[str] = []
     if "pin away" in low or "drop the pin" in low:

@@ -144,7 +144,16 @@ def test_no_reply_writes_or_changes_anything_without_the_owner(
         talk("help me")
     assert files(home) == before
     state = talk.session.state
-    for name in ("model", "programs", "mesh", "wishes", "settings", "budget", "subject", "title"):
+    for name in (
+        "model",
+        "programs",
+        "mesh",
+        "constraints",
+        "settings",
+        "budget",
+        "subject",
+        "title",
+    ):
         if name != "programs":
             assert getattr(state, name) == getattr(kept, name)
     now, then = state.programs, kept.programs

@@ -153,11 +153,11 @@ def test_a_step_that_fails_changes_nothing(begin: Begin) -> None:
 def test_a_fault_of_ours_ends_the_step_and_not_the_session(
     begin: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from shardproof.agent.chat import repairs as mending
+    from shardproof.agent.chat import repairs as repairing
 
     talk = begin()
     talk(LOAD)
-    monkeypatch.setattr(mending, "mend", lambda *_: 1 / 0)
+    monkeypatch.setattr(repairing, "fix", lambda *_: 1 / 0)
     assert talk("/repair").outcome.exit is Exit.FAULT
     assert "ZeroDivisionError" in Path(talk.heard.problem.traceback_file).read_text()
     assert talk("/verify").outcome.verdict == "refuted"
@@ -187,7 +187,7 @@ def test_explaining_a_value_and_naming_near_ones(begin: Begin) -> None:
     assert "%p" in talk.heard.problem.expected
 
 
-def test_wishes_and_settings_stay(begin: Begin) -> None:
+def test_constraints_and_settings_stay(begin: Begin) -> None:
     talk = begin()
     talk("/pin up column")
     talk("/ban down=row")

@@ -61,7 +61,7 @@ def test_layers_of_a_repeated_block_are_offered_as_one(
     paths = ["wte", "h", "h.0", "h.0.mlp", "h.0.mlp.up", "h.1", "h.1.mlp", "h.1.mlp.up"]
     session.change(model=Model(target="m.py:M", captured="", facts=""))
     facts = SimpleNamespace(facts=SimpleNamespace(modules=paths))
-    monkeypatch.setattr(session.desk, "captured", lambda: facts)
+    monkeypatch.setattr(session.workspace, "captured", lambda: facts)
     found = Completions(session).get_completions(Document("/pin h.*.m"), CompleteEvent())
     assert [c.text for c in found] == ["h.*.mlp", "h.*.mlp.up"]
 

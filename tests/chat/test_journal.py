@@ -124,8 +124,8 @@ def test_a_fork_goes_on_and_leaves_the_other_as_it_is(begin: Begin) -> None:
 
 SLOW = """
 import sys, time
-from shardproof.agent.chat import repairs as mending
-mending.mend = lambda *_: (print("slow", file=sys.stderr, flush=True), time.sleep(60))
+from shardproof.agent.chat import repairs as repairing
+repairing.fix = lambda *_: (print("slow", file=sys.stderr, flush=True), time.sleep(60))
 sys.argv = ["shardproof", "-p", "-", "--json"]
 from shardproof.agent.cli.main import main
 main()
@@ -161,7 +161,7 @@ def test_kill_9_in_a_step_loses_that_step_alone(home: Path, begin: Begin) -> Non
     state = again.session.state
     assert state.judged is not None
     assert state.judged.verdict == "refuted"
-    assert [w.words for w in state.wishes] == ["up=column"]
+    assert [w.words for w in state.constraints] == ["up=column"]
     past = [e.model_dump(mode="json") for e in journal.read(kept / journal.JOURNAL).seen]
     assert past[: len(told)] == told, "what was told is what is kept"
     assert again("/cex").outcome.exit is Exit.PROVED
@@ -183,7 +183,7 @@ def test_kill_9_at_any_time_leaves_a_session_that_goes_on(home: Path) -> None:
         child.communicate()
         newest = max(journal.folder_of_all().iterdir(), key=lambda p: p.stat().st_mtime)
         past = journal.read(newest / journal.JOURNAL)
-        pins = [w.words for w in past.state.wishes]
+        pins = [w.words for w in past.state.constraints]
         assert pins == [f"m{i}=row" for i in range(len(pins))]
         assert past.done == 2 + len(pins) or (past.done, pins) == (1, [])
         session = Session.resumed(newest, [])

@@ -1,4 +1,4 @@
-"""Commands on a captured model: plans, wishes, ideas of a model, reports. Captured once."""
+"""Commands on a captured model: plans, constraints, ideas of a model, reports. Captured once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from shardproof.agent.chat import journal, replaying
 from shardproof.agent.chat.engine import Session
 from shardproof.agent.chat.models import Asker, Source
-from shardproof.agent.chat.state import Settings, Wish
+from shardproof.agent.chat.state import Constraint, Settings
 from shardproof.agent.llm.client import Model
 from shardproof.agent.run import events
 from shardproof.agent.run.errors import Exit, InputError
@@ -67,7 +67,7 @@ def talk(
 
 
 def _styles(talk: Talk) -> dict[str, str]:
-    return {m.path: m.style for m in talk.session.desk.made().plan.modules}
+    return {m.path: m.style for m in talk.session.workspace.made().plan.modules}
 
 
 def test_a_session_takes_over_what_the_project_says(talk: Callable[..., Talk]) -> None:
@@ -76,34 +76,34 @@ def test_a_session_takes_over_what_the_project_says(talk: Callable[..., Talk]) -
     here = chat.session
     model = here.state.model
     assert model is not None
-    assert (here.state.mesh, here.state.wishes) == ({"tp": 2}, [])
+    assert (here.state.mesh, here.state.constraints) == ({"tp": 2}, [])
     here.root = Path.cwd()
     path, other = here.root / "shardproof.toml", model.model_copy(update={"target": "b.py:B"})
     table = '[plan]\nmesh = "dp=2"\nhardware = "a100"\nmemory = "1MB"\npin = ["up=replicate"]\n'
     path.write_text(table)
     here.about(model)
-    assert here.state.wishes == []
+    assert here.state.constraints == []
     here.about(other)
-    assert [(w.kind, w.words) for w in here.state.wishes] == [
+    assert [(w.kind, w.words) for w in here.state.constraints] == [
         ("pin", "up=replicate"), ("constrain", "memory=1MB")
     ]  # fmt: skip
     assert (here.state.mesh, here.state.settings.hardware) == ({"tp": 2}, "h100")
     here.change(mesh={}, model=None)
     here.about(other)
-    assert [w.words for w in here.state.wishes] == ["up=replicate", "memory=1MB"]
-    here.change(wishes=[Wish(kind="ban", words="up=row")], mesh={}, model=None)
+    assert [w.words for w in here.state.constraints] == ["up=replicate", "memory=1MB"]
+    here.change(constraints=[Constraint(kind="ban", words="up=row")], mesh={}, model=None)
     here.about(other)
-    assert [w.words for w in here.state.wishes] == ["up=row"]
+    assert [w.words for w in here.state.constraints] == ["up=row"]
     assert (here.state.mesh, here.state.settings.hardware) == ({"dp": 2}, "a100")
     assert chat("/settings").outcome.exit is Exit.PROVED
     for wrong in ('mesh = "pp=2"', 'pin = ["up=colum"]', "mesh = 2", 'hardware = "z9"'):
         path.write_text(f"[plan]\n{wrong}\n")
-        here.change(mesh={}, model=None, settings=Settings(), wishes=[])
+        here.change(mesh={}, model=None, settings=Settings(), constraints=[])
         with pytest.raises((InputError, PlanError, HardwareError)):
             here.about(model)
 
 
-def test_wishes_are_kept_or_named(talk: Callable[..., Talk]) -> None:
+def test_constraints_are_kept_or_named(talk: Callable[..., Talk]) -> None:
     chat = talk()
     chat("/plan")
     assert _styles(chat) == {"up": "column", "down": "row"}
@@ -116,7 +116,7 @@ def test_wishes_are_kept_or_named(talk: Callable[..., Talk]) -> None:
     statuses = {e.status for e in chat.heard.of(events.PlanJudged)}
     assert {"chosen, proved", "proved", "emitter"} <= statuses
     chat("/pin up replicate")
-    assert chat("/diff").outcome.exit is Exit.INPUT, "the plan is for other wishes"
+    assert chat("/diff").outcome.exit is Exit.INPUT, "the plan is for other constraints"
     chat("/plan")
     assert "keeps: pin up=replicate" in chat.said
     assert "up" not in _styles(chat)
@@ -212,9 +212,9 @@ def test_what_is_proposed_beside_commands_is_judged_after_them(talk: Callable[..
     assert idea.verdict == "proved"
     assert idea.told in script.heard[1][-1]["content"], "the model is told"
     chat("/plan")
-    made = chat.session.desk.made()
+    made = chat.session.workspace.made()
     assert made.plan.tp_size == 4
-    share = chat.session.desk.made().found.best.estimate.step_s
+    share = chat.session.workspace.made().found.best.estimate.step_s
     assert f"step {share * 1e3:.3f} ms" in idea.told, "priced on the mesh of then"
 
 
@@ -227,7 +227,7 @@ def test_a_price_is_that_of_the_plan_and_changes_nothing(talk: Callable[..., Tal
     assert set(rows) == {"tp=2", "tp=4"}
     assert "tp=3: no plan: " in chat.said
     chat("/plan")
-    best = chat.session.desk.made().found.best
+    best = chat.session.workspace.made().found.best
     assert rows["tp=2"].step_s == best.estimate.step_s
     assert rows["tp=2"].memory_bytes == best.memory_bytes
 

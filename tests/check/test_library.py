@@ -105,10 +105,10 @@ def test_a_plan_is_repaired_in_its_file(check: Check, tmp_path: Path) -> None:
         QWEN, QWEN, TP, SMALL, batch=2, seq=4, tp_plan=rules, modes=("train",), load="made-up"
     )
     asking = Asking(request, Statements(), Compared(), traced, (plan, plan.read_text()))
-    (mended,) = in_source.repaired(asking, found, ())
-    assert mended is not None
-    assert mended.place == "plan.json:3"
-    assert mended.diff.splitlines()[4:] == [
+    (fixed,) = in_source.repaired(asking, found, ())
+    assert fixed is not None
+    assert fixed.place == "plan.json:3"
+    assert fixed.diff.splitlines()[4:] == [
         '     "model.norm": "replicate",',
         '-    "model.layers.*.self_attn.q_norm": "replicate"',
         '+    "model.layers.*.self_attn.q_norm": "replicated_with_grad_allreduce"',

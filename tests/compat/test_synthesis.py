@@ -91,7 +91,7 @@ def test_what_no_communication_mends_is_not_proved() -> None:
     specs = {"x": ShardingSpec((placed("R"),), TP)}
     result = synthesize_parallel_program([Reshape("x", "y", (3, 3))], {"x": (8, 16)}, specs)
     assert not result.success
-    assert "nothing mends y = Reshape" in result.reason
+    assert "nothing fixes y = Reshape" in result.reason
 
 
 def test_one_all_reduce_too_many_is_named() -> None:

@@ -13,7 +13,7 @@ from shardproof.agent.llm.answers import Completion
 from shardproof.agent.llm.dialogue import Read
 from shardproof.agent.llm.endpoint import Endpoint
 from shardproof.agent.llm.repairing import repair
-from shardproof.agent.repair import NotMended, Settings, mend
+from shardproof.agent.repair import NotFixed, Settings, fix
 from shardproof.agent.run import events
 from tests.llm import tasks
 from tests.llm.server import Server, says, status
@@ -131,14 +131,14 @@ def test_a_forged_answer_is_judged_as_any_other(asker: Asker, server: Server) ->
     """Someone else's edits in the cache: they are refuted, and the repair is not one."""
     server.answers(says("ok"), says(tasks.repaired(tasks.edit(op="mul_scalar", attrs="value=2"))))
     settings = Settings(rounds=1, seconds=60, search=0)
-    assert isinstance(mend(tasks.question(), settings, asker), NotMended)
+    assert isinstance(fix(tasks.question(), settings, asker), NotFixed)
     forged = tasks.repaired(tasks.edit(op="mul_scalar", attrs="value=3"))
     answers = AnswerCache().folder
     for path in answers.iterdir():
         told = events.ModelAnswered.model_validate_json(path.read_bytes())
         path.write_text(told.model_copy(update={"text": forged}).model_dump_json())
     calls, seen = server.calls, list[events.Event]()
-    assert isinstance(mend(tasks.question(), settings, asker, seen.append), NotMended)
+    assert isinstance(fix(tasks.question(), settings, asker, seen.append), NotFixed)
     assert server.calls == calls
     (found,) = [e for e in seen if isinstance(e, events.RepairCandidate)]
     assert (found.verdict, found.edits) == ("refuted", ["mul_scalar {value=3} after %y"])

@@ -9,21 +9,21 @@ from shardproof.agent.chat.models import Asker
 from shardproof.agent.llm.budget import Price
 from shardproof.agent.llm.client import Client
 from shardproof.agent.llm.format_tiers import JSON_SCHEMA
-from shardproof.agent.repair import Level, Mended, Settings, mend
+from shardproof.agent.repair import Fixed, Level, Settings, fix
 from shardproof.agent.run.console import Console
 from tests.llm.server import Server, says
 from tests.repair.test_loop import FIRST, SECOND, question, reply
 
 
-def _mended(client: Client, level: Level = Level.FIXES) -> tuple[Mended, str]:
+def _fixed(client: Client, level: Level = Level.FIXES) -> tuple[Fixed, str]:
     told = io.StringIO()
     client.endpoint = replace(client.endpoint, price=Price(1.0, 2.0), structured=JSON_SCHEMA)
     client.ledger.price = client.endpoint.price
     asker, console = Asker(client), Console(told)
     asker.emit = console.show
     settings = Settings(rounds=6, seconds=60, search=0, level=level)
-    ended = mend(question(), settings, asker, console.show)
-    assert isinstance(ended, Mended), ended
+    ended = fix(question(), settings, asker, console.show)
+    assert isinstance(ended, Fixed), ended
     return ended, told.getvalue()
 
 
@@ -31,7 +31,7 @@ def test_partial_credit_and_both_programs_go_over_the_wire(server: Server, clien
     other = {"value": "v", "op": "mul_scalar", "attrs": "value=2"}
     replies = [reply(FIRST), reply(other), reply({**other, "value": "w"}), reply(SECOND)]
     server.answers(*map(says, replies))
-    ended, told = _mended(client)
+    ended, told = _fixed(client)
     assert len(ended.found.edits) == 2
     users = [body["messages"][1]["content"] for body in server.bodies]
     assert "%x: f32[4, 8]" in users[0]
@@ -45,7 +45,7 @@ def test_partial_credit_and_both_programs_go_over_the_wire(server: Server, clien
 
 def test_what_was_tried_is_told_with_what_it_made_right(server: Server, client: Client) -> None:
     server.answers(says(reply(FIRST)), says(reply(FIRST, SECOND)))
-    _mended(client)
+    _fixed(client)
     told = server.bodies[1]["messages"][3]["content"]
     assert "right after it: output:z; the ranks then have the pieces of %" in told
     assert "refuted: wrong outputs: output:p" in told
@@ -53,7 +53,7 @@ def test_what_was_tried_is_told_with_what_it_made_right(server: Server, client: 
 
 def test_a_low_level_of_feedback_shows_no_relations(server: Server, client: Client) -> None:
     server.answers(says(reply(FIRST, SECOND)))
-    _mended(client, Level.MESSAGE)
+    _fixed(client, Level.MESSAGE)
     user = server.bodies[0]["messages"][1]["content"]
     assert "partial(sum)@tp" not in user
     assert "%x: f32[4, 8]" in user

@@ -18,7 +18,7 @@ from shardproof.synthesis.emit import EmitError, ModelFacts
 from shardproof.synthesis.hardware import Cluster
 from shardproof.synthesis.planner import judging
 from shardproof.synthesis.planner.assign import PlanError
-from shardproof.synthesis.planner.constraints import NO_WISHES, WishError, Wishes
+from shardproof.synthesis.planner.constraints import NO_CONSTRAINTS, ConstraintError, Constraints
 from shardproof.synthesis.planner.cost import Estimate
 from shardproof.synthesis.planner.judging import passed_over
 from shardproof.synthesis.planner.plan import Plan
@@ -59,12 +59,12 @@ def seen() -> Seen:
 
 def planning(
     seen: Seen,
-    wishes: Wishes = NO_WISHES,
+    constraints: Constraints = NO_CONSTRAINTS,
     cluster: Cluster = decoder.CLUSTER,
     model: Model | None = None,
 ) -> Planning:
     """With facts of a source that is only ever given to a replaced emitter."""
-    asked = replace(ASKED, wishes=wishes, cluster=cluster)
+    asked = replace(ASKED, constraints=constraints, cluster=cluster)
     like = ALONE.found.state
     return Planning(Run([seen]), asked, cast(ModelFacts, object()), None, model, like)
 
@@ -205,15 +205,17 @@ def test_memory_is_what_the_configuration_needs(seen: Seen, emitter: Rule) -> No
     assert not seen.warnings
 
 
-def test_a_device_that_is_too_small_is_told_and_a_wish_is_kept(seen: Seen, emitter: Rule) -> None:
+def test_a_device_that_is_too_small_is_told_and_a_constraint_is_kept(
+    seen: Seen, emitter: Rule
+) -> None:
     cluster = decoder.CLUSTER
     small = replace(cluster, device=replace(cluster.device, memory_bytes=20e3))
     made = planning(seen, cluster=small).first()
     assert made.found.best.estimate.memory_bytes > 20e3
     assert any("the described device has 20kB" in w for w in seen.warnings)
     assert not seen.steps
-    with pytest.raises(WishError, match="memory 20kB: no plan that was found fits"):
-        planning(Seen(), NO_WISHES.with_wish("constrain", "memory=20kB")).first()
+    with pytest.raises(ConstraintError, match="memory 20kB: no plan that was found fits"):
+        planning(Seen(), NO_CONSTRAINTS.with_constraint("constrain", "memory=20kB")).first()
 
 
 def test_a_plan_that_is_not_proved_gives_way(seen: Seen, emitter: Rule) -> None:
@@ -257,9 +259,9 @@ def test_proposals_are_starting_points_that_are_judged_like_any_other(
     assert "GB/s each between nodes" in user
 
 
-def test_a_proposal_that_breaks_a_wish_does_not_fit(seen: Seen, emitter: Rule) -> None:
-    wishes = NO_WISHES.with_wish("pin", "head=column")
-    loop = planning(seen, wishes, model=Scripted([reply("R", head="replicate")]))
+def test_a_proposal_that_breaks_a_constraint_does_not_fit(seen: Seen, emitter: Rule) -> None:
+    constraints = NO_CONSTRAINTS.with_constraint("pin", "head=column")
+    loop = planning(seen, constraints, model=Scripted([reply("R", head="replicate")]))
     made = loop.first()
     assert made.found.best.point.style("head") == "column"
     assert loop.counts(made, proved=True)["model: replicate"]["fitted"] == 0
@@ -298,11 +300,11 @@ def test_a_cheaper_plan_that_was_refused_says_by_what(seen: Seen, emitter: Rule)
             assert "refused by" in row.why or "more of parameters" in row.why, row
 
 
-def test_wishes_of_the_owner_are_not_bent(seen: Seen, emitter: Rule) -> None:
-    with pytest.raises(WishError, match="norm"):
-        planning(seen, NO_WISHES.with_wish("pin", "norm=row")).first()
+def test_constraints_of_the_owner_are_not_bent(seen: Seen, emitter: Rule) -> None:
+    with pytest.raises(ConstraintError, match="norm"):
+        planning(seen, NO_CONSTRAINTS.with_constraint("pin", "norm=row")).first()
     path = "layers.*.mlp.down"
     emitter(lambda plan: f"{path}: no row" if style(plan, path) == "row" else "")
-    loop = planning(seen, NO_WISHES.with_wish("pin", f"{path}=row"))
+    loop = planning(seen, NO_CONSTRAINTS.with_constraint("pin", f"{path}=row"))
     with pytest.raises((EmitError, PlanError), match="no row"):
         loop.first()

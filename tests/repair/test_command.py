@@ -284,13 +284,13 @@ MISSING = Program("linear", [
     MatMul("x", "w", "y"),
 ])
 """
-MENDED = {
+RIGHT_WITH = {
     "GROUP": '+    AllReduce("p", "y", mesh_dim="tp"),',
     "MISSING": '+    MatMul("x", "w", "y_part"), AllReduce("y_part", "y", mesh_dim="tp"),',
 }
 
 
-@pytest.mark.parametrize("name", MENDED)
+@pytest.mark.parametrize("name", RIGHT_WITH)
 def test_a_class_program_is_mended_on_its_source_line(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -301,9 +301,9 @@ def test_a_class_program_is_mended_on_its_source_line(
     paths = write(tmp_path, made[name], made["STATES"], made["RIGHT"])
     assert run(paths, json=False) == Exit.PROVED
     out = capsys.readouterr().out
-    assert MENDED[name] in out
+    assert RIGHT_WITH[name] in out
     lines = [line for line in out.splitlines() if line.startswith("-    ")]
-    source.write_text(CLASS.replace(lines[-1][1:], MENDED[name][1:]))
+    source.write_text(CLASS.replace(lines[-1][1:], RIGHT_WITH[name][1:]))
     again = runpy.run_path(str(source))
     one, many, contract = pair(again[name], again["STATES"], again["RIGHT"])
     assert isinstance(verify(Problem(one, many, contract)), Proof)

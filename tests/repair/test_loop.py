@@ -10,7 +10,7 @@ import pytest
 
 from shardproof.agent.llm.answers import Cancelled, Failed, NoModel, OutOfBudget, Trouble
 from shardproof.agent.llm.budget import Limits, Price
-from shardproof.agent.repair import Level, Mended, NotMended, Question, Settings, mend
+from shardproof.agent.repair import Fixed, Level, NotFixed, Question, Settings, fix
 from shardproof.agent.repair.feedback import told
 from shardproof.agent.repair.loop import ROUNDS_IN_CONTEXT
 from shardproof.agent.repair.question import Candidate
@@ -72,9 +72,9 @@ def reply(*edits: Mapping[str, object], **more: object) -> str:
 
 def heard(
     model: Scripted | None, settings: Settings = MODEL, asked: Question | None = None
-) -> tuple[Mended | NotMended, list[events.Event]]:
+) -> tuple[Fixed | NotFixed, list[events.Event]]:
     seen: list[events.Event] = []
-    return mend(asked or question(), settings, model, seen.append), seen
+    return fix(asked or question(), settings, model, seen.append), seen
 
 
 def rounds(seen: Sequence[events.Event]) -> list[events.RepairRound]:
@@ -92,7 +92,7 @@ def proved(asked: Question, found: Candidate) -> bool:
 def test_the_search_comes_first_and_needs_no_model() -> None:
     model = Scripted([reply(FIRST, SECOND)])
     ended, seen = heard(None, Settings(rounds=3, seconds=30))
-    assert isinstance(ended, Mended)
+    assert isinstance(ended, Fixed)
     assert (ended.by, ended.rounds) == ("search", 1)
     assert [r.by for r in rounds(seen)] == ["search"]
     assert proved(question(), ended.found)
@@ -103,14 +103,14 @@ def test_a_right_program_is_left_alone() -> None:
     right = MANY.replace("%z = relu %y", "%t = all_reduce %y {mesh_dim=tp}\n  %z = relu %t")
     right = right.replace("%p = mm %s, %v", "%q = mm %s, %v\n  %p = all_reduce %q {mesh_dim=tp}")
     ended, seen = heard(Scripted([]), MODEL, question(right))
-    assert isinstance(ended, Mended)
+    assert isinstance(ended, Fixed)
     assert (ended.by, ended.found.edits, seen) == ("nobody", (), [])
 
 
 def test_a_reply_is_judged_and_the_fewest_of_its_edits_are_kept() -> None:
     more = {"value": "x", "op": "mul_scalar", "attrs": "value=1"}
     ended, _ = heard(Scripted([reply(FIRST, SECOND, more)]))
-    assert isinstance(ended, Mended)
+    assert isinstance(ended, Fixed)
     assert ended.by == "model"
     assert len(ended.found.edits) == 2
     assert proved(question(), ended.found)
@@ -120,7 +120,7 @@ def test_what_was_found_is_fed_back_within_a_context() -> None:
     wrong = reply({"value": "z"})
     model = Scripted([wrong, reply(FIRST, SECOND)])
     ended, seen = heard(model)
-    assert isinstance(ended, Mended)
+    assert isinstance(ended, Fixed)
     assert (ended.rounds, [r.context for r in rounds(seen)]) == (2, [1, 1])
     assert [c.verdict for c in candidates(seen)] == ["refuted", "proved"]
     second = model.heard[1]
@@ -135,7 +135,7 @@ def test_three_rounds_then_a_fresh_start_from_the_best_prefix() -> None:
     silly = [reply({"value": "v"}), reply({"value": "w"})]
     model = Scripted([reply(FIRST), *silly, reply(SECOND)])
     ended, seen = heard(model)
-    assert isinstance(ended, Mended)
+    assert isinstance(ended, Fixed)
     assert [r.context for r in rounds(seen)] == [1, 1, 1, 2]
     assert len(model.heard[2]) == 2 + 2 * (ROUNDS_IN_CONTEXT - 1)
     assert rounds(seen)[3].start == ["all_reduce {mesh_dim=tp, reduce=sum} after %y"]
@@ -148,7 +148,7 @@ def test_three_rounds_then_a_fresh_start_from_the_best_prefix() -> None:
 def test_the_search_starts_afresh_from_its_best_prefix() -> None:
     """One edit a search: the second one begins with what the first left right."""
     ended, seen = heard(None, Settings(rounds=3, seconds=60), question(max_edits=1))
-    assert isinstance(ended, Mended)
+    assert isinstance(ended, Fixed)
     assert (ended.by, ended.rounds, len(ended.found.edits)) == ("search", 2, 2)
     assert rounds(seen)[1].start == ["all_reduce {mesh_dim=tp, reduce=sum} after %y"]
 
@@ -168,7 +168,7 @@ def test_the_search_goes_on_from_what_a_model_got_right(
 
     monkeypatch.setattr("shardproof.agent.repair.loop.enumerated.repair", late)
     ended, seen = heard(model, Settings(rounds=6, seconds=60))
-    assert isinstance(ended, Mended)
+    assert isinstance(ended, Fixed)
     assert ended.by == "search"
     assert rounds(seen)[-1].start == ["all_reduce {mesh_dim=tp, reduce=sum} after %y"]
 
@@ -177,7 +177,7 @@ def test_refuted_edits_are_told_to_the_next_context_and_not_taken_again() -> Non
     wrong = [reply({"value": name}) for name in ("z", "v", "w")]
     model = Scripted([*wrong, wrong[0], reply(FIRST, SECOND)])
     ended, _ = heard(model)
-    assert isinstance(ended, Mended)
+    assert isinstance(ended, Fixed)
     first = model.heard[3][1]["content"]
     assert "Tried before, each alone" in first
     assert "all_reduce {mesh_dim=tp, reduce=sum} after %v" in first
@@ -190,7 +190,7 @@ def test_a_tactic_that_ends_in_the_same_finding_twice_is_banned() -> None:
     model = Scripted([*same, reply(FIRST, SECOND)])
     ended, seen = heard(model)
     assert rounds(seen)[2].banned == ["after mul_scalar"]
-    assert isinstance(ended, Mended)
+    assert isinstance(ended, Fixed)
     assert "tried too often" in model.heard[3][-1]["content"]
 
 
@@ -209,7 +209,7 @@ def test_a_tactic_that_ends_in_the_same_finding_twice_is_banned() -> None:
 def test_a_reply_that_cannot_be_used_is_answered_and_the_loop_goes_on(bad: str) -> None:
     model = Scripted([bad, bad, reply(FIRST, SECOND)])
     ended, seen = heard(model)
-    assert isinstance(ended, Mended)
+    assert isinstance(ended, Fixed)
     assert ended.rounds == 2
     assert candidates(seen)[0].verdict == "unusable"
     assert "cannot be used" in model.heard[1][-1]["content"]
@@ -219,7 +219,7 @@ def test_rounds_end_the_loop_with_the_best_prefix() -> None:
     silly = [reply({"value": name}) for name in ("z", "v", "w")]
     model = Scripted([reply(FIRST), *silly])
     ended, _ = heard(model, dataclasses.replace(MODEL, rounds=2))
-    assert isinstance(ended, NotMended)
+    assert isinstance(ended, NotFixed)
     assert ended.rounds == 2
     assert "output:z" in ended.best.held.outputs
     assert len(ended.best.edits) == 1
@@ -233,7 +233,7 @@ def test_rounds_end_the_loop_with_the_best_prefix() -> None:
 def test_a_budget_ends_the_questions(limits: Limits) -> None:
     wrong = [reply({"value": name}) for name in ("z", "v", "w")]
     ended, _ = heard(Scripted(wrong, limits, Price(1.0, 1.0)))
-    assert isinstance(ended, NotMended)
+    assert isinstance(ended, NotFixed)
     assert isinstance(ended.answer, OutOfBudget)
     assert "budget" in ended.reason
 
@@ -245,7 +245,7 @@ def test_a_budget_ends_the_questions(limits: Limits) -> None:
 )
 def test_a_model_that_goes_silent_ends_in_a_value(answer: Cancelled | Failed | NoModel) -> None:
     ended, seen = heard(Scripted([answer, reply(FIRST, SECOND)]))
-    assert isinstance(ended, NotMended)
+    assert isinstance(ended, NotFixed)
     assert ended.answer == answer
     (warned,) = [e.message for e in seen if isinstance(e, events.Warned)]
     assert str(answer) in warned
@@ -254,7 +254,7 @@ def test_a_model_that_goes_silent_ends_in_a_value(answer: Cancelled | Failed | N
 def test_a_cancelled_question_ends_the_loop_at_once() -> None:
     settings = Settings(rounds=9, seconds=60, search=5)
     ended, seen = heard(Scripted([Cancelled()]), settings, question(max_edits=1))
-    assert isinstance(ended, NotMended)
+    assert isinstance(ended, NotFixed)
     assert len(rounds(seen)) == 2
 
 
@@ -262,7 +262,7 @@ def test_the_seconds_of_the_loop_are_kept() -> None:
     ticks = iter(range(1000))
     settings = Settings(rounds=99, seconds=20, search=0, clock=lambda: float(next(ticks)))
     ended, _ = heard(Scripted([reply({"value": "z"})] * 99), settings)
-    assert isinstance(ended, NotMended)
+    assert isinstance(ended, NotFixed)
     assert ended.rounds < 20
 
 
@@ -316,7 +316,7 @@ def test_no_reply_touches_the_programs_of_the_contract(case: str) -> None:
     before = (asked.sequential, asked.contract, asked.distributed)
     bad = reply(TOUCHING[case])
     ended, seen = heard(Scripted([bad, bad]), MODEL, asked)
-    assert isinstance(ended, NotMended)
+    assert isinstance(ended, NotFixed)
     assert candidates(seen)[0].verdict == "unusable"
     assert "contract fixes" in candidates(seen)[0].finding
     assert (asked.sequential, asked.contract, asked.distributed) == before
@@ -339,7 +339,7 @@ def test_the_frame_is_held_to_whoever_proposes(edits: tuple[Edit, ...]) -> None:
 
 def test_a_program_of_the_contract_does_not_hinder_a_repair() -> None:
     ended, _ = heard(None, Settings(rounds=2, seconds=30), question(contract=GIVEN))
-    assert isinstance(ended, Mended)
+    assert isinstance(ended, Fixed)
     assert ended.found.program.producers()["given.r"].op == "permute"
 
 

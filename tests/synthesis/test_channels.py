@@ -9,7 +9,7 @@ import pytest
 
 from shardproof.synthesis.autodiff.autodiff import grad
 from shardproof.synthesis.planner.assign import PlanError, misfit, options, split
-from shardproof.synthesis.planner.constraints import NO_WISHES
+from shardproof.synthesis.planner.constraints import NO_CONSTRAINTS
 from shardproof.synthesis.planner.roles import Module, heads, modules
 from shardproof.synthesis.planner.scoring import Asked
 from shardproof.synthesis.planner.search import Found, search
@@ -124,11 +124,11 @@ def planned(*pins: tuple[str, str]) -> tuple[Found, float]:
         b.output(b.add("mul_scalar", total, value=Fraction(1, 4)), "loss", "loss")
     program = live(inline(grad(b.build())))
     kinds = {"": "Net", "a": "Conv1d", "n": "Norm", "c": "Conv1d"}
-    wishes = NO_WISHES
+    constraints = NO_CONSTRAINTS
     for path, style in pins:
-        wishes = wishes.with_wish("pin", f"{path}={style}")
+        constraints = constraints.with_constraint("pin", f"{path}={style}")
     mesh = Mesh.of(tp=2)
-    found = search(Asked(program, mesh, decoder.CLUSTER, kinds, wishes=wishes))
+    found = search(Asked(program, mesh, decoder.CLUSTER, kinds, constraints=constraints))
     return found, decoder.largest_difference(found.program, found.best.lowered, mesh)
 
 

@@ -5,7 +5,7 @@ from fractions import Fraction
 import pytest
 
 from shardproof.synthesis.planner.assign import PlanError
-from shardproof.synthesis.planner.constraints import NO_WISHES, Wishes
+from shardproof.synthesis.planner.constraints import NO_CONSTRAINTS, Constraints
 from shardproof.synthesis.planner.describe import left_whole
 from shardproof.synthesis.planner.narrowing import layered
 from shardproof.synthesis.planner.plan import from_json, to_json
@@ -45,8 +45,10 @@ def obstacles(count: int, hidden: int = 32) -> Program:
     return live(inline(grad(b.build())))
 
 
-def made(count: int, hidden: int = 32, wishes: Wishes = NO_WISHES) -> Synthesis:
-    return synthesize(Asked(obstacles(count, hidden), MESH, decoder.CLUSTER, wishes=wishes))
+def made(count: int, hidden: int = 32, constraints: Constraints = NO_CONSTRAINTS) -> Synthesis:
+    return synthesize(
+        Asked(obstacles(count, hidden), MESH, decoder.CLUSTER, constraints=constraints)
+    )
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
@@ -64,7 +66,7 @@ def test_a_kind_costs_as_one_module() -> None:
 
 
 def test_less_than_half_of_what_could_be_split_is_no_useful_plan() -> None:
-    whole = NO_WISHES.with_wish("ban", "pre.*.lin=gathered")
+    whole = NO_CONSTRAINTS.with_constraint("ban", "pre.*.lin=gathered")
     few = made(5, 8, whole)
     useful, useless = made(1, 32).plan, few.plan
     assert (useful.useful, useless.useful) == (True, False)
@@ -78,11 +80,11 @@ def test_less_than_half_of_what_could_be_split_is_no_useful_plan() -> None:
 
 
 def test_pins_switch_no_guard_off() -> None:
-    wishes = NO_WISHES
+    constraints = NO_CONSTRAINTS
     for path in ("up", "down", "pre.0.lin"):
-        wishes = wishes.with_wish("pin", f"{path}=replicate")
+        constraints = constraints.with_constraint("pin", f"{path}=replicate")
     with pytest.raises(PlanError, match="no plan that splits the model over tp=2"):
-        made(1, wishes=wishes)
+        made(1, constraints=constraints)
 
 
 def test_layers_are_told_from_places_in_a_sequence() -> None:

@@ -12,7 +12,7 @@ from shardproof.verifier.kernel.program.program import Node, Program
 from shardproof.verifier.terms import Ref, Terms
 
 if TYPE_CHECKING:
-    from shardproof.verifier.provers.canonical import Keys
+    from shardproof.verifier.provers.canonical.keys import Keys
     from shardproof.verifier.provers.canonical.rearranged import View
 
 
@@ -52,7 +52,7 @@ class Sequential:
     @cached_property
     def keys(self) -> Keys:
         """What terms come to in index notation."""
-        from shardproof.verifier.provers.canonical import Keys
+        from shardproof.verifier.provers.canonical.keys import Keys
 
         return Keys(self.terms)
 

@@ -1,4 +1,4 @@
-"""`/plan` and what belongs to it: candidates, wishes, why not."""
+"""`/plan` and what belongs to it: candidates, constraints, why not."""
 
 from typing import Literal
 
@@ -6,7 +6,7 @@ from shardproof.agent.actions.models import Candidates, Parallelize, WhyNot
 from shardproof.agent.chat import planning
 from shardproof.agent.chat.engine import Session
 from shardproof.agent.chat.registry import Words, command
-from shardproof.agent.chat.state import Planned, Wish
+from shardproof.agent.chat.state import Constraint, Planned
 from shardproof.agent.run.errors import Exit, InputError
 from shardproof.agent.run.events import PlanJudged
 from shardproof.agent.run.run import Outcome
@@ -26,15 +26,15 @@ def plan(session: Session, words: Words) -> Outcome:
     from shardproof.agent.report import summary
     from shardproof.synthesis.planner.plan import table, to_json
 
-    session.desk.model()
+    session.workspace.model()
     ideas = [idea.name for idea in session.state.ideas if idea.verdict == "proved"]
     with session.run.phase("plan") as phase:
         made = planning.search(session, ideas)
         pipeline.priced(phase, made)
     strategy = summary.strategy(made.plan)
-    of = session.desk.planned_of()
+    of = session.workspace.planned_of()
     kept = session.artifacts.keep(to_json(made.plan))
-    session.desk.put("made", of, made)
+    session.workspace.put("made", of, made)
     judged = session.state.judged
     session.change(
         planned=Planned(plan=kept, strategy=strategy, ideas=ideas, of=of),
@@ -45,7 +45,7 @@ def plan(session: Session, words: Words) -> Outcome:
     rows = [(path, style, placed) for path, _, style, placed, _ in table(made.plan)]
     wide = max((len(path) for path, _, _ in rows), default=0)
     lines = [f"{path:<{wide}}  {style:<16} {placed}".rstrip() for path, style, placed in rows]
-    lines += planning.wished(session)
+    lines += planning.constrained(session)
     lines += [planning.estimated(made.plan), "next: /verify"]
     session.say("\n".join(lines))
     return Outcome(Exit.PROVED)
@@ -109,7 +109,7 @@ def candidates(session: Session, words: Words) -> Outcome:
         raise InputError(
             "no such count", where="/candidates", expected="a number from 1", got=asked
         )
-    made, most = session.desk.made(), int(asked[:9])
+    made, most = session.workspace.made(), int(asked[:9])
     with session.run.phase("judge") as phase:
         rows = judged(planning.judge(session, made), most)
         phase.summary = f"{len(rows)} candidates"
@@ -139,7 +139,7 @@ def why_not(session: Session, words: Words) -> Outcome:
 
     if len(words.words) != 2:
         raise InputError("which module, and which style?", where="/why-not", expected=STYLES)
-    made = session.desk.made()
+    made = session.workspace.made()
     with session.run.phase("try") as phase:
         judge = planning.judge(session, made)
         found = answer(judge, words.words[0], words.words[1], bare=words.has("bare"))
@@ -158,7 +158,7 @@ def why_not(session: Session, words: Words) -> Outcome:
 )
 def pin(session: Session, words: Words) -> Outcome:
     """Give a module a style in every plan from now on; without words, list the constraints."""
-    return _wish(session, words, "pin")
+    return _constraint(session, words, "pin")
 
 
 @command(
@@ -171,7 +171,7 @@ def pin(session: Session, words: Words) -> Outcome:
 )
 def ban(session: Session, words: Words) -> Outcome:
     """Give no such style to a module, or do not start from a tactic."""
-    return _wish(session, words, "ban")
+    return _constraint(session, words, "ban")
 
 
 @command(
@@ -184,36 +184,38 @@ def ban(session: Session, words: Words) -> Outcome:
 )
 def constrain(session: Session, words: Words) -> Outcome:
     """Limit every plan: memory per rank, the residual stream, the loss."""
-    return _wish(session, words, "constrain")
+    return _constraint(session, words, "constrain")
 
 
-def _wish(session: Session, words: Words, kind: Literal["pin", "ban", "constrain"]) -> Outcome:
+def _constraint(
+    session: Session, words: Words, kind: Literal["pin", "ban", "constrain"]
+) -> Outcome:
     from shardproof.synthesis.planner.constraints import settle
     from shardproof.synthesis.planner.planner import can_emit
 
-    wishes = list(session.state.wishes)
+    constraints = list(session.state.constraints)
     if words.has("drop"):
         name = words.one("drop")
-        left = [w for w in wishes if w.kind != kind or not _named(w, name)]
-        if len(left) == len(wishes):
+        left = [w for w in constraints if w.kind != kind or not _named(w, name)]
+        if len(left) == len(constraints):
             raise InputError(f"no such {kind}", where=f"/{kind} --drop", got=name)
-        wishes = left
+        constraints = left
     elif words.words:
         said = words.words[0] if len(words.words) == 1 else "=".join(words.words)
-        wish = Wish(kind=kind, words=said)
-        wishes = [w for w in wishes if w != wish] + [wish]
+        constraint = Constraint(kind=kind, words=said)
+        constraints = [w for w in constraints if w != constraint] + [constraint]
     else:
-        lines = planning.wished(session)
+        lines = planning.constrained(session)
         return session.say("\n".join(lines) or "no constraints")
-    session.change(wishes=wishes)
-    asked = planning.wishes(session)
+    session.change(constraints=constraints)
+    asked = planning.constraints(session)
     if session.state.model is not None and session.state.mesh:
         space = planning.space(session)
         settle(asked, space.modules, space.mesh[space.tp] if space.tp else 1, can_emit)
-    lines = planning.wished(session)
+    lines = planning.constrained(session)
     next_ = "next: /plan" if session.state.planned else ""
     return session.say("\n".join([*(lines or ["no constraints"]), *([next_] if next_ else [])]))
 
 
-def _named(wish: Wish, name: str) -> bool:
-    return name in (wish.words, wish.words.partition("=")[0])
+def _named(constraint: Constraint, name: str) -> bool:
+    return name in (constraint.words, constraint.words.partition("=")[0])

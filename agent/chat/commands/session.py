@@ -123,7 +123,7 @@ def settings(session: Session, words: Words) -> Outcome:
     lines = [f"{name:<15} {value}" for name, value in state.settings.model_dump().items()]
     mesh = ",".join(f"{k}={v}" for k, v in state.mesh.items())
     lines.append(f"{'mesh':<15} {mesh or '-'}")
-    lines += [f"{wish.kind:<15} {wish.words}" for wish in state.wishes]
+    lines += [f"{constraint.kind:<15} {constraint.words}" for constraint in state.constraints]
     return session.say("\n".join(lines))
 
 

@@ -74,7 +74,7 @@ def _model(session: Session, words: Words) -> Outcome:
     with session.run.phase("inspect") as phase:
         facts = collect_facts(asked)
         phase.summary = f"{len(facts.modules)} modules called"
-    kept = session.desk.keep
+    kept = session.workspace.keep
     captured_as, facts_as = kept(packed(captured)), kept(dump(ModelFacts, facts))
     given = wanted.model_dump()
     session.about(Model(**given, captured=captured_as, facts=facts_as, files=tuple(files)))
@@ -115,7 +115,7 @@ def _programs(session: Session, words: Words) -> Outcome:
         source = read(session, path)
         programs = programs.model_copy(update={kind: source, "repaired": ""})
         if kind != "contract":
-            program = session.desk.program(source)
+            program = session.workspace.program(source)
             lines.append(f"{kind}: {len(program.nodes)} ops, {len(program.inputs)} inputs")
         else:
             lines.append(f"contract: {source.path}")
@@ -124,7 +124,7 @@ def _programs(session: Session, words: Words) -> Outcome:
     if missing:
         lines.append(f"still to load: {', '.join(missing)}")
     else:
-        session.desk.pair()
+        session.workspace.pair()
         lines.append("next: /verify")
     return session.say("\n".join(lines))
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from shardproof.agent.actions.programs import Mending
+from shardproof.agent.actions.programs import Repairing
 from shardproof.agent.chat.engine import Session
 from shardproof.agent.chat.registry import Words, command
 from shardproof.agent.run.errors import InputError
@@ -21,8 +21,8 @@ def verify(session: Session, words: Words) -> Outcome:
     """
     from shardproof.agent.verdict.certificates import second
 
-    pair = session.desk.pair()
-    verdict, _ = second(session.run, session.desk.verdict(), pair)
+    pair = session.workspace.pair()
+    verdict, _ = second(session.run, session.workspace.verdict(), pair)
     outcome = shown.report(session.run, replace(verdict, relations=()))
     session.judged(pair.of)
     return _next(session, outcome)
@@ -36,7 +36,7 @@ def _next(session: Session, outcome: Outcome) -> Outcome:
         "refuted": "/cex steps through it, /repair looks for the fewest edits",
         "unknown": "/explain says what is missing, /repair looks for edits that are proved",
     }
-    if session.desk.translated():
+    if session.workspace.translated():
         steps["proved"] = "/report writes plan, programs and certificate"
     if outcome.verdict != "proved" or model:
         session.say(f"next: {steps[outcome.verdict]}")
@@ -63,7 +63,7 @@ def explain(session: Session, words: Words) -> Outcome:
 
         return talk.explained(session, " ".join(words.words))
     if not words.words:
-        return session.say(_explained(session.desk.verdict()))
+        return session.say(_explained(session.workspace.verdict()))
     name = words.words[0]
     if not name.startswith("%") and session.state.subject == "model":
         return session.say(_module(session, name))
@@ -91,7 +91,7 @@ def _explained(verdict: Verdict) -> str:
 def _value(session: Session, name: str) -> str:
     import difflib
 
-    verdict = session.desk.verdict()
+    verdict = session.workspace.verdict()
     for relation in verdict.relations:
         if relation.value == name:
             return shown.shown(relation)
@@ -108,7 +108,7 @@ def _module(session: Session, path: str) -> str:
 
     from shardproof.agent.pipeline.agreement import covers, one_of, stacked
 
-    plan = session.desk.made().plan
+    plan = session.workspace.made().plan
     known = {p.rpartition(".")[0] for p in plan.params} | {m.path for m in plan.modules}
     if path not in known:  # the layers of a repeated block are planned as one
         path = next((p for p in sorted(known) if covers(p, path)), path)
@@ -149,13 +149,13 @@ def cex(session: Session, words: Words) -> Outcome:
     """
     from shardproof.agent.chat import steps
 
-    verdict = session.desk.verdict()
+    verdict = session.workspace.verdict()
     if not isinstance(verdict, Counterexample):
         raise InputError(
             f"there is no counterexample: the verdict is {shown.word(verdict)}", where="/cex"
         )
     with session.run.phase("replay"):
-        found = steps.of(session.desk.pair(), verdict)
+        found = steps.of(session.workspace.pair(), verdict)
     at = _at(words, session.state.at if session.state.judged else 0, len(found))
     session.change(at=at + 1)
     rest = (
@@ -181,7 +181,7 @@ def _at(words: Words, now: int, count: int) -> int:
     effect="reads",
     owners=("model",),
     options={"model": False},
-    takes=(Mending, ("max_edits", "seconds", "rounds", "feedback")),
+    takes=(Repairing, ("max_edits", "seconds", "rounds", "feedback")),
     examples=("/repair", "/repair --edits 2"),
 )
 def repair(session: Session, words: Words) -> Outcome:
@@ -190,6 +190,6 @@ def repair(session: Session, words: Words) -> Outcome:
     The one-device program and the contract stay as they are. With --model, a language model is
     asked for edits where the search finds none; what it answers is proved or thrown away.
     """
-    from shardproof.agent.chat import repairs as mending
+    from shardproof.agent.chat import repairs as repairing
 
-    return mending.mend(session, words)
+    return repairing.fix(session, words)

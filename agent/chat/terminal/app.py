@@ -227,7 +227,7 @@ def standing(state: State) -> str:
         parts = [state.model.target + (" (translated)" if state.model.translated else "")]
         mesh = ", ".join(f"{name}={size}" for name, size in state.mesh.items())
         parts += [f"mesh {mesh}"] if mesh else []
-        parts += [f"{w.kind} {w.words}" for w in state.wishes]
+        parts += [f"{w.kind} {w.words}" for w in state.constraints]
         parts += ["planned"] if state.planned is not None else []
     if state.judged is not None:
         parts.append(state.judged.verdict)

@@ -97,7 +97,7 @@ def modules(session: Session) -> list[str]:
     if session.state.model is None:
         return []
     try:
-        known = session.desk.captured().facts.modules
+        known = session.workspace.captured().facts.modules
     except ShardproofError:
         return []
     return list(dict.fromkeys(re.sub(r"(?<=\.)\d+(?=\.|$)", "*", path) for path in known if path))

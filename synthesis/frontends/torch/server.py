@@ -190,8 +190,7 @@ def main() -> None:
                 found = _named(name)
                 if ":" in name:
                     found()
-        gc.collect()
-        gc.freeze()
+        gc.freeze()  # no collection before: it would look through all that was imported
         gc.set_threshold(*COLLECTED)
         gc.enable()
         woken, wake = os.pipe()

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from shardproof.synthesis.planner.constraints import NO_WISHES, WishError
+from shardproof.synthesis.planner.constraints import NO_CONSTRAINTS, ConstraintError
 from shardproof.synthesis.planner.judging import Judge, candidates, differences
 from shardproof.synthesis.planner.literal import LiteralError, literal
 from shardproof.synthesis.planner.planner import Asked, Synthesis, synthesize
@@ -98,7 +98,7 @@ def test_why_not_with_little_memory(made: Synthesis) -> None:
 
 @pytest.mark.parametrize(("path", "style"), [("nowhere", "row"), ("head", "rows"), ("l*", "row")])
 def test_questions_about_nothing(judge: Judge, path: str, style: str) -> None:
-    with pytest.raises(WishError, match="why not"):
+    with pytest.raises(ConstraintError, match="why not"):
         why_not(judge, path, style)
 
 
@@ -128,4 +128,4 @@ def test_a_wrong_candidate_is_refuted_and_one_without_room_is_told(made: Synthes
     assert Judge(made, limit=1.0)(best).status == "memory"
     contract = best.lowered.contract
     assert isinstance(contract, Contract)
-    assert made.asked.wishes == NO_WISHES
+    assert made.asked.constraints == NO_CONSTRAINTS

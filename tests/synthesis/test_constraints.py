@@ -1,4 +1,4 @@
-"""A wish is kept by the plan, or named with what stands against it."""
+"""A constraint is kept by the plan, or named with what stands against it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from hypothesis import given, strategies as st
 
 from shardproof.synthesis.planner.assign import PlanError, misfit, options
 from shardproof.synthesis.planner.constraints import (
-    NO_WISHES,
+    NO_CONSTRAINTS,
     STYLES,
+    ConstraintError,
+    Constraints,
     Kind,
-    WishError,
-    Wishes,
     named,
     read_bytes,
     show_bytes,
@@ -36,15 +36,15 @@ def plain() -> Synthesis:
     return synthesize(Asked(PROGRAM, TP, decoder.CLUSTER))
 
 
-def wish(*words: tuple[Kind, str]) -> Wishes:
-    out = NO_WISHES
+def constraint(*words: tuple[Kind, str]) -> Constraints:
+    out = NO_CONSTRAINTS
     for kind, text in words:
-        out = out.with_wish(kind, text)
+        out = out.with_constraint(kind, text)
     return out
 
 
 def again(plain: Synthesis, *words: tuple[Kind, str]) -> Synthesis:
-    return synthesize(replace(plain.asked, wishes=wish(*words)), like=plain.found.state)
+    return synthesize(replace(plain.asked, constraints=constraint(*words)), like=plain.found.state)
 
 
 def proved(made: Synthesis) -> bool:
@@ -102,7 +102,9 @@ def test_memory_is_kept_or_the_least_is_told(plain: Synthesis) -> None:
     assert sizes[0] < plain.found.best.estimate.memory_bytes
     made = again(plain, ("constrain", f"memory={sizes[0]}"))
     assert made.found.best.estimate.memory_bytes <= sizes[0]
-    with pytest.raises(WishError, match=r"memory 1kB: no plan that was found fits; the leanest"):
+    with pytest.raises(
+        ConstraintError, match=r"memory 1kB: no plan that was found fits; the leanest"
+    ):
         again(plain, ("constrain", "memory=1kB"))
 
 
@@ -122,17 +124,17 @@ def test_memory_is_kept_or_the_least_is_told(plain: Synthesis) -> None:
         ([("pin", "layers.*.attn.q=row")], r"pin layers\.\*\.attn\.q=row: no plan keeps it"),
     ],
 )
-def test_a_wish_that_cannot_hold_is_named(
+def test_a_constraint_that_cannot_hold_is_named(
     plain: Synthesis, words: list[tuple[Kind, str]], message: str
 ) -> None:
-    with pytest.raises(WishError, match=message):
+    with pytest.raises(ConstraintError, match=message):
         again(plain, *words)
 
 
-def test_only_the_wish_in_the_way_is_blamed(plain: Synthesis) -> None:
-    with pytest.raises(WishError) as told:
+def test_only_the_constraint_in_the_way_is_blamed(plain: Synthesis) -> None:
+    with pytest.raises(ConstraintError) as told:
         again(plain, ("pin", "embed=replicate"), ("pin", "layers.*.attn.q=row"))
-    assert told.value.wish == "pin layers.*.attn.q=row"
+    assert told.value.constraint == "pin layers.*.attn.q=row"
     assert "shard_slice" in told.value.got
 
 
@@ -150,14 +152,14 @@ def test_only_the_wish_in_the_way_is_blamed(plain: Synthesis) -> None:
     ],
 )
 def test_words_that_cannot_be_read(kind: Kind, text: str) -> None:
-    with pytest.raises(WishError):
-        wish((kind, text))
+    with pytest.raises(ConstraintError):
+        constraint((kind, text))
 
 
 PATHS = st.sampled_from(["a", "b.*.c", "*"])
 PAIRS = st.lists(st.tuples(PATHS, st.sampled_from(STYLES)), max_size=3, unique_by=lambda p: p[0])
 WISHES = st.builds(
-    Wishes,
+    Constraints,
     pins=PAIRS.map(tuple),
     bans=PAIRS.map(tuple),
     tactics=st.lists(st.sampled_from(list(TACTICS)), unique=True).map(tuple),
@@ -168,11 +170,11 @@ WISHES = st.builds(
 
 
 @given(WISHES)
-def test_each_wish_is_told_and_can_be_left_out(wishes: Wishes) -> None:
-    fewer = list(wishes.each())
-    assert bool(wishes) == bool(fewer)
-    assert len(fewer) == len(wishes.lines())
-    assert all(less != wishes for _, less in fewer)
+def test_each_constraint_is_told_and_can_be_left_out(constraints: Constraints) -> None:
+    fewer = list(constraints.each())
+    assert bool(constraints) == bool(fewer)
+    assert len(fewer) == len(constraints.lines())
+    assert all(less != constraints for _, less in fewer)
 
 
 def test_sizes() -> None:
