@@ -305,6 +305,7 @@ def _request(asked: Check, mesh: Mesh, stated: Statements) -> RanksRequest:
         _modes(asked.mode),
         alone=asked.against == ALONE,
         device_free=asked.device_free,
+        full_depth=asked.full_depth,
         meanings=tuple(asked.op),
         filled=tuple(line.pattern for line in stated.params),
     )

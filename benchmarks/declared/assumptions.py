@@ -108,6 +108,7 @@ DECLARED = _declared(
     ("cpu", "Answered by the CPU: {what}.", "A GPU may answer otherwise."),
     ("itself", "The model is the parallel module itself, on one rank.", "A fault on one rank too is not seen."),
     ("ranks-traced", "The patched code was traced on ranks {ranks} of {size}: {how}", "Code that treats a rank in between otherwise is not seen."),
+    ("few-ranks", "Of {size} ranks {ranks} were traced; the others run the same ops with coordinates of their own. No code but that of PyTorch and shardproof asks which rank it is.", "Check on a mesh of up to 8 ranks, where all are traced."),
     ("translation", "The translation agrees with {subject} on {samples} samples {how}", "Other values may go another way."),
     ("not-compared", "Not compared: {why}.", "Samples on which nothing was seen."),
     ("one-way", "On no sample is the condition at {where}: what the code does then is not covered.", "Give inputs on which it is."),

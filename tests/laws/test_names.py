@@ -43,7 +43,7 @@ NAMED: dict[str, dict[str, str]] = {
         "agent/check/command.py": "send",
         "agent/check/in_source.py": "all_reduce",
         "agent/check/judging.py": "all_reduce",
-        "synthesis/execute/patched.py": (
+        "synthesis/frontends/torch/rolling/owned.py": (
             "all_gather all_reduce all_to_all cast mul_scalar pad reduce_scatter shard_slice"
         ),
         "synthesis/execute/reading.py": "all_reduce",
@@ -120,7 +120,7 @@ NAMED: dict[str, dict[str, str]] = {
 LISTS: dict[str, int] = {
     "agent/repair/sources.py": 1,
     "synthesis/emit/extents.py": 1,
-    "synthesis/execute/patched.py": 2,
+    "synthesis/frontends/torch/rolling/owned.py": 2,
     "synthesis/frontends/rank_programs/classes.py": 1,
     "synthesis/frontends/rank_programs/match.py": 1,
     "synthesis/frontends/rank_programs/merge_classes.py": 1,

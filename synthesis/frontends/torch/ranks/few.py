@@ -26,6 +26,7 @@ from shardproof.synthesis.frontends.torch.ranks.join import FewRanksError, RankE
 from shardproof.synthesis.frontends.torch.ranks.places import Places
 from shardproof.synthesis.frontends.torch.ranks.result import Rank
 from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.ops.classes import MESSAGES
 
 ALL_OF = 8
 """Every rank of a mesh of up to so many is traced."""
@@ -133,7 +134,7 @@ def refuse_unlike(ranks: Mapping[int, Rank], mesh: Mesh) -> None:
     if asked:
         raise EveryRankError(f"the code asks which rank it is: {asked}")
     first, *others = ranks.values()
-    if any(e.kind in ("send", "recv") for e in first.events):
+    if any(e.kind in MESSAGES for e in first.events):
         raise EveryRankError("ranks send messages to one another")
     if any(_held(other) != _held(first) for other in others):
         raise EveryRankError("ranks hold or exchange other things")

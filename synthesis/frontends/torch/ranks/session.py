@@ -271,8 +271,6 @@ def _ranks(
             hint="check the code on a smaller mesh with the same dims",
         )
     progress(f"all ranks are traced: {reason}")
-    Path("/tmp/deep/reason").write_text(str(reason))
-    raise reason
     for file in (folder / "failed", *folder.glob("rank-*.json")):
         file.unlink(missing_ok=True)
     return list(range(size)), trace(range(size), True)
