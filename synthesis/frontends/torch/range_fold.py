@@ -94,8 +94,8 @@ class _Ranged:
         if mask is None or r.type(mask.inputs[0]).dtype != "bool" or total > MOST_NUMBERS:
             return None
         entries = self._entries(r, mask.inputs[0])
-        dims: Any = node.attrs["dims"]
-        sums = None if entries is None else np.unique(entries.sum(axis=tuple(dims)))
+        dims = node.numbers("dims")
+        sums = None if entries is None else np.unique(entries.sum(axis=dims))
         return (
             _full(r, node, Fraction(int(sums[0]))) if sums is not None and sums.size == 1 else None
         )
@@ -171,13 +171,12 @@ def _cast(r: Rewriting, node: Node) -> str | None:
 
 
 def _viewed(node: Node, entries: Bools, shape: tuple[int, ...]) -> Bools:
-    attrs: Mapping[str, Any] = node.attrs
     match node.op:
         case "slice":
-            along = slice(attrs["start"], attrs["stop"], attrs["step"])
-            return entries[(slice(None),) * attrs["dim"] + (along,)]
+            along = slice(*(node.number(name) for name in ("start", "stop", "step")))
+            return entries[(slice(None),) * node.number("dim") + (along,)]
         case "permute":
-            return entries.transpose(attrs["dims"])
+            return entries.transpose(node.numbers("dims"))
         case "reshape":
             return entries.reshape(shape)
         case _:

@@ -560,8 +560,8 @@ def _rank(
             "model too, or keep it under another name",
         )
     name_states(followed.traced, kept)
-    every = [n for n, b in model.named_buffers() if b.is_floating_point()]
-    filled_too = pair_kept(sorted(every), list(one.given), request.names, wrapped, at)
+    floats = [n for n, b in model.named_buffers() if b.is_floating_point()]
+    filled_too = pair_kept(sorted(floats), list(one.given), request.names, wrapped, at)
     followed.traced.given = set(filled_too) - followed.traced.state
     building.refuse_unknown(unknown, own_file, {*kept, *filled_too})
     renamed |= kept | filled_too
