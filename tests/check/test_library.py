@@ -65,7 +65,7 @@ def check(tmp_path: Path) -> Check:
             name, name, mesh, config, batch=2, seq=seq, tp_plan=plan, modes=("train",)
         )
         save_ranks(request.to_json(), tmp_path, lambda _: None)
-        found = judging.check_modes(load(tmp_path, mesh.size), Statements(), lambda _: None)
+        found = judging.check_modes(load(tmp_path), Statements(), lambda _: None)
         return found[0] if isinstance(found[-1].verdict, Proof) else found[-1]
 
     return run
@@ -99,7 +99,7 @@ def test_a_plan_is_repaired_in_its_file(check: Check, tmp_path: Path) -> None:
 
     def traced(request: RanksRequest, folder: Path) -> Sequence[RanksCaptured]:
         save_ranks(json.loads(json.dumps(request.to_json())), folder, lambda _: None)
-        return load(folder, TP.size)
+        return load(folder)
 
     request = RanksRequest(
         QWEN, QWEN, TP, SMALL, batch=2, seq=4, tp_plan=rules, modes=("train",), load="made-up"

@@ -26,7 +26,7 @@ def traced(request: RanksRequest, folder: Path) -> Sequence[RanksCaptured]:
     from shardproof.synthesis.frontends.torch.ranks import session
 
     session.save_ranks(json.loads(json.dumps(request.to_json())), folder, lambda _: None)
-    return load(folder, request.mesh.size)
+    return load(folder)
 
 
 def asked(case) -> Asking:
