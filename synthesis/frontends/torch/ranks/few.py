@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 from torch.distributed.device_mesh import DeviceMesh
 
-import shardproof
+from shardproof.runtime import source as runtime
 from shardproof.synthesis.frontends.torch.errors import CaptureError
 from shardproof.synthesis.frontends.torch.ranks.join import FewRanksError, RankError, join
 from shardproof.synthesis.frontends.torch.ranks.places import Places
@@ -41,7 +41,7 @@ METHODS = ("get_rank", "get_local_rank", "get_coordinate")
 OF_DTENSORS = "get_coordinate"
 """What DTensor asks from C++, for ops of any line."""
 VARIABLES = ("RANK", "LOCAL_RANK")
-_TRUSTED = tuple(str(Path(str(module.__file__)).parent) + os.sep for module in (torch, shardproof))
+_TRUSTED = (f"{Path(torch.__file__).parent}{os.sep}", f"{runtime.FILE.parents[1]}{os.sep}")
 _LIBRARY = str(Path(sysconfig.get_path("stdlib"))) + os.sep
 _MAPPING = (os.__file__, "<frozen os>", "<frozen _collections_abc>")
 
