@@ -120,6 +120,13 @@ STAND_INS = (
         "tests/frontend/test_chosen.py",
     ),
     StandIn(
+        "functions that say which rank asks: get_rank, get_local_rank, get_coordinate, RANK",
+        "frontends/torch/ranks/few.py:Asking.__init__",
+        "few of many ranks are traced",
+        "Each answers as PyTorch's does, and notes the line that asks. Then all ranks are traced.",
+        "tests/check/test_kinds.py",
+    ),
+    StandIn(
         "the environment, the clock and the process",
         "frontends/torch/surroundings.py:Surroundings.watched",
         "a model is imported, built and called",
