@@ -37,8 +37,10 @@ class BuiltDraws(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        given = [t for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
         drawn = torch.Tag.nondeterministic_seeded in func.tags
+        if not drawn and not self.drawn:
+            return result
+        given = [t for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
         if not drawn and not any(_number(t) in self.drawn for t in given):
             return result
         if torch.Tag.data_dependent_output in func.tags:
