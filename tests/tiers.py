@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -146,6 +146,32 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return "\npytestmark = pytest.mark.torch\n" in collection_path.read_text() or None
 
 
+SAMPLED = {
+    "test_pipelines.py::test_wrong_pipelines_are_refuted": 4,
+    "test_pipelines.py::test_right_pipelines_are_proved": 3,
+    "test_strategies.py::test_strategy_is_proved": 14,
+    "test_wrong_steps.py::test_wrong_variant_is_refuted": 8,
+    "test_ddp.py::test_wrong_on_gloo_and_not_proved": 4,
+    "test_artifact_bugs.py::test_bug_is_found_and_shown": 6,
+    "test_bench.py::test_a_model_where_nothing_was_done_solves_nothing": 12,
+    "test_hostile_endpoint.py::test_fault_ends_the_question_in_one_line_that_names_it": 40,
+    "test_placements.py::test_every_claim_of_the_op_holds": 60,
+    "test_against_gloo.py::test_traced_as_it_runs": 3,
+    "test_single_draws.py::test_what_is_drawn_decides_nothing": 6,
+    "test_asked.py::test_what_only_a_trace_answers_is_refused_with_its_line": 8,
+    "test_matrix.py::test_wrong_forward": 4,
+}
+"""Of as many cases of a test, spread over all, `test` takes some: `test-all` runs every one."""
+
+
+def _sampled(items: list[pytest.Item]) -> Iterator[pytest.Item]:
+    """Those of the tests in `SAMPLED` that are left to `test-all`."""
+    for name, count in SAMPLED.items():
+        cases = [i for i in items if every_case(i.nodeid).endswith(name)]
+        kept = {len(cases) * k // count for k in range(count)}
+        yield from (item for number, item in enumerate(cases) if number not in kept)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     recorded = frozenset[str]() if config.getoption("record") else names_recorded()
     for item in items:
@@ -154,6 +180,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         in_slow_folder = item.path.relative_to(TESTS).parts[0] in SLOW
         if in_slow_folder or item.nodeid in recorded or every_case(item.nodeid) in recorded:
             item.add_marker(pytest.mark.slow)
+    for item in _sampled(items):
+        item.add_marker(pytest.mark.campaign)
     left_out = LEFT_OUT[tier(config)]
     out = {item for item in items if any(m.name in left_out for m in item.iter_markers())}
     config.hook.pytest_deselected(items=list(out))
