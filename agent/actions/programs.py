@@ -144,7 +144,7 @@ class Check(Action, work="check.starting:check", limited=True, formats=True):
     batch: Batch = None
     seq: Seq = None
     gradients: bool = option(True, "Also check the backward.")
-    full_depth: bool = option(False, "Trace every layer, not only distinct ones.")
+    full_depth: bool = option(True, "Trace every layer, not only three of a kind.")
     no_grad: Words = option((), "An input without a gradient, such as a mask.", "NAME")
     grad_of_input: Words = option(
         (), "Compare this input's gradient even if the model returns its loss.", "NAME"

@@ -28,8 +28,6 @@ from shardproof.synthesis.frontends.torch.ranks.result import Rank
 from shardproof.verifier.kernel.program.types import Mesh
 from shardproof.verifier.ops.classes import MESSAGES
 
-ALL_OF = 8
-"""Every rank of a mesh of up to so many is traced."""
 FUNCTIONS = (
     "get_rank",
     "get_group_rank",
@@ -53,7 +51,7 @@ class EveryRankError(CaptureError):
     """All ranks are to be traced: the message says why."""
 
 
-def waves(mesh: Mesh, most: int = ALL_OF) -> Iterator[list[int]]:
+def waves(mesh: Mesh, most: int) -> Iterator[list[int]]:
     """Ranks that may tell what all run: all of a mesh of up to `most`; else the first and the last,
     then the second along each mesh dim, then all along each mesh dim."""
     if mesh.size <= most:

@@ -68,7 +68,7 @@ class RanksRequest:
     """Whether the model is the target itself, on one rank."""
     device_free: bool = False
     """Whether calls that ask for a CUDA device are answered by the CPU."""
-    full_depth: bool = False
+    full_depth: bool = True
     """Whether all layers are traced, where few of a kind tell what all do."""
     meanings: tuple[str, ...] = ()
     """Custom ops that are collectives: `vllm.all_reduce=all_reduce@tp`."""

@@ -247,7 +247,7 @@ def _ranks(
         ]
         return _all(folder, work, _root(request.target))
 
-    most = size if request.load else few.ALL_OF
+    most = size if request.load else MOST_RANKS
     traced: dict[int, Said] = {}
     reason: RankError | CaptureError | None = None
     for ranks in few.waves(request.mesh, most):
