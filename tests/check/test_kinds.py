@@ -1,8 +1,11 @@
-"""What only a rank or a layer in between does is found; few layers of a deep module are traced where
+"""What only a rank or a layer in between does is found; few layers are traced where
 that is asked."""
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,9 +13,9 @@ import pytest
 import shardproof
 
 pytestmark = pytest.mark.torch
+ROOT = Path(__file__).resolve().parents[2]
 
 HEAD = """
-import os
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -64,14 +67,35 @@ def split(net, mesh):
     plan = {"blocks.*.up": ColwiseParallel(), "blocks.*.down": RowwiseParallel()}
     return parallelize_module(net, mesh, plan)
 """
-ASKS = {
-    "get_rank": "dist.get_rank() == 5",
-    "local rank": "self.mesh.get_local_rank() == 5",
-    "coordinate": "self.mesh.get_coordinate()[0] == 5",
-    "rank of a group": "self.mesh.get_group().rank() == 5",
-    "environment": 'os.environ["RANK"] == "5"',
-    "another name": "ask() == 5",
-}
+ASKS = """
+import os
+import torch.distributed as dist
+from torch.distributed import get_rank as who
+
+
+def by_rank(mesh): return dist.get_rank()
+def by_another_name(mesh): return who()
+def by_local_rank(mesh): return mesh.get_local_rank("tp")
+def by_coordinate(mesh): return mesh.get_coordinate()
+def by_coordinate_that_nothing_names(mesh): return getattr(mesh, "get_" + "coordinate")()
+def by_group(mesh): return mesh.get_group("tp").rank()
+def by_ranks_of_a_group(mesh): return dist.get_process_group_ranks(mesh.get_group("tp"))
+def by_submesh(mesh): return mesh["tp"].mesh.tolist()
+def by_variable(mesh): return os.environ["RANK"]
+def by_bytes(mesh): return os.environb[b"RANK"]
+def by_getenv(mesh): return os.getenv("LOCAL_RANK")
+def by_copy(mesh): return dict(os.environ)
+"""
+ASKS_NOT = """
+import os
+import torch
+import torch.distributed as dist
+
+
+def by_size(mesh): return mesh.size(), dist.get_world_size(), os.environ["WORLD_SIZE"]
+def by_group(mesh): return mesh["tp"].get_group()
+def by_nothing(mesh): return torch.zeros(2) + 1
+"""
 
 
 def _checked(
@@ -90,25 +114,31 @@ def _checked(
     )
 
 
+@pytest.mark.parametrize(("text", "asks"), [(ASKS, True), (ASKS_NOT, False)])
+def test_what_asks_for_its_rank_is_noted(tmp_path: Path, text: str, asks: bool) -> None:
+    file = tmp_path / "owner.py"
+    file.write_text(text)
+    command = [sys.executable, "-W", "ignore", "-m", "tests.check.asking", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    noted = json.loads(done.stdout.splitlines()[-1])
+    assert len(noted) == text.count("def by_")
+    assert [name for name, line in noted.items() if bool(line) != asks] == []
+
+
 @pytest.mark.campaign
-@pytest.mark.parametrize("asks", ASKS.values(), ids=ASKS)
-def test_a_rank_in_between_that_does_otherwise_is_found(tmp_path: Path, asks: str) -> None:
-    text = f"""
-ask = dist.get_rank
-
-
+def test_a_rank_in_between_that_does_otherwise_is_found(tmp_path: Path) -> None:
+    text = """
 class Odd(Net):
     def forward(self, x):
-        return super().forward(2 * x if {asks} else x)
+        return super().forward(2 * x if dist.get_rank() == 5 else x)
 
 
 def ranks(mesh):
-    net = Odd()
-    net.mesh = mesh
-    return split(net, mesh)
+    return split(Odd(), mesh)
 """
     found = _checked(tmp_path, text, "ranks", "Net", "tp=9")
-    assert not isinstance(found, shardproof.Proof)
+    assert isinstance(found, shardproof.Counterexample)
 
 
 def test_a_factory_that_takes_the_rank_is_built_for_each(tmp_path: Path) -> None:

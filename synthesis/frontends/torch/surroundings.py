@@ -17,7 +17,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -26,6 +26,7 @@ from typing import Any
 from unittest.mock import patch
 
 import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
 
 from shardproof.synthesis.frontends.torch.ranks.places import Places
 
@@ -38,6 +39,8 @@ _MAPPING = (os.__file__, "<frozen os>", "<frozen _collections_abc>")
 
 
 _WATCHING: "list[Surroundings]" = []
+COORDINATES: list[Callable[[Any], None]] = []
+"""What is called with the frame in which the owner's code asks a mesh for its coordinates."""
 _NUMBERS = (bool, int, float, complex, type(None))
 
 
@@ -78,6 +81,9 @@ def asked_outside(function: Any, frame: Any) -> None:
     if isinstance(owner, Path):
         if getattr(function, "__name__", "") in _OF_PATHS:
             noted(frame, _FILES)
+    elif isinstance(owner, DeviceMesh):
+        for asked in COORDINATES if function.__name__ == "get_coordinate" else ():
+            asked(frame)
     elif owner is None or isinstance(owner, ModuleType):
         of_usage = getattr(function, "__module__", "") == "resource"
         what = _USED if of_usage else _OUTSIDE.get(function)

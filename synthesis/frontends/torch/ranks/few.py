@@ -22,9 +22,11 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from shardproof.runtime import source as runtime
 from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.ranks import dtensors
 from shardproof.synthesis.frontends.torch.ranks.join import FewRanksError, RankError, join
 from shardproof.synthesis.frontends.torch.ranks.places import Places
 from shardproof.synthesis.frontends.torch.ranks.result import Rank
+from shardproof.synthesis.frontends.torch.surroundings import COORDINATES
 from shardproof.verifier.kernel.program.types import Mesh
 from shardproof.verifier.ops.classes import MESSAGES
 
@@ -41,7 +43,8 @@ OF_DTENSORS = "get_coordinate"
 VARIABLES = ("RANK", "LOCAL_RANK")
 _TRUSTED = (f"{Path(torch.__file__).parent}{os.sep}", f"{runtime.FILE.parents[1]}{os.sep}")
 _LIBRARY = str(Path(sysconfig.get_path("stdlib"))) + os.sep
-_MAPPING = (os.__file__, "<frozen os>", "<frozen _collections_abc>")
+_THROUGH = (os.__file__, "<frozen os>", "<frozen _collections_abc>", dtensors.__file__)
+"""Files that ask for who called them."""
 
 
 STAGED = "ranks run stages of a pipeline"
@@ -81,8 +84,13 @@ class Asking:
         for kind, names in ((DeviceMesh, METHODS), (dist.ProcessGroup, ("rank",))):
             for name in names:
                 setattr(kind, name, self._watched(getattr(kind, name)))
+        listed: Any = vars(DeviceMesh)["mesh"]
+        DeviceMesh.mesh = property(self._watched(listed.fget))
+        COORDINATES.append(lambda frame: self._note(frame, ""))
         environ: Any = type(os.environ)
-        environ.__getitem__ = self._watched(environ.__getitem__, lambda _, key: key in VARIABLES)
+        environ.__getitem__ = self._watched(
+            environ.__getitem__, lambda _, key: os.fsdecode(key) in VARIABLES
+        )
         environ.__iter__ = self._watched(environ.__iter__)
 
     def given(self, names: Sequence[str], file: str) -> None:
@@ -100,12 +108,13 @@ class Asking:
                 self._note(sys._getframe(1), function.__name__)
             return function(*args, **kwargs)
 
+        del watched.__wrapped__
         return watched
 
     def _note(self, frame: Any, name: str) -> None:
-        while frame is not None and frame.f_code.co_filename in _MAPPING:
+        while frame is not None and frame.f_code.co_filename in _THROUGH:
             frame = frame.f_back
-        if frame is None or frame.f_code.co_filename.startswith(_TRUSTED):
+        if self.line or frame is None or frame.f_code.co_filename.startswith(_TRUSTED):
             return
         if name != OF_DTENSORS or _named(name):
             file, line, text = self.places.of(frame)
