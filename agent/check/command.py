@@ -403,6 +403,9 @@ def assumptions(captured: RanksCaptured) -> list[str]:
             out.append(note)
     if one.depth is not None:
         out.append(one.depth.sentence())
+        out.append(
+            "Not checked: what the code that runs the layers does at those that were not traced."
+        )
     if one.frozen:
         out.append(f"Frozen, so without a gradient: {', '.join(one.frozen)}.")
     renamed = dict.fromkeys(pair for r in captured.ranks for pair in r.renamed.items())

@@ -117,6 +117,7 @@ DECLARED = _declared(
     ("labels", "Every label names a class.", "PyTorch raises an error, or reads out of bounds."),
     ("top", "Among equal entries {op} takes the one of lower index first, on every device; {how}", "Ranks may choose differently among ties."),
     ("depth", "{layers} of the {total} layers of {names} were traced. {how}", "--full-depth traces them all; `check` does by default."),
+    ("layers-run", "Not checked: what the code that runs the layers does at those that were not traced.", "A loop that counts its layers may treat one otherwise: leave out --no-full-depth."),
     ("changes", "A call changes {names}; two calls in a row run the same ops.", "What depends on it in a later call is not seen."),
     ("dropout-shared", "Dropout at {lines} on values that are whole on every {mesh_dim} rank: ranks along {same} draw the same mask (same random state).", "Give these ranks the same seed."),
     ("dropout-pieces", "Dropout at {lines} on pieces over {mesh_dim}: ranks along {same} draw masks of their own (different random states).", "Seed ranks along it apart."),

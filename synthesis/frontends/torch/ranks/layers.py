@@ -3,6 +3,7 @@ after the whole module was built and made parallel."""
 
 # pyright: basic
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -88,25 +89,32 @@ def _hooks(t: Any) -> Any:
     return tuple(_attribute(hooks) for hooks in found)
 
 
-def _attribute(value: Any, inside: int = 2) -> Any:
-    """What an attribute is; of objects nobody knows, their class and what is plain in them."""
+def _attribute(value: Any, inside: tuple[Any, ...] = ()) -> Any:
+    """What an attribute is. Objects of PyTorch count by their class and what is plain in them,
+    others by all that they hold."""
     if isinstance(value, SCALARS):
         return repr(value)
     if isinstance(value, torch.Tensor):
         return _tensor(value)
+    if isinstance(value, (nn.Module, RemovableHandle)) or any(value is held for held in inside):
+        return type(value)
+    inside = (*inside, value)
     if isinstance(value, (list, tuple, set, frozenset)):
         return (type(value), tuple(_attribute(v, inside) for v in value))
     if isinstance(value, Mapping):
         numbers = all(isinstance(key, int) for key in value)  # hooks have numbers of their own
         return tuple(("" if numbers else repr(k), _attribute(v, inside)) for k, v in value.items())
-    if isinstance(value, (nn.Module, RemovableHandle)):
-        return type(value)
+    if isinstance(value, functools.partial):
+        return tuple(_attribute(v, inside) for v in (value.func, value.args, value.keywords))
     function = getattr(value, "__func__", value)
     code = getattr(function, "__code__", None)
     if code is not None:
         cells = [c.cell_contents for c in getattr(function, "__closure__", None) or ()]
         bound = [] if function is value else [value.__self__]
-        return (code, tuple(_attribute(v, inside - 1) for v in (*cells, *bound)) if inside else ())
-    known = vars(value).items() if inside and hasattr(value, "__dict__") else ()
+        return (code, tuple(_attribute(v, inside) for v in (*cells, *bound)))
+    known = vars(value).items() if hasattr(value, "__dict__") else ()
+    if type(value).__module__.partition(".")[0] != "torch":
+        same = () if known else (id(value),)  # nothing says what it holds
+        return (type(value), *same, tuple((k, _attribute(v, inside)) for k, v in known))
     plain = ((k, v) for k, v in known if isinstance(v, SCALARS) and not k.startswith("_"))
-    return (type(value), tuple((k, repr(v)) for k, v in plain if k not in NUMBERING))
+    return (type(value), tuple((k, repr(v)) for k, v in plain))
