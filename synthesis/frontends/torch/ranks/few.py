@@ -84,8 +84,8 @@ class Asking:
         for kind, names in ((DeviceMesh, METHODS), (dist.ProcessGroup, ("rank",))):
             for name in names:
                 setattr(kind, name, self._watched(getattr(kind, name)))
-        listed: Any = vars(DeviceMesh)["mesh"]
-        DeviceMesh.mesh = property(self._watched(listed.fget))
+        device_mesh: Any = DeviceMesh
+        device_mesh.mesh = property(self._watched(vars(DeviceMesh)["mesh"].fget))
         COORDINATES.append(lambda frame: self._note(frame, ""))
         environ: Any = type(os.environ)
         environ.__getitem__ = self._watched(
