@@ -150,6 +150,12 @@ class Check(Action, work="check.starting:check", limited=True, formats=True):
         (), "Compare this input's gradient even if the model returns its loss.", "NAME"
     )
     skip_output: Words = option((), "Do not compare this output; still compare gradients.", "NAME")
+    loss: str = option(
+        "",
+        "Of a loss computed from the outputs: the mean or the sum of those of the ranks. Default: "
+        "mean over mesh dims along which gradients are averaged, else sum.",
+        "mean|sum",
+    )
     after_backward: str = option(
         "",
         "Of TARGET's file, called with the module after the backward: reduces gradients.",

@@ -91,7 +91,7 @@ def _decided(
         phase.summary = f"{len(sides.one.program.nodes)} ops on one device, {ops} on rank 0"
         phase.facts["ranks"] = mesh.size
     with run.phase("verify") as phase:
-        compared = judging.Compared(asked.skip_output, asked.grad_of_input)
+        compared = judging.Compared(asked.skip_output, asked.grad_of_input, _loss(asked.loss))
         judged = _judged(captured, stated, run, compared)
         checked = judged[-1]
         phase.facts.update(checked.verdict.stats)
@@ -121,7 +121,7 @@ def _decided(
         assumed = [a for c in judged if isinstance(c.verdict, Proof) for a in c.verdict.assumptions]
         scope = verdict.scope if len(captured) == 1 else (*verdict.scope, "; ".join(apart))
         verdict = replace(verdict, scope=scope, assumptions=tuple(dict.fromkeys([*assumed, *more])))
-    verdict = confirming.confirmed(run, asked, request, stated, verdict, captured)
+    verdict = confirming.confirmed(run, asked, request, stated, verdict, captured, checked.outside)
     if asked.keep is not None:
         for judgement in judged:
             many = len(captured) > 1
@@ -324,6 +324,17 @@ def _tp_plan(given: str) -> str | dict[str, str]:
             where=f"--tp-plan {given}",
             expected='auto, or a .json file such as {"model.layers.*.mlp.up_proj": "colwise"}',
         ) from None
+
+
+def _loss(loss: str) -> str:
+    if loss not in ("", "mean", "sum"):
+        raise InputError(
+            f"there is no loss {loss}",
+            where=f"--loss {loss}",
+            expected="mean, over the ranks, or sum",
+            hint="leave it out: gradients that are averaged go with a mean",
+        )
+    return loss
 
 
 def _modes(mode: str) -> tuple[str, ...]:

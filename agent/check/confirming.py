@@ -1,6 +1,8 @@
 """Has the owner's code run on real processes, and says what that does to the verdict of a check."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
 from pathlib import Path
 
 from shardproof.agent.actions.programs import Check
@@ -42,9 +44,10 @@ def confirmed(
     stated: Statements,
     verdict: Verdict,
     captured: Sequence[RanksCaptured] = (),
+    outside: Sequence[str] = (),
 ) -> Verdict:
     """The verdict after a run of both modules. What is refuted already is not run. Without
-    `captured`, nothing could be traced."""
+    `captured`, nothing could be traced. A loss computed outside is the mean over `outside`."""
     if isinstance(verdict, Counterexample):
         return verdict
     one = captured[0].one if captured else None
@@ -59,7 +62,11 @@ def confirmed(
     pieces = Pieces(request.mesh, stated, request.names, asked.skip_output)
     with run.phase("run") as phase:
         try:
-            ran = run_all(_order(request, asked, captured), pieces.given, pieces.outputs, count)
+            order = replace(
+                _order(request, asked, captured),
+                share=float(prod(request.mesh[dim] for dim in outside)),
+            )
+            ran = run_all(order, pieces.given, pieces.outputs, count)
         except LaunchError as problem:
             phase.summary = f"not run: {problem}"
             return verdict

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from shardproof.agent.check import dropout
+from shardproof.agent.check import dropout, losses
 from shardproof.agent.check.consts import same_tables
 from shardproof.agent.check.contract import Placed, Statements, agree, no_rank, untrained
 from shardproof.agent.check.depth import in_depth
@@ -49,6 +49,8 @@ class Checked:
     """What it is about: the modes too."""
     left: tuple[str, ...] = ()
     """What is not compared, in words."""
+    outside: tuple[str, ...] = ()
+    """Mesh dims over which a loss computed outside is the mean of those of the ranks."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,8 @@ class Compared:
     """Outputs that are not."""
     grads: Sequence[str] = ()
     """Inputs of which the gradients are, although the model returns a loss."""
+    loss: str = ""
+    """`mean` or `sum`, what a loss computed outside is of those of the ranks."""
 
 
 ALL = Compared()
@@ -163,64 +167,25 @@ def _checked(
     captured, program, stated = in_parts(captured, program, stated)
     one = captured.one.program
     program = _same_outputs(captured, program)
-    over = _averaged(captured, program, stated, tables)
+    over = losses.averaged(captured, program, stated, tables)
     if over:
-        program = _mean_loss(program, over, _losses(one))
+        program = losses.mean_loss(program, over, losses.losses(one))
+    outside, laid = losses.outside(captured, program, stated, tables, compared.loss)
+    if outside:
+        program = losses.mean_outside(program, laid, outside)
     found = _decided(captured, one, replace(read, program=program), stated, tables, strays, tell)
     if over:
         mean = f"its mean over {' and '.join(over)}"
         said = [
-            replace(p, how=mean) if p.kind == "output" and p.name in _losses(one) else p
+            replace(p, how=mean) if p.kind == "output" and p.name in losses.losses(one) else p
             for p in found.placed
         ]
         found = replace(found, placed=tuple(said))
-    return replace(found, left=left, captured=whole)
-
-
-def _losses(one: Program) -> set[str]:
-    """The loss; of a model that is run without gradients, the scalar called so, or the only one."""
-    found = {o.path for o in one.outputs if o.role == "loss"}
-    if found or any(o.role == "grad" for o in one.outputs):
-        return found
-    types = ((o.path, one.types[o.value]) for o in one.outputs)
-    scalars = {path for path, t in types if t.shape == () and t.is_float}
-    return {"loss"} & scalars or (scalars if len(scalars) == 1 else set())
-
-
-def _averaged(
-    captured: RanksCaptured, many: Program, stated: Statements, tables: Mapping[str, str]
-) -> tuple[str, ...]:
-    """The mesh dims that inputs are split over, where the model returns a loss of no stated layout
-    that a rank is not seen to return as it is."""
-    one, mesh = captured.one.program, many.mesh
-    losses = _losses(one)
-    if not losses or any(line.fits(name) for line in stated.outputs for name in losses):
-        return ()
-    contract, placed = agree(
-        captured, many, stated, tables, dropout.choices(captured, mesh, stated)[0]
-    )
-    split = {d for p in placed if p.kind == "input" for d in p.layout.sharded}
-    over = tuple(n for n, size in mesh.dims if n in split and size > 1)
-    question = Problem(inline(one), inline(many), contract, captured.one.consts)
-    return over if over and not walk(question).holds else ()
-
-
-def _mean_loss(program: Program, over: Sequence[str], losses: set[str]) -> Program:
-    """The ranks' program with the mean of their losses in place of the loss of each."""
-    nodes, types = list(program.nodes), dict(program.types)
-    outputs: list[Output] = []
-    for out in program.outputs:
-        value = out.value
-        for name in over if out.path in losses and out.role != "grad" else ():
-            made = f"{out.value}.mean.{name}"
-            attrs: dict[str, Attr] = {"mesh_dim": name, "reduce": "avg"}
-            found = ((i, n.where) for i, n in enumerate(nodes) if value in n.outputs)
-            at, where = next(found, (-1, EVERYWHERE))
-            nodes.insert(at + 1, Node("all_reduce", (value,), (made,), attrs, where=where))
-            types[made] = types[value]
-            value = made
-        outputs.append(replace(out, value=value))
-    return replace(program, nodes=tuple(nodes), outputs=tuple(outputs), types=types)
+    verdict = found.verdict
+    if outside and isinstance(verdict, Proof):
+        mean = losses.OUTSIDE.format(over=" and ".join(outside))
+        verdict = replace(verdict, assumptions=(*verdict.assumptions, mean))
+    return replace(found, verdict=verdict, left=left, captured=whole, outside=outside)
 
 
 def _decided(
@@ -348,7 +313,7 @@ def _compared(one: Program, compared: Compared) -> tuple[Program, tuple[str, ...
                     where=f"{option} {name}",
                     expected=f"one of {', '.join(known)}" if known else "none: it has none",
                 )
-    data = inputs if _losses(one) else []
+    data = inputs if losses.losses(one) else []
     out = {GRAD_OF_INPUT + n for n in data if n not in compared.grads}
     kept = tuple(
         o for o in one.outputs if o.path not in (out if o.role == "grad" else compared.skipped)

@@ -47,6 +47,7 @@ class Case:
     no_grad: Sequence[str] = ()
     grad_of_input: Sequence[str] = ()
     skip: Sequence[str] = ()
+    loss: str = ""
     modes: Sequence[str] = (TRAIN,)
     """Where modes are no matter, one is traced; `test_modes.py` asks for all."""
 
@@ -108,9 +109,8 @@ class Case:
             patch.setattr(session, "_all", partial(self.traced, request, session._all))
             session.save_ranks(request.to_json(), out, lambda _: None)
         found = load(out)
-        return judging.check_modes(
-            found, stated, lambda _: None, judging.Compared(self.skip, self.grad_of_input)
-        )
+        compared = judging.Compared(self.skip, self.grad_of_input, self.loss)
+        return judging.check_modes(found, stated, lambda _: None, compared)
 
     def traced(
         self, request: RanksRequest, trace: Trace, folder: Path, work: Work, root: str

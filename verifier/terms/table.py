@@ -141,6 +141,9 @@ class Terms:
             ref = Ref(ref.coef * term.args[0].coef, term.args[0].id)
             if self.shape(ref) == shape:
                 return ref
+        small = self.shape(ref)
+        first = next((i for i, n in enumerate(small) if n != 1), len(small))
+        ref = self.reshape(ref, small[first:])
         return Ref(ref.coef, self.intern("expand", [Ref(ONE, ref.id)], (), shape).id)
 
     def reshape(self, ref: Ref, shape: Shape) -> Ref:
@@ -252,6 +255,11 @@ class Terms:
         real = tuple(sorted(d for d in dims if shape[d] != 1))
         if not real:
             return self.reshape(ref, kept if keepdim else bare)
+        if len(real) < len(dims):
+            left = [i for i in range(len(shape)) if i in real or i not in dims]
+            bare_ref = self.reshape(ref, tuple(shape[i] for i in left))
+            out = self.reduce(op, bare_ref, tuple(map(left.index, real)), False)
+            return self.reshape(out, kept if keepdim else bare)
         inner = tuple(n for i, n in enumerate(shape) if i not in real)
         if op == "sum":
             term = self.nodes[ref.id]

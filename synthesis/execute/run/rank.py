@@ -511,6 +511,7 @@ class Process:
         for name, got in found["inputs"].items():
             if name in self.order["grads_of"]:
                 part = piece(want["inputs"][name], given["inputs"][self.rank][name])
+                got = got if got is None else got / self.order["share"]
                 rows.append(row("gradient of input", name, got, part, floor))
         for name, got in found["buffers"].items():
             line = given["buffers"][self.rank].get(name)
