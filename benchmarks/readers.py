@@ -29,22 +29,8 @@ ATTACKS = ROOT / "tests" / "patches" / "attacks"
 DRAWN = ROOT / "build" / "readers"
 SEEDS = range(100_000, 100_012)
 """Of the models of `benchmarks.patches` that are drawn."""
-AGAIN = "mended since its row; to be measured again"
-LEFT = {
-    ("BertForMaskedLM", "tp=2"): AGAIN,
-    ("GPT2LMHeadModel", "tp=2"): AGAIN,
-    ("GemmaForCausalLM", "tp=2"): AGAIN,
-    ("language.py:Lstm", "tp=2"): AGAIN,
-    ("language.py:Recurrent", "tp=2"): AGAIN,
-    ("language.py:Sparse", "dp=2"): AGAIN,
-    ("readers/drawn100007.py", "dp=2,tp=2"): AGAIN,
-    ("readers/drawn100008.py", "dp=2,tp=2"): AGAIN,
-    ("readers/drawn100008.py", "dp=2"): AGAIN,
-    ("gpt.py:Outside", "dp=2"): "the loss is computed outside of the model: the plan takes that of "
-    "a rank to be the mean over its rows, and `check` has no option that says so",
-    ("readers/drawn100006.py", "tp=2"): "no relation is found; the cause is not known",
-}
-"""(name, mesh) of patches that `check` does not prove yet, and why: it only becomes shorter."""
+LEFT: dict[tuple[str, str], str] = {}
+"""(name, mesh) of patches that `check` does not prove, and why: it only becomes shorter."""
 NO_PATCH = "no patch"
 """In place of the verdict, where `parallelize` proves none."""
 WALL_S = 300
@@ -147,7 +133,7 @@ def _library(name: str, request: Mapping[str, Any]) -> tuple[str, str, list[str]
     from shardproof.synthesis.frontends.torch.target import library
 
     off = dict.fromkeys(library(name, {}, request["config"]).dropout, 0.0)
-    fixed = {"attn_implementation": request["attention"], "use_cache": False, **EXPERTS, **off}
+    fixed = {"use_cache": False, **EXPERTS, **off}
     options = [x for item in request["config"].items() for x in ("--config", "{}={}".format(*item))]
     options += [x for n in ("batch", "seq") for x in (f"--{n}", str(request[n]))]
     return f"build_model(**{fixed!r})", f"hf:{name}", options
