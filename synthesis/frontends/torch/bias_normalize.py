@@ -4,7 +4,8 @@ PyTorch computes a linear layer on rows: it merges the leading dims, adds the bi
 splits them again. Where a bias is added after the ranks were summed, it is added to the whole.
 Where no gradient is recorded, `matmul` may repeat the weight for each batch instead.
 
-    reshape(a + b, [..., k])            = reshape(a, [..., k]) + b      for b of shape [k]
+    reshape(a + b, [..., k])            = reshape(a, [..., k]) + b      for b of shape [k], where
+                                          the last dim may be gathered in between
     bmm(x, expand(w, [n, k, m]))        = reshape(mm(reshape(x, [n * b, k]), w), [n, b, m])
     sum(reshape(x, [n, ...]), dims=[0]) = sum(x, dims=[0, ..., m - 1])  for n the first m extents
 """
@@ -47,9 +48,24 @@ def _by_rows(r: Rewriting, node: Node) -> str | None:
 
 
 def _bias_last(r: Rewriting, node: Node, uses: Mapping[str, int]) -> str | None:
-    x = node.inputs[0]
-    total = r.made(x, "add")
-    old, new = r.type(x).shape, r.type(node.outputs[0]).shape
+    x, new = node.inputs[0], r.type(node.outputs[0]).shape
+    gather = r.made(x, "all_gather")
+    if gather is None or gather.attrs["dim"] != len(r.type(x).shape) - 1:
+        return _added_last(r, x, new, uses)
+    if new[-1:] != r.type(x).shape[-1:]:
+        return None
+    (part,) = gather.inputs
+    found = _added_last(r, part, (*new[:-1], r.type(part).shape[-1]), uses)
+    if found is None:
+        return None
+    return r.add("all_gather", found, **{**gather.attrs, "dim": len(new) - 1})
+
+
+def _added_last(
+    r: Rewriting, x: str, new: tuple[int, ...], uses: Mapping[str, int]
+) -> str | None:
+    """`x` in another shape, the bias that was added to it added to that; None where none was."""
+    total, old = r.made(x, "add"), r.type(x).shape
     if total is None or not old or not new or old[-1] != new[-1]:
         return None
     if new[-2:-1] == (1,) != old[-2:-1]:
