@@ -153,7 +153,7 @@ class Check(Action, work="check.starting:check", limited=True, formats=True):
     loss: str = option(
         "",
         "Of a loss computed from the outputs: the mean or the sum of those of the ranks. Default: "
-        "mean over mesh dims along which gradients are averaged, else sum.",
+        "mean over mesh dims of DistributedDataParallel and fully_shard, else sum.",
         "mean|sum",
     )
     after_backward: str = option(

@@ -74,9 +74,9 @@ def outside(
 ) -> tuple[tuple[str, ...], tuple[Placed, ...]]:
     """The mesh dims over which a loss computed from the outputs is the mean of those of the ranks.
 
-    `said` is `mean`, `sum` or empty: then over dims along which the ranks average gradients, as
-    DistributedDataParallel and fully_shard do, where a sum is not seen to be right. With them, the
-    layouts of inputs and outputs.
+    `said` is `mean`, `sum` or empty: then over dims along which DistributedDataParallel or
+    fully_shard averages gradients, where a sum is not seen to be right. With them, the layouts of
+    inputs and outputs.
 
     Raises:
         InputError: `said` for a model that returns its loss.
@@ -92,14 +92,12 @@ def outside(
         return (), ()
     question, placed = _question(captured, many, stated, tables)
     split = {d for name in cotangents for d in question.contract.inputs[name].sharded}
-    means = {n.attrs["mesh_dim"] for n in many.nodes if n.attrs.get("reduce") == "avg"}
+    means = {d for rank in captured.ranks for d in rank.averaged}
     over = tuple(n for n, _ in many.mesh.dims if n in split and (said or n in means))
     return (over if over and (said or not walk(question).holds) else ()), placed
 
 
-def mean_outside(
-    program: Program, placed: Sequence[Placed], over: Sequence[str]
-) -> Program:
+def mean_outside(program: Program, placed: Sequence[Placed], over: Sequence[str]) -> Program:
     """The ranks' program where each takes the mean over its own rows: what comes back to an output
     that is split is as many times larger as there are ranks, and so is the gradient of an input."""
 

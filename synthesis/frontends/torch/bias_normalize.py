@@ -61,9 +61,7 @@ def _bias_last(r: Rewriting, node: Node, uses: Mapping[str, int]) -> str | None:
     return r.add("all_gather", found, **{**gather.attrs, "dim": len(new) - 1})
 
 
-def _added_last(
-    r: Rewriting, x: str, new: tuple[int, ...], uses: Mapping[str, int]
-) -> str | None:
+def _added_last(r: Rewriting, x: str, new: tuple[int, ...], uses: Mapping[str, int]) -> str | None:
     """`x` in another shape, the bias that was added to it added to that; None where none was."""
     total, old = r.made(x, "add"), r.type(x).shape
     if total is None or not old or not new or old[-1] != new[-1]:

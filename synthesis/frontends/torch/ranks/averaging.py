@@ -24,8 +24,11 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.ranks import sharded
+from shardproof.synthesis.frontends.torch.ranks.groups import dims_of
 from shardproof.synthesis.frontends.torch.ranks.result import BUFFERS, Event
 from shardproof.synthesis.frontends.torch.ranks.spans import same_storage, storage
+from shardproof.verifier.kernel.program.types import Mesh
 
 _CHANGING = (
     "mixed_precision",
@@ -226,6 +229,13 @@ def meets(model: nn.Module, buffers: Mapping[str, torch.Tensor], file: str) -> l
                 for name, said in held.items()
             ]
     return out
+
+
+def mesh_dims(model: nn.Module, rank: int, mesh: Mesh) -> tuple[str, ...]:
+    """The mesh dims along which DistributedDataParallel or fully_shard averages gradients."""
+    groups = [ddp.process_group for _, ddp in _wrappers(model)] + [*sharded.averaging(model)]
+    found = [dims_of(dist.get_process_group_ranks(g), rank, mesh) or () for g in groups]
+    return tuple(dict.fromkeys(d for dims in found for d in dims))
 
 
 def _wrappers(model: nn.Module) -> list[tuple[str, Any]]:

@@ -164,6 +164,8 @@ class Rank(Side):
     pieces: Mapping[str, str]
     """Of buffers of any value that it holds, the placement; empty where what its constructor gives
     them is no piece of what the model's does."""
+    averaged: tuple[str, ...]
+    """Mesh dims along which DistributedDataParallel or fully_shard averages gradients."""
     asked: str
     """Where few ranks are traced, the first line that asks which rank it is."""
 

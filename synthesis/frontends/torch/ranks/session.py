@@ -589,6 +589,7 @@ def _rank(
         },
         events=(*twice.order.watch.seen.events, *shared),
         pieces=pieces_of,
+        averaged=averaging.mesh_dims(model, rank, mesh),
         asked="" if asking is None else asking.line,
         renamed={k: v for k, v in renamed.items() if k != v},
         renamed_arguments={k: v for k, v in arguments.items() if k != v},

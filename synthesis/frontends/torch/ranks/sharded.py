@@ -57,6 +57,16 @@ def precisions(model: nn.Module) -> list[str]:
     return list(said)
 
 
+def averaging(model: nn.Module) -> Iterator[Any]:
+    """The process groups over which it averages gradients."""
+    for _, group in _groups(model):
+        if group.gradient_divide_factor is not None:
+            continue
+        for name in ("shard_process_group", "replicate_process_group"):
+            if (found := getattr(group.mesh_info, name, None)) is not None:
+                yield found
+
+
 def over_inputs(model: nn.Module) -> None:
     """Make the flat tensors of the DTensors' pieces. A divide factor of the user's is a division
     before a sum, not part of the collective. Call where the graph is recorded."""
