@@ -403,10 +403,12 @@ def edits_for(checked: Checked, seconds: float) -> tuple[Edit, ...]:
     question = checked.question
     if isinstance(checked.verdict, Proof) or question is None or seconds <= 0:
         return ()
+    from shardproof.synthesis.repair.question import Question
     from shardproof.synthesis.repair.search import Repaired, repair
 
     one, many = question.sequential, question.distributed
-    found = repair(one, many, question.contract, seconds=seconds, consts=question.consts)
+    asked = Question(one, many, question.contract, consts=question.consts)
+    found = repair(asked, seconds=seconds)
     return found.edits if isinstance(found, Repaired) else ()
 
 
