@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 
 REPAIR_RELATE_S = 0.2
 """Programs that take longer than this to relate once are not searched for repairs."""
+REPAIR_S = 3.0
+"""Of the processor, that the search for a repair may take."""
 FEW_OPS = 80
 """Programs of more ops are not related in further ways to place a difference."""
 
@@ -29,7 +32,7 @@ def verify(
 ) -> Verdict:
     """As `verifier.verify`, and a program that is not proved is diagnosed.
 
-    With `fixes`, single edits are tried on it, and those that are related are named.
+    With `fixes`, single edits are tried on it, and one after which it is proved is named.
     """
     run = examine(
         problem,
@@ -58,14 +61,17 @@ def diagnose(run: Examination, *, fixes: bool = False) -> Verdict:
 
 
 def _offered(run: Examination) -> tuple[str, ...]:
-    """Edits after which every output is related; none where relating takes long."""
+    """An edit after which the program is proved; none where relating takes long."""
     by, p = run.walked, run.problem
     if by is None or not by.wrong or run.stats["relate_s"] >= REPAIR_RELATE_S:
         return ()
-    from shardproof.synthesis.repair.offers import repairs
+    from shardproof.synthesis.repair.question import Question
+    from shardproof.synthesis.repair.search import Repaired, repair
 
     run.tell("repair")
-    return repairs(by.one, p.distributed, p.contract, by.related, by.wrong)
+    asked = Question(p.sequential, p.distributed, p.contract, consts=p.consts, max_edits=1)
+    found = repair(asked, seconds=REPAIR_S, clock=time.process_time)
+    return tuple(map(str, found.edits)) if isinstance(found, Repaired) else ()
 
 
 def _place(run: Examination) -> Location | None:

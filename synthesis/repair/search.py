@@ -52,6 +52,8 @@ AGAIN = 1.0
 """Seconds at least to look for fewer edits, where more than one were found."""
 SEEDS = (11, 12, 13, 14, 15, 16)
 """Random inputs that are tried until they show a fault."""
+SUGGESTED = 60
+"""Edits that relations suggest which are tried."""
 KEPT = 6
 """Edits of a chunk that are built upon."""
 
@@ -170,19 +172,26 @@ class _Search:
     def run(self) -> Repaired | NotRepaired:
         q = self.question
         if too_large(q.sequential, q.distributed):
-            first = q.verdict(q.distributed)
-            if isinstance(first, Proof):
-                return self._found(q.distributed, (), first)
-            return self._none("the programs are too large to be run on numbers")
+            return self._by_relations(q.verdict(q.distributed))
         state, wrong = self._seen()
         self.one = device(self.numbers)
         start = _Point(q.distributed, (), state, wrong, None)
         if wrong:
             return self._best_first(start)
-        first = q.verdict(q.distributed)
-        if isinstance(first, Proof):
-            return self._found(q.distributed, (), first)
-        return self._unproved(start, first)
+        given = q.verdict(q.distributed)
+        if isinstance(given, Proof):
+            return self._found(q.distributed, (), given)
+        return self._unproved(start, given)
+
+    def _by_relations(self, given: Verdict) -> Repaired | NotRepaired:
+        """One edit that relations suggest, of programs that are too large to be run on numbers."""
+        q = self.question
+        if isinstance(given, Proof):
+            return self._found(q.distributed, (), given)
+        suggested = q.prefixes.suggested(q.distributed, SUGGESTED)
+        self.tried = len(suggested)
+        found = first(suggested, lambda e: self._proved(q.apply((e,)), (e,)), self.late)
+        return found or self._none("the programs are too large to be run on numbers")
 
     def _seen(self) -> tuple[State, set[str]]:
         """The first run on numbers that shows an output to be wrong, or the last of a few."""
@@ -384,7 +393,7 @@ class _Search:
         for _, _, child in sorted(found, key=lambda f: f[:2])[:KEPT]:
             yield child
 
-    def _unproved(self, start: _Point, first: Verdict) -> Repaired | NotRepaired:
+    def _unproved(self, start: _Point, given: Verdict) -> Repaired | NotRepaired:
         """The program agrees on numbers: one edit that keeps that and leads to a proof."""
         view = root(self.numbers, self.one, start.state)
         late = [n for n in view.program.nodes if n.timing.asynchronous]
@@ -393,7 +402,7 @@ class _Search:
         found = first(waits, lambda e: self._proved(apply(view.program, e), (e,)), self.late)
         if found is not None:
             return found
-        said = first.reason if isinstance(first, Unknown) else "it is refuted for another reason"
+        said = given.reason if isinstance(given, Unknown) else "it is refuted for another reason"
         return self._none(f"the program agrees with one device on numbers: {said}")
 
     def _found(self, program: Program, edits: tuple[Edit, ...], verdict: Proof) -> Repaired:

@@ -17,6 +17,8 @@ from shardproof.verifier.kernel.inline import inline
 from shardproof.verifier.kernel.program.errors import IRError
 from shardproof.verifier.kernel.program.program import Program
 from shardproof.verifier.problem import Problem
+from shardproof.verifier.text.contract import compose, read_contract
+from shardproof.verifier.text.parser import parse_text
 from shardproof.verifier.verdict import Proof
 
 BASES = {str(b): b for b in bases()}
@@ -138,3 +140,16 @@ def test_cost_chooses_among_edits() -> None:
     assert isinstance(other, Repaired)
     assert [len(first.edits), len(other.edits)] == [1, 1]
     assert len(first.program.nodes) < len(other.program.nodes)
+
+
+def test_programs_too_large_to_be_run_are_mended_as_relations_suggest() -> None:
+    text = "program p{mesh}\n  input %x: f32[2048, {k}]\n  param %w: f32[{k}, 2048]\n"
+    text += "  %y = mm %x, %w\n  return %y\n"
+    one, many = (
+        parse_text(text.format(mesh="", k=2048)),
+        parse_text(text.format(mesh=" mesh(tp=2)", k=1024)),
+    )
+    ranks, contract = compose(many, read_contract("input x tp=S(1)\ninput w tp=S(0)", one, many))
+    found = repair(Question(one, ranks, contract))
+    assert isinstance(found, Repaired)
+    assert list(map(str, found.edits)) == ["all_reduce {mesh_dim=tp, reduce=sum} after %y"]
