@@ -14,26 +14,23 @@ from shardproof.agent.check import judging, loads
 from shardproof.agent.check.contract import Statements
 from shardproof.agent.check.judging import Checked, Compared
 from shardproof.agent.repair.repairing import unified
-from shardproof.agent.repair.sources import node_of
 from shardproof.agent.run.translate import as_ours
 from shardproof.synthesis.frontends.torch.ranks.bounds import outside
 from shardproof.synthesis.frontends.torch.ranks.pairing import GRAD_OF_INPUT
 from shardproof.synthesis.frontends.torch.ranks.request import EVAL, TRAIN, RanksRequest
 from shardproof.synthesis.frontends.torch.ranks.result import RanksCaptured, Side, capture_ranks
-from shardproof.synthesis.repair.agreement import differing, needless, spared
-from shardproof.synthesis.repair.culprits import Seen, culprit
-from shardproof.synthesis.repair.edits import Edit, of_line
+from shardproof.synthesis.repair.edits import Edit, node_of
+from shardproof.synthesis.repair.fault import Fault
+from shardproof.synthesis.repair.faults import beside, blamed, moved
 from shardproof.synthesis.repair.in_source import Module, Rewrite, read_module
-from shardproof.synthesis.repair.leads import Lead, leads
-from shardproof.synthesis.repair.localize import REASON, SHARE
+from shardproof.synthesis.repair.looked import Looked
 from shardproof.synthesis.repair.plan_entries import rules
 from shardproof.synthesis.repair.rewrites import BLAMED, Hint, rewrites, tactics_for, tactics_of
-from shardproof.synthesis.repair.view import strays
 from shardproof.verifier.kernel.contract import output_key
-from shardproof.verifier.kernel.program.program import Node, Program
+from shardproof.verifier.kernel.program.program import Program
 from shardproof.verifier.kernel.program.types import NOWHERE, Source
 from shardproof.verifier.text.parser import to_text
-from shardproof.verifier.verdict import Counterexample, Location, Proof, Verdict
+from shardproof.verifier.verdict import Counterexample, Proof, Verdict
 
 Capture = Callable[[RanksRequest, Path], Sequence[RanksCaptured]]
 
@@ -159,9 +156,9 @@ def read_source(request: RanksRequest, refuted: Checked) -> tuple[Module, Path, 
     return module, root, {n: f.text for n, f in files.items()}
 
 
-def looked_at(request: RanksRequest, refuted: Checked, place: Source) -> list[Lead]:
+def looked_at(request: RanksRequest, refuted: Checked, place: Source) -> list[Fault]:
     """Lines to look at beside the one that is blamed."""
-    return leads(read_source(request, refuted)[0], place)
+    return beside(Looked(read_source(request, refuted)[0], place))
 
 
 def to_blame(request: RanksRequest, refuted: Checked, edits: Sequence[Edit]) -> Verdict:
@@ -169,65 +166,18 @@ def to_blame(request: RanksRequest, refuted: Checked, edits: Sequence[Edit]) -> 
     verdict = judging.with_edits(refuted, edits)
     if not isinstance(verdict, Counterexample) or verdict.location is None:
         return verdict
-    place = verdict.location
+    place, module = verdict.location, read_source(request, refuted)[0]
     if not place.op:  # not of what is computed: of what waits, or is used too early
         return verdict
-    seen = _seen(refuted, place, edits)
-    module, _, texts = read_source(request, refuted)
-    found = culprit(module, seen)
-    if found is None or (found.file, found.line) == (place.source.file, place.source.line):
-        return verdict
-    text = texts[found.file].splitlines()[found.line - 1].strip()
-    shown = replace(place.source, file=found.file, line=found.line, text=text, calls=())
-    operands = (f"{place.source}: {place.text}: {place.reason}", *place.operands)
-    moved = replace(place, source=shown, reason=found.said, operands=operands)
-    return replace(verdict, location=moved)
-
-
-def _seen(refuted: Checked, place: Location, edits: Sequence[Edit]) -> Seen:
-    """What is known of where a module goes wrong: of a lookup that leaves its table, the place."""
-    question, captured = refuted.question, refuted.captured
-    if question is None:
-        programs = [r.program for r in captured.ranks]
-        left = (p for p in programs if any(f.leaves for f in outside(p, captured.one.inputs)))
-        return Seen(place.source, place.reason, False, False, next(left, programs[0]))
-    many, run = question.distributed, differing(question)
-    line = needless(question, run) if run is not None and not edits else None
-    told = [line] if line is not None else list(edits)
-    changes = [(e, n) for e in told for n in _changed(many, e)]
-    if not all(e.kind in (*judging.CHANGES, "after") or _same_op(e, n) for e, n in changes):
-        changes = []
-    added = any(e.kind == "after" and e.op == "all_reduce" for e in told)
-    return Seen(
-        place.source,
-        place.reason,
-        " must be " in place.reason,
-        added if changes else place.mesh_dim is not None,
-        many,
-        changes,
-        () if changes or place.reason in (REASON, SHARE) else strays(question),
-        spared(question, run) if run is not None else (),
-    )
-
-
-def _same_op(edit: Edit, node: Node) -> bool:
-    """Whether an op is replaced by itself, with other attributes."""
-    same = edit.kind == "replace" and edit.op == node.op
-    return same and edit.operands in ((), node.inputs)
-
-
-def _changed(program: Program, edit: Edit) -> list[Node]:
-    """The op that an edit is about, and all that it changes alike."""
-    node = node_of(program, edit)
-    if node is None:
-        return []
-    if edit.kind == "skip":
-        return of_line(program, node)
-    if edit.kind == "after" and edit.uses:
-        return [n for n in program.nodes if n.outputs[0] in edit.uses] or [node]
-    if edit.kind.endswith("_alike"):
-        return [n for n in program.nodes if (n.op, n.attrs) == (node.op, node.attrs)]
-    return [node]
+    if refuted.question is not None:
+        looked = Looked.of(module, refuted.question, place, edits)
+    else:  # a lookup leaves its table
+        programs, given = [r.program for r in refuted.captured.ranks], refuted.captured.one.inputs
+        left = (p for p in programs if any(f.leaves for f in outside(p, given)))
+        program = next(left, programs[0])
+        looked = Looked(module, place.source, place.reason, program=program)
+    fault = blamed(looked)
+    return verdict if fault is None else replace(verdict, location=moved(place, fault))
 
 
 def _wrong(refuted: Checked) -> tuple[list[str], list[str], bool]:

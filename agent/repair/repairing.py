@@ -16,7 +16,7 @@ from shardproof.agent.run.errors import Exit, InputError
 from shardproof.agent.run.run import Outcome, Run
 from shardproof.agent.verdict.verdicts import message
 from shardproof.synthesis.repair.diagnosis import verify
-from shardproof.synthesis.repair.edits import Edit
+from shardproof.synthesis.repair.edits import Edit, node_of
 from shardproof.synthesis.repair.frame import own_part
 from shardproof.synthesis.repair.textual import rewritten
 from shardproof.verifier.kernel.program.program import Program
@@ -170,8 +170,6 @@ def told(program: Program, edit: Edit) -> str:
 
 def source(program: Program, edit: Edit) -> str:
     """`file:line  module  the line itself` of the op that an edit is about, where it is known."""
-    from shardproof.agent.repair.sources import node_of
-
     node = node_of(program, edit)
     if node is None or not node.source.file:
         return ""

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
-from shardproof.synthesis.repair.edits import Edit
-from shardproof.verifier.kernel.contract import output_key
+from shardproof.synthesis.repair.edits import Edit, node_of
 from shardproof.verifier.kernel.program.program import Node, Program
 from shardproof.verifier.kernel.program.types import Attr, Source
 from shardproof.verifier.text.printing import show_attr
@@ -37,20 +36,6 @@ class Suggestion:
     """`file:line`"""
     says: str
     diff: str = ""
-
-
-def node_of(program: Program, edit: Edit) -> Node | None:
-    """The op that an edit is about."""
-    scope = program
-    for name in edit.scope:
-        node = scope.producers().get(name)
-        if node is None or node.body is None:
-            return None
-        scope = node.body
-    value = edit.value
-    if edit.kind == "output":
-        value = next((o.value for o in scope.outputs if output_key(o) == value), value)
-    return scope.producers().get(value)
 
 
 def suggestion(program: Program, edit: Edit, folder: Path) -> Suggestion | None:

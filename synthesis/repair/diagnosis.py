@@ -6,6 +6,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from shardproof.verifier.explain import locate, place
 from shardproof.verifier.problem import Problem
 from shardproof.verifier.verdict import Counterexample, Location, Proof, Verdict
 from shardproof.verifier.verification import Examination, Progress, examine, walk
@@ -76,7 +77,7 @@ def _offered(run: Examination) -> tuple[str, ...]:
 
 def _place(run: Examination) -> Location | None:
     """Where the numbers go wrong, as far as it shows on numbers."""
-    from shardproof.synthesis.repair.localize import blame
+    from shardproof.synthesis.repair.faults import OnNumbers, blamed
 
     found, by, p = run.difference, run.walked, run.problem
     assert found is not None
@@ -84,15 +85,18 @@ def _place(run: Examination) -> Location | None:
     location, broken = run.location, bool(by.related.breaks)
     if found.place is None and broken and _may_be_copies(run):
         location, broken = _again(p, location)
-    pair = p if run.ran else found.small
+    pair, held = p if run.ran else found.small, found.place or location
     fewer = pair is not None and pair.distributed.mesh != p.distributed.mesh
-    if pair is None or (fewer and found.place is not None):
-        return found.place or location
-    sure, held = found.place is not None, found.place or location
+    if pair is None or held is None or (fewer and found.place is not None):
+        return held
     shapes = {i.name: i.type.shape for i in pair.sequential.inputs}
     fit = {n: a for n, a in p.consts.items() if a.shape == shapes.get(n)}
     pair = replace(pair, consts={**pair.consts, **fit})
-    return blame(pair, held, broken, p.distributed, certain=sure)
+    fault = blamed(OnNumbers(pair, held, broken, certain=found.place is not None))
+    if fault is None or fault.op is None:
+        return held
+    given = p.distributed.producers().get(fault.op.outputs[0], fault.op)
+    return place(given if given.op == fault.op.op else fault.op, fault.why)
 
 
 def _may_be_copies(run: Examination) -> bool:
@@ -111,7 +115,5 @@ def _again(problem: Problem, found: Location | None) -> tuple[Location | None, b
     related.breaks[:] = breaks
     if not by.wrong:
         return found, True
-    from shardproof.verifier.explain import locate
-
-    place = locate(by.one, problem.distributed, related, problem.contract, by.wrong)
-    return place or found, bool(breaks)
+    there = locate(by.one, problem.distributed, related, problem.contract, by.wrong)
+    return there or found, bool(breaks)

@@ -18,7 +18,7 @@ from shardproof.synthesis.repair.in_source import (
     groups_at,
     is_group,
 )
-from shardproof.synthesis.repair.leads import sets
+from shardproof.synthesis.repair.looked import sets
 
 REDUCING = {"all_reduce", "reduce_scatter", "reduce_scatter_tensor", "reduce_scatter_single"}
 GATHERING = {"all_gather", "all_gather_into_tensor", "all_gather_tensor", "all_to_all_single"}
