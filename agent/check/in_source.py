@@ -19,6 +19,7 @@ from shardproof.synthesis.frontends.torch.ranks.bounds import outside
 from shardproof.synthesis.frontends.torch.ranks.pairing import GRAD_OF_INPUT
 from shardproof.synthesis.frontends.torch.ranks.request import EVAL, TRAIN, RanksRequest
 from shardproof.synthesis.frontends.torch.ranks.result import RanksCaptured, Side, capture_ranks
+from shardproof.synthesis.repair.attempts import attempts
 from shardproof.synthesis.repair.edits import Edit, node_of
 from shardproof.synthesis.repair.fault import Fault
 from shardproof.synthesis.repair.faults import beside, blamed, moved
@@ -56,7 +57,7 @@ def captured(request: RanksRequest, folder: Path) -> Sequence[RanksCaptured]:
 
 @dataclass(frozen=True)
 class InSource:
-    """A change of source after which the module is proved."""
+    """A change of source."""
 
     root: Path
     """The folder of the module."""
@@ -65,7 +66,14 @@ class InSource:
     """None of a file that is made anew."""
     sources: Mapping[str, str]
     """The texts of all files that were read, as they were."""
-    proof: Proof
+    tp_plan: Mapping[str, str] | None = None
+    """The rules, where the file is a plan of transformers."""
+
+    def asked(self, request: RanksRequest, copy: Path) -> RanksRequest:
+        """The request for the module with the change, in a copy of its folder that is made."""
+        if self.tp_plan is not None:
+            return replace(request, tp_plan=self.tp_plan)
+        return _in_copy(request, self.root, copy, self.rewrite)
 
     @property
     def diff(self) -> str:
@@ -88,23 +96,27 @@ def repaired(asking: Asking, refuted: Checked, edits: Sequence[Edit]) -> Iterato
     """
     if not isinstance(refuted.verdict, Counterexample):
         return
-    if asking.request.target.startswith("hf:"):
-        yield from in_plan(asking, refuted)
-        return
-    module, root, sources = read_source(asking.request, refuted)
-    blamed = to_blame(asking.request, refuted, edits)
-    for rewrite in rewrites(module, hints(replace(refuted, verdict=blamed), edits)):
+    library = asking.request.target.startswith("hf:")
+    changes = _in_plan(asking, refuted) if library else _in_files(asking, refuted, edits)
+
+    def judge(change: InSource) -> Proof | None:
         with TemporaryDirectory(prefix="shardproof-", ignore_cleanup_errors=True) as scratch:
-            request = _in_copy(asking.request, root, Path(scratch) / "copy", rewrite)
-            proof = _proved(asking, refuted, request)
-        if proof is not None:
-            yield InSource(root, rewrite, sources[rewrite.file], sources, proof)
-            return
-        yield None
+            return _proved(asking, refuted, change.asked(asking.request, Path(scratch) / "copy"))
+
+    for change, proof in attempts(changes, judge):
+        yield None if proof is None else change
 
 
-def in_plan(asking: Asking, refuted: Checked) -> Iterator[InSource | None]:
-    """As `repaired`, for the plan of a class of transformers: its file, or one that is made anew
+def _in_files(asking: Asking, refuted: Checked, edits: Sequence[Edit]) -> Iterator[InSource]:
+    """Changes of the files of a module."""
+    module, root, sources = read_source(asking.request, refuted)
+    blamed = replace(refuted, verdict=to_blame(asking.request, refuted, edits))
+    for rewrite in rewrites(module, hints(blamed, edits)):
+        yield InSource(root, rewrite, sources[rewrite.file], sources)
+
+
+def _in_plan(asking: Asking, refuted: Checked) -> Iterator[InSource]:
+    """Changes of the plan of a class of transformers: of its file, or of one that is made anew
     where the class's own plan is used. At fault are the modules of wrong gradients, and the one
     that the verdict points to."""
     assert isinstance(refuted.verdict, Counterexample)
@@ -116,13 +128,9 @@ def in_plan(asking: Asking, refuted: Checked) -> Iterator[InSource | None]:
     place = refuted.verdict.location
     blamed = [f"{place.source.module}."] if place is not None and place.source.module else []
     for changed in rules(held, [*wrong, *blamed] if only else [*blamed, *wrong]):
-        proof = _proved(asking, refuted, replace(asking.request, tp_plan=changed))
-        if proof is not None:
-            text = as_written(changed, held, before)
-            rewrite = Rewrite(path.name, _first_other(text, before or ""), "plan", text)
-            yield InSource(path.parent, rewrite, before, {}, proof)
-            return
-        yield None
+        text = as_written(changed, held, before)
+        rewrite = Rewrite(path.name, _first_other(text, before or ""), "plan", text)
+        yield InSource(path.parent, rewrite, before, {}, changed)
 
 
 def _first_other(text: str, before: str) -> int:
