@@ -13,7 +13,7 @@ import numpy as np
 from shardproof.agent.check import judging, loads
 from shardproof.agent.check.contract import Statements
 from shardproof.agent.check.judging import Checked, Compared
-from shardproof.agent.repair.repairing import unified
+from shardproof.agent.repair.sources import unified
 from shardproof.agent.run.translate import as_ours
 from shardproof.synthesis.frontends.torch.ranks.bounds import outside
 from shardproof.synthesis.frontends.torch.ranks.pairing import GRAD_OF_INPUT

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 from shardproof.agent.chat.asking import asking
 from shardproof.agent.llm.answers import exit_of
 from shardproof.agent.repair import Fixed, Level, NotFixed, Question, Settings, fix
-from shardproof.agent.repair.sources import Suggestion, suggestion
+from shardproof.agent.repair.sources import Suggestion, suggestion, unified
 from shardproof.agent.run import events
 from shardproof.agent.run.errors import Exit, InputError
 from shardproof.agent.run.run import Outcome, Run
@@ -145,16 +144,6 @@ def patch(
 def _proved(one: Program, text: str, stated: Stated) -> bool:
     many, contract = compose(parse_text(text), stated)
     return isinstance(verify(Problem(one, many, contract)), Proof)
-
-
-def unified(before: str, after: str, name: str) -> str:
-    """A unified diff of two texts; empty where they are alike."""
-    old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
-    out: list[str] = []
-    for line in difflib.unified_diff(old, new, f"a/{name}", f"b/{name}"):
-        whole = line.endswith("\n")
-        out.append(line if whole else f"{line}\n\\ No newline at end of file\n")
-    return "".join(out).rstrip("\n")
 
 
 def diff(before: Program, after: Program, name: str) -> str:

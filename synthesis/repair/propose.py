@@ -6,15 +6,14 @@ from itertools import chain, islice
 
 from shardproof.synthesis.repair.claims import Claim
 from shardproof.synthesis.repair.edits import Edit
-from shardproof.synthesis.repair.guided import factors, guided, settled
+from shardproof.synthesis.repair.guided import closing, factors, guided, settled
 from shardproof.synthesis.repair.near import attributes, dropped, near, returned, scaled, skipped
 from shardproof.synthesis.repair.numbers import State
 from shardproof.synthesis.repair.view import UNMET, View, block
 from shardproof.verifier.kernel.contract import Contract, output_key
-from shardproof.verifier.kernel.layout import Layout, bound
+from shardproof.verifier.kernel.layout import Layout, whole
 from shardproof.verifier.kernel.live import leading_to
 from shardproof.verifier.kernel.program.program import Node, Program
-from shardproof.verifier.kernel.program.types import Attr
 from shardproof.verifier.provers.relate.facts import Fact, Related
 from shardproof.verifier.provers.sequential import Sequential
 
@@ -89,52 +88,31 @@ def likely(
     A pending sum suggests the collectives that close it, a wrong factor the scale that undoes it.
     """
     for broken in related.breaks[:2]:
-        if broken.path:
-            continue
         for value, fact in zip(broken.node.inputs, broken.operands, strict=False):
-            yield from _settle(value, fact.layout)
+            yield from () if broken.path else _settled(value, fact.layout)
     wanted = {output_key(o): one.values[o.value] for o in one.program.outputs}
     for out in distributed.outputs:
         key = output_key(out)
         for fact in wrong.get(key, [])[:1]:
             target = contract.outputs[key]
             if fact.layout.partial:
-                yield from _settle(out.value, fact.layout)
+                yield from _settled(out.value, fact.layout)
             if fact.ref.id == wanted[key].id and fact.ref.coef and fact.layout == target:
                 scale = wanted[key].coef / fact.ref.coef
                 yield Edit("after", out.value, "mul_scalar", (("value", Fraction(scale)),))
-    reach = _ancestors(distributed, wrong)
-    for node in reversed(distributed.nodes):
-        if node.outputs[0] not in reach:
-            continue
-        how = node.attrs.get("reduce")
-        if how in ("sum", "avg"):
-            other: Attr = "avg" if how == "sum" else "sum"
-            attrs = tuple(sorted({**node.attrs, "reduce": other}.items()))
-            yield Edit("replace", node.outputs[0], node.op, attrs)
+    ends = {o.value for o in distributed.outputs if output_key(o) in wrong}
+    for node in reversed(leading_to(ends, distributed.nodes)):
         if node.op == "all_reduce":
-            yield Edit("drop", node.outputs[0], node.op)
-        mesh_dim = node.attrs.get("mesh_dim")
-        for name in distributed.mesh.names if mesh_dim else ():
-            if name != mesh_dim:
-                attrs = tuple(sorted({**node.attrs, "mesh_dim": name}.items()))
-                yield Edit("replace", node.outputs[0], node.op, attrs)
+            yield from dropped(distributed, node)
+        for edit in attributes(distributed, node):
+            if {name for name, _ in edit.attrs} <= {"reduce", "mesh_dim"}:
+                yield edit
 
 
-def _settle(value: str, layout: Layout) -> Iterator[Edit]:
+def _settled(value: str, layout: Layout) -> Iterator[Edit]:
     """Collectives that make a value whole, or that split a pending sum."""
+    yield from closing(value, layout, Layout(tuple(map(whole, layout.global_shape))))
     for name, fold in layout.partial:
-        yield Edit("after", value, "all_reduce", (("mesh_dim", name), ("reduce", fold)))
-        if fold == "sum":
-            for dim in range(len(layout.dims)):
-                attrs = (("dim", dim), ("mesh_dim", name), ("reduce", "sum"))
-                yield Edit("after", value, "reduce_scatter", attrs)
-    for dim, atoms in enumerate(layout.dims):
-        for name in bound(atoms):
-            yield Edit("after", value, "all_gather", (("dim", dim), ("mesh_dim", name)))
-
-
-def _ancestors(program: Program, wrong: dict[str, list[Fact]]) -> set[str]:
-    """Values that a wrong output depends on."""
-    ends = {o.value for o in program.outputs if output_key(o) in wrong}
-    return ends.union(*(n.inputs for n in leading_to(ends, program.nodes)))
+        for dim in range(len(layout.dims)) if fold == "sum" else ():
+            attrs = (("dim", dim), ("mesh_dim", name), ("reduce", "sum"))
+            yield Edit("after", value, "reduce_scatter", attrs)
