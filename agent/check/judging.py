@@ -21,15 +21,12 @@ from shardproof.synthesis.repair.edits import Edit
 from shardproof.synthesis.repair.faults import blamed, moved
 from shardproof.synthesis.repair.localize import Edits
 from shardproof.verifier.kernel.contract import output_key
-from shardproof.verifier.kernel.inline import inline
 from shardproof.verifier.kernel.program.errors import MalformedError
-from shardproof.verifier.kernel.program.program import Node, Output, Program
-from shardproof.verifier.kernel.program.types import NOWHERE, Attr, Source
-from shardproof.verifier.kernel.program.where import EVERYWHERE
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import NOWHERE, Source
 from shardproof.verifier.problem import Problem
 from shardproof.verifier.text import source_note
 from shardproof.verifier.verdict import Counterexample, Location, Proof, Trace, Unknown, Verdict
-from shardproof.verifier.verification import walk
 
 Tell = Callable[[str], None]
 
