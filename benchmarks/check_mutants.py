@@ -560,7 +560,10 @@ def row_of(
                     blamed = f"{place.file}:{place.line}"
                     more = in_source.looked_at(request, found, place)
                     near = _nearest(mutant, [(place.file, place.line)])
-                    lines_shown = [(place.file, place.line), *((m.file, m.line) for m in more)]
+                    lines_shown = [
+                        (place.file, place.line),
+                        *((m.line.file, m.line.line) for m in more),
+                    ]
                     beside = _nearest(mutant, lines_shown)
                 asking = in_source.Asking(request, base.stated(), Compared(), traced)
                 with within(LONGEST):

@@ -132,7 +132,8 @@ def _decided(
     traced = isinstance(checked.verdict, Counterexample)  # else the run alone refutes
     if traced and isinstance(verdict, Counterexample) and verdict.location is not None:
         for lead in in_source.looked_at(request, checked, verdict.location.source):
-            lines.append(f"look at     {lead.file}:{lead.line}   {lead.text}  ({lead.said})")
+            at = lead.line
+            lines.append(f"look at     {at.file}:{at.line}   {at.text}  ({lead.why})")
     if held and held.wrong and isinstance(checked.verdict, Counterexample):
         lines += ["the load is wrong too:", *(f"  {x}" for x in held.wrong[: loads.MOST_TOLD])]
     if found.agreeing:

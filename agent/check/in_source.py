@@ -13,27 +13,25 @@ import numpy as np
 from shardproof.agent.check import judging, loads
 from shardproof.agent.check.contract import Statements
 from shardproof.agent.check.judging import Checked, Compared
-from shardproof.agent.repair.repairing import unified
-from shardproof.agent.repair.sources import node_of
+from shardproof.agent.repair.sources import unified
 from shardproof.agent.run.translate import as_ours
 from shardproof.synthesis.frontends.torch.ranks.bounds import outside
 from shardproof.synthesis.frontends.torch.ranks.pairing import GRAD_OF_INPUT
 from shardproof.synthesis.frontends.torch.ranks.request import EVAL, TRAIN, RanksRequest
 from shardproof.synthesis.frontends.torch.ranks.result import RanksCaptured, Side, capture_ranks
-from shardproof.synthesis.repair.agreement import differing, needless, spared
-from shardproof.synthesis.repair.culprits import Seen, culprit
-from shardproof.synthesis.repair.edits import Edit, of_line
+from shardproof.synthesis.repair.attempts import attempts
+from shardproof.synthesis.repair.edits import Edit, node_of
+from shardproof.synthesis.repair.fault import Fault
+from shardproof.synthesis.repair.faults import beside, blamed, moved
 from shardproof.synthesis.repair.in_source import Module, Rewrite, read_module
-from shardproof.synthesis.repair.leads import Lead, leads
-from shardproof.synthesis.repair.localize import REASON, SHARE
+from shardproof.synthesis.repair.looked import Looked
 from shardproof.synthesis.repair.plan_entries import rules
 from shardproof.synthesis.repair.rewrites import BLAMED, Hint, rewrites, tactics_for, tactics_of
-from shardproof.synthesis.repair.view import strays
 from shardproof.verifier.kernel.contract import output_key
-from shardproof.verifier.kernel.program.program import Node, Program
+from shardproof.verifier.kernel.program.program import Program
 from shardproof.verifier.kernel.program.types import NOWHERE, Source
 from shardproof.verifier.text.parser import to_text
-from shardproof.verifier.verdict import Counterexample, Location, Proof, Verdict
+from shardproof.verifier.verdict import Counterexample, Proof, Verdict
 
 Capture = Callable[[RanksRequest, Path], Sequence[RanksCaptured]]
 
@@ -59,7 +57,7 @@ def captured(request: RanksRequest, folder: Path) -> Sequence[RanksCaptured]:
 
 @dataclass(frozen=True)
 class InSource:
-    """A change of source after which the module is proved."""
+    """A change of source."""
 
     root: Path
     """The folder of the module."""
@@ -68,7 +66,14 @@ class InSource:
     """None of a file that is made anew."""
     sources: Mapping[str, str]
     """The texts of all files that were read, as they were."""
-    proof: Proof
+    tp_plan: Mapping[str, str] | None = None
+    """The rules, where the file is a plan of transformers."""
+
+    def asked(self, request: RanksRequest, copy: Path) -> RanksRequest:
+        """The request for the module with the change, in a copy of its folder that is made."""
+        if self.tp_plan is not None:
+            return replace(request, tp_plan=self.tp_plan)
+        return _in_copy(request, self.root, copy, self.rewrite)
 
     @property
     def diff(self) -> str:
@@ -91,23 +96,27 @@ def repaired(asking: Asking, refuted: Checked, edits: Sequence[Edit]) -> Iterato
     """
     if not isinstance(refuted.verdict, Counterexample):
         return
-    if asking.request.target.startswith("hf:"):
-        yield from in_plan(asking, refuted)
-        return
-    module, root, sources = read_source(asking.request, refuted)
-    blamed = to_blame(asking.request, refuted, edits)
-    for rewrite in rewrites(module, hints(replace(refuted, verdict=blamed), edits)):
+    library = asking.request.target.startswith("hf:")
+    changes = _in_plan(asking, refuted) if library else _in_files(asking, refuted, edits)
+
+    def judge(change: InSource) -> Proof | None:
         with TemporaryDirectory(prefix="shardproof-", ignore_cleanup_errors=True) as scratch:
-            request = _in_copy(asking.request, root, Path(scratch) / "copy", rewrite)
-            proof = _proved(asking, refuted, request)
-        if proof is not None:
-            yield InSource(root, rewrite, sources[rewrite.file], sources, proof)
-            return
-        yield None
+            return _proved(asking, refuted, change.asked(asking.request, Path(scratch) / "copy"))
+
+    for change, proof in attempts(changes, judge):
+        yield None if proof is None else change
 
 
-def in_plan(asking: Asking, refuted: Checked) -> Iterator[InSource | None]:
-    """As `repaired`, for the plan of a class of transformers: its file, or one that is made anew
+def _in_files(asking: Asking, refuted: Checked, edits: Sequence[Edit]) -> Iterator[InSource]:
+    """Changes of the files of a module."""
+    module, root, sources = read_source(asking.request, refuted)
+    blamed = replace(refuted, verdict=to_blame(asking.request, refuted, edits))
+    for rewrite in rewrites(module, hints(blamed, edits)):
+        yield InSource(root, rewrite, sources[rewrite.file], sources)
+
+
+def _in_plan(asking: Asking, refuted: Checked) -> Iterator[InSource]:
+    """Changes of the plan of a class of transformers: of its file, or of one that is made anew
     where the class's own plan is used. At fault are the modules of wrong gradients, and the one
     that the verdict points to."""
     assert isinstance(refuted.verdict, Counterexample)
@@ -119,13 +128,9 @@ def in_plan(asking: Asking, refuted: Checked) -> Iterator[InSource | None]:
     place = refuted.verdict.location
     blamed = [f"{place.source.module}."] if place is not None and place.source.module else []
     for changed in rules(held, [*wrong, *blamed] if only else [*blamed, *wrong]):
-        proof = _proved(asking, refuted, replace(asking.request, tp_plan=changed))
-        if proof is not None:
-            text = as_written(changed, held, before)
-            rewrite = Rewrite(path.name, _first_other(text, before or ""), "plan", text)
-            yield InSource(path.parent, rewrite, before, {}, proof)
-            return
-        yield None
+        text = as_written(changed, held, before)
+        rewrite = Rewrite(path.name, _first_other(text, before or ""), "plan", text)
+        yield InSource(path.parent, rewrite, before, {}, changed)
 
 
 def _first_other(text: str, before: str) -> int:
@@ -159,9 +164,9 @@ def read_source(request: RanksRequest, refuted: Checked) -> tuple[Module, Path, 
     return module, root, {n: f.text for n, f in files.items()}
 
 
-def looked_at(request: RanksRequest, refuted: Checked, place: Source) -> list[Lead]:
+def looked_at(request: RanksRequest, refuted: Checked, place: Source) -> list[Fault]:
     """Lines to look at beside the one that is blamed."""
-    return leads(read_source(request, refuted)[0], place)
+    return beside(Looked(read_source(request, refuted)[0], place))
 
 
 def to_blame(request: RanksRequest, refuted: Checked, edits: Sequence[Edit]) -> Verdict:
@@ -169,65 +174,18 @@ def to_blame(request: RanksRequest, refuted: Checked, edits: Sequence[Edit]) -> 
     verdict = judging.with_edits(refuted, edits)
     if not isinstance(verdict, Counterexample) or verdict.location is None:
         return verdict
-    place = verdict.location
+    place, module = verdict.location, read_source(request, refuted)[0]
     if not place.op:  # not of what is computed: of what waits, or is used too early
         return verdict
-    seen = _seen(refuted, place, edits)
-    module, _, texts = read_source(request, refuted)
-    found = culprit(module, seen)
-    if found is None or (found.file, found.line) == (place.source.file, place.source.line):
-        return verdict
-    text = texts[found.file].splitlines()[found.line - 1].strip()
-    shown = replace(place.source, file=found.file, line=found.line, text=text, calls=())
-    operands = (f"{place.source}: {place.text}: {place.reason}", *place.operands)
-    moved = replace(place, source=shown, reason=found.said, operands=operands)
-    return replace(verdict, location=moved)
-
-
-def _seen(refuted: Checked, place: Location, edits: Sequence[Edit]) -> Seen:
-    """What is known of where a module goes wrong: of a lookup that leaves its table, the place."""
-    question, captured = refuted.question, refuted.captured
-    if question is None:
-        programs = [r.program for r in captured.ranks]
-        left = (p for p in programs if any(f.leaves for f in outside(p, captured.one.inputs)))
-        return Seen(place.source, place.reason, False, False, next(left, programs[0]))
-    many, run = question.distributed, differing(question)
-    line = needless(question, run) if run is not None and not edits else None
-    told = [line] if line is not None else list(edits)
-    changes = [(e, n) for e in told for n in _changed(many, e)]
-    if not all(e.kind in (*judging.CHANGES, "after") or _same_op(e, n) for e, n in changes):
-        changes = []
-    added = any(e.kind == "after" and e.op == "all_reduce" for e in told)
-    return Seen(
-        place.source,
-        place.reason,
-        " must be " in place.reason,
-        added if changes else place.mesh_dim is not None,
-        many,
-        changes,
-        () if changes or place.reason in (REASON, SHARE) else strays(question),
-        spared(question, run) if run is not None else (),
-    )
-
-
-def _same_op(edit: Edit, node: Node) -> bool:
-    """Whether an op is replaced by itself, with other attributes."""
-    same = edit.kind == "replace" and edit.op == node.op
-    return same and edit.operands in ((), node.inputs)
-
-
-def _changed(program: Program, edit: Edit) -> list[Node]:
-    """The op that an edit is about, and all that it changes alike."""
-    node = node_of(program, edit)
-    if node is None:
-        return []
-    if edit.kind == "skip":
-        return of_line(program, node)
-    if edit.kind == "after" and edit.uses:
-        return [n for n in program.nodes if n.outputs[0] in edit.uses] or [node]
-    if edit.kind.endswith("_alike"):
-        return [n for n in program.nodes if (n.op, n.attrs) == (node.op, node.attrs)]
-    return [node]
+    if refuted.question is not None:
+        looked = Looked.of(module, refuted.question, place, edits)
+    else:  # a lookup leaves its table
+        programs, given = [r.program for r in refuted.captured.ranks], refuted.captured.one.inputs
+        left = (p for p in programs if any(f.leaves for f in outside(p, given)))
+        program = next(left, programs[0])
+        looked = Looked(module, place.source, place.reason, program=program)
+    fault = blamed(looked)
+    return verdict if fault is None else replace(verdict, location=moved(place, fault))
 
 
 def _wrong(refuted: Checked) -> tuple[list[str], list[str], bool]:

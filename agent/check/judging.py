@@ -10,7 +10,6 @@ from shardproof.agent.check.contract import Placed, Statements, agree, no_rank, 
 from shardproof.agent.check.depth import in_depth
 from shardproof.agent.check.parts import in_parts
 from shardproof.agent.repair.repairing import told
-from shardproof.agent.repair.sources import node_of
 from shardproof.agent.run.errors import InputError
 from shardproof.synthesis.frontends.rank_programs import Ingested, judged
 from shardproof.synthesis.frontends.torch.ranks import in_time
@@ -19,6 +18,8 @@ from shardproof.synthesis.frontends.torch.ranks.pairing import GRAD_OF_INPUT, ST
 from shardproof.synthesis.frontends.torch.ranks.result import RanksCaptured
 from shardproof.synthesis.frontends.torch.ranks.together import in_one_shape, ordinary, together
 from shardproof.synthesis.repair.edits import Edit
+from shardproof.synthesis.repair.faults import blamed, moved
+from shardproof.synthesis.repair.localize import Edits
 from shardproof.verifier.kernel.contract import output_key
 from shardproof.verifier.kernel.program.errors import MalformedError
 from shardproof.verifier.kernel.program.program import Program
@@ -384,26 +385,17 @@ def _reworded(text: str, texts: Path) -> str:
     return " ".join(w for w in out if w)
 
 
-CHANGES = ("set", "set_alike", "drop", "drop_alike", "skip")
-"""Edits by which one op that is there does something else, or nothing."""
-LARGER = ("replace", "rewire", "swap", "commute")
-"""Edits by which an op reads, or is read, otherwise."""
-
-
-def explained(checked: Checked, seconds: float) -> Verdict:
-    """The verdict with what would fix it, if that is found."""
-    return with_edits(checked, edits_for(checked, seconds))
-
-
 def edits_for(checked: Checked, seconds: float) -> tuple[Edit, ...]:
     """The fewest edits of what was traced after which it is proved, if they are found."""
     question = checked.question
     if isinstance(checked.verdict, Proof) or question is None or seconds <= 0:
         return ()
+    from shardproof.synthesis.repair.question import Question
     from shardproof.synthesis.repair.search import Repaired, repair
 
     one, many = question.sequential, question.distributed
-    found = repair(one, many, question.contract, seconds=seconds, consts=question.consts)
+    asked = Question(one, many, question.contract, consts=question.consts)
+    found = repair(asked, seconds=seconds)
     return found.edits if isinstance(found, Repaired) else ()
 
 
@@ -413,31 +405,7 @@ def with_edits(checked: Checked, edits: Sequence[Edit]) -> Verdict:
     if not edits or question is None or isinstance(verdict, Proof):
         return verdict
     many = question.distributed
-    if isinstance(verdict, Counterexample):
-        verdict = _blamed(verdict, many, edits)
+    if isinstance(verdict, Counterexample) and (place := verdict.location) is not None:
+        fault = blamed(Edits(many, place, edits))
+        verdict = replace(verdict, location=moved(place, fault) if fault else place)
     return replace(verdict, fixes=("; ".join(told(many, edit) for edit in edits),))
-
-
-def _blamed(verdict: Counterexample, program: Program, edits: Sequence[Edit]) -> Counterexample:
-    """The verdict at the line whose ops a proved repair changes: a wrong factor or a wrong group
-    goes along with all that follows, and is seen late."""
-    place = verdict.location
-    nodes = [node_of(program, edit) for edit in edits]
-    node = nodes[0]
-    if node is None or place is None or not node.source.file:
-        return verdict
-    if any(n is None or n.source != node.source for n in nodes):
-        return verdict
-    late = " must be " in place.reason
-    if not all(e.kind in CHANGES or (late and e.kind in LARGER) for e in edits):
-        return verdict
-    found = f"{place.text}: {place.reason}"
-    moved = replace(
-        place,
-        op=node.op,
-        text=f"%{node.outputs[0]} = {node.op} {', '.join(f'%{v}' for v in node.inputs)}",
-        reason=f"after `{'; '.join(map(str, edits))}` all outputs are proved",
-        source=node.source,
-        operands=(found,),
-    )
-    return replace(verdict, location=moved)

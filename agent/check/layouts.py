@@ -9,6 +9,7 @@ from shardproof.agent.check.contract import Placed, Statements
 from shardproof.agent.check.judging import Checked, Compared
 from shardproof.agent.run.translate import as_ours
 from shardproof.synthesis.frontends.torch.ranks.stated import LayoutLine
+from shardproof.synthesis.repair.attempts import attempts
 from shardproof.verifier.verdict import Counterexample, Proof
 
 FUSED = (2, 3, 4)
@@ -22,12 +23,16 @@ def agreeing(checked: Checked, stated: Statements, compared: Compared) -> Iterat
     """
     if not isinstance(checked.verdict, Counterexample):
         return
-    for placed, lines in _statements(checked):
+
+    def judge(asked: tuple[list[Placed], list[LayoutLine]]) -> bool | None:
         more = {"parameter": stated.params, "output": stated.outputs}
-        for item, line in zip(placed, lines, strict=True):
+        for item, line in zip(*asked, strict=True):
             more[item.kind] = (*more[item.kind], line)
         both = replace(stated, params=more["parameter"], outputs=more["output"])
-        yield _said(placed, lines) if _agree(checked, both, compared) else ""
+        return _agree(checked, both, compared) or None
+
+    for asked, agrees in attempts(_statements(checked), judge):
+        yield _said(*asked) if agrees else ""
 
 
 def _agree(checked: Checked, stated: Statements, compared: Compared) -> bool:

@@ -2,6 +2,6 @@
 
 from shardproof.agent.repair.feedback import Level
 from shardproof.agent.repair.loop import Fixed, NotFixed, Settings, fix
-from shardproof.agent.repair.question import Question
+from shardproof.synthesis.repair.question import Question
 
 __all__ = ["Fixed", "Level", "NotFixed", "Question", "Settings", "fix"]

@@ -4,9 +4,9 @@ import json
 from collections.abc import Sequence
 from enum import StrEnum
 
-from shardproof.agent.repair.question import Candidate
 from shardproof.agent.verdict.verdicts import located, message
 from shardproof.synthesis.repair.edits import KINDS, Edit
+from shardproof.synthesis.repair.question import Candidate
 from shardproof.verifier.text.printing import show_attr
 from shardproof.verifier.verdict import Counterexample, Trace, Unknown, Verdict
 

@@ -8,19 +8,19 @@ a context. Whoever proposes, `verify` decides: nothing but a `Proof` ends the lo
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from shardproof.agent.llm.answers import Cancelled, Unanswered
 from shardproof.agent.llm.client import Model
 from shardproof.agent.llm.dialogue import Malformed, Read
 from shardproof.agent.llm.repairing import Earlier, Task, repair
 from shardproof.agent.repair.feedback import Level, credit, told
-from shardproof.agent.repair.question import Candidate, Question
 from shardproof.agent.run import events
 from shardproof.agent.verdict.verdicts import word
 from shardproof.synthesis.repair import search as enumerated
 from shardproof.synthesis.repair.edits import Edit
 from shardproof.synthesis.repair.prefix import Beside
+from shardproof.synthesis.repair.question import Candidate, Question
 from shardproof.synthesis.repair.search import Clock, Repaired, Tally
 from shardproof.verifier.kernel.program.errors import IRError
 from shardproof.verifier.verdict import Counterexample
@@ -173,10 +173,8 @@ class _Loop:
         q, start = self.question, self.memory.start
         self._round("search")
         found = enumerated.repair(
-            q.sequential, start.program, q.contract,
-            max_edits=q.max_edits, seconds=seconds, consts=q.consts, fixed=q.fixed,
-            clock=self.settings.clock,
-        )  # fmt: skip
+            replace(q, distributed=start.program), seconds=seconds, clock=self.settings.clock
+        )
         self.tally.update(found.tally)
         if not isinstance(found, Repaired):
             self.reason = found.reason

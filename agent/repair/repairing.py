@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,13 +9,13 @@ from typing import TYPE_CHECKING
 from shardproof.agent.chat.asking import asking
 from shardproof.agent.llm.answers import exit_of
 from shardproof.agent.repair import Fixed, Level, NotFixed, Question, Settings, fix
-from shardproof.agent.repair.sources import Suggestion, suggestion
+from shardproof.agent.repair.sources import Suggestion, suggestion, unified
 from shardproof.agent.run import events
 from shardproof.agent.run.errors import Exit, InputError
 from shardproof.agent.run.run import Outcome, Run
 from shardproof.agent.verdict.verdicts import message
 from shardproof.synthesis.repair.diagnosis import verify
-from shardproof.synthesis.repair.edits import Edit
+from shardproof.synthesis.repair.edits import Edit, node_of
 from shardproof.synthesis.repair.frame import own_part
 from shardproof.synthesis.repair.textual import rewritten
 from shardproof.verifier.kernel.program.program import Program
@@ -147,16 +146,6 @@ def _proved(one: Program, text: str, stated: Stated) -> bool:
     return isinstance(verify(Problem(one, many, contract)), Proof)
 
 
-def unified(before: str, after: str, name: str) -> str:
-    """A unified diff of two texts; empty where they are alike."""
-    old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
-    out: list[str] = []
-    for line in difflib.unified_diff(old, new, f"a/{name}", f"b/{name}"):
-        whole = line.endswith("\n")
-        out.append(line if whole else f"{line}\n\\ No newline at end of file\n")
-    return "".join(out).rstrip("\n")
-
-
 def diff(before: Program, after: Program, name: str) -> str:
     """A unified diff of two programs as they are printed."""
     return unified(to_text(before), to_text(after), name)
@@ -170,8 +159,6 @@ def told(program: Program, edit: Edit) -> str:
 
 def source(program: Program, edit: Edit) -> str:
     """`file:line  module  the line itself` of the op that an edit is about, where it is known."""
-    from shardproof.agent.repair.sources import node_of
-
     node = node_of(program, edit)
     if node is None or not node.source.file:
         return ""

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
-from shardproof.synthesis.repair.edits import Edit
-from shardproof.verifier.kernel.contract import output_key
+from shardproof.synthesis.emit.patch import EmitError
+from shardproof.synthesis.emit.source import Edit as TextEdit
+from shardproof.synthesis.repair.edits import Edit, node_of
+from shardproof.synthesis.repair.in_source import SourceFile
 from shardproof.verifier.kernel.program.program import Node, Program
 from shardproof.verifier.kernel.program.types import Attr, Source
 from shardproof.verifier.text.printing import show_attr
@@ -39,34 +41,20 @@ class Suggestion:
     diff: str = ""
 
 
-def node_of(program: Program, edit: Edit) -> Node | None:
-    """The op that an edit is about."""
-    scope = program
-    for name in edit.scope:
-        node = scope.producers().get(name)
-        if node is None or node.body is None:
-            return None
-        scope = node.body
-    value = edit.value
-    if edit.kind == "output":
-        value = next((o.value for o in scope.outputs if output_key(o) == value), value)
-    return scope.producers().get(value)
-
-
 def suggestion(program: Program, edit: Edit, folder: Path) -> Suggestion | None:
     """What to change at the source line of the op; None where no file is known."""
     node = node_of(program, edit)
     if node is None or not node.source.file:
         return None
     place = f"{node.source.file}:{node.source.line}"
-    text = _file(node.source, folder)
-    diff = ""
-    if text is not None and edit.kind in ("set", "set_alike", "replace"):
-        line = _changed(text, node, dict(edit.attrs), edit.op or node.op)
-        diff = _diff(text, node.source, line) if line is not None else ""
-    elif text is not None and edit.kind == "after" and not edit.uses and not edit.operands:
-        line = _inserted(text, node, edit)
-        diff = _diff(text, node.source, line) if line is not None else ""
+    file = _file(node.source, folder)
+    changes: list[TextEdit] = []
+    if file is not None and edit.kind in ("set", "set_alike", "replace"):
+        changes = _changed(file, node, dict(edit.attrs), edit.op or node.op)
+    elif file is not None and edit.kind == "after" and not edit.uses and not edit.operands:
+        changes = _inserted(file, node, edit)
+    after = file.spliced(*changes) if file is not None else None
+    diff = unified(file.text, after, file.path.lstrip("/")) if file and after else ""
     shown = f"`{node.source.text}`: " if node.source.text else ""
     return Suggestion(place, f"{shown}{_says(node, edit)}", diff)
 
@@ -93,8 +81,8 @@ def _says(node: Node, edit: Edit) -> str:
             return str(edit)
 
 
-def _file(source: Source, folder: Path) -> str | None:
-    """The text of the file, where its line is as the program says."""
+def _file(source: Source, folder: Path) -> SourceFile | None:
+    """The file, where it is Python and its line is as the program says."""
     for path in (Path(source.file), folder / source.file):
         try:
             if not path.is_file():  # a pipe or a device would be read for ever
@@ -102,33 +90,28 @@ def _file(source: Source, folder: Path) -> str | None:
             if path.stat().st_size > LONGEST:
                 return None
             text = path.read_bytes().decode("utf-8")
-        except (OSError, UnicodeDecodeError, ValueError):
+        except (OSError, ValueError):
             continue
         lines = text.split("\n")
         if 0 < source.line <= len(lines) and source.text:
-            return text if lines[source.line - 1].strip() == source.text.strip() else None
+            same = lines[source.line - 1].strip() == source.text.strip()
+            try:
+                return SourceFile(source.file, text) if same else None
+            except (EmitError, ValueError, RecursionError):
+                return None
     return None
 
 
-def _changed(text: str, node: Node, attrs: dict[str, Attr], op: str) -> str | None:
-    """The line with the one literal exchanged that says the attribute; None where not just one."""
+def _changed(file: SourceFile, node: Node, attrs: dict[str, Attr], op: str) -> list[TextEdit]:
+    """The one literal exchanged that says the attribute; nothing where not just one does."""
     changed = {k: v for k, v in attrs.items() if node.attrs.get(k) != v}
     if op != node.op or len(changed) != 1:
-        return None
+        return []
     ((name, new),) = changed.items()
     old = node.attrs.get(name)
-    found = list(_literals(text, node.source.line, name, old))
-    if len(found) != 1:
-        return None
-    literal = found[0]
-    line = text.split("\n")[node.source.line - 1]
-    raw = line.encode()
-    was = raw[literal.col_offset : literal.end_col_offset].decode()
-    now = _spelled(was, old, new)
-    if now is None:
-        return None
-    head, tail = raw[: literal.col_offset], raw[literal.end_col_offset :]
-    return head.decode() + now + tail.decode()
+    found = list(_literals(file, node.source.line, name, old))
+    now = _spelled(file.of(found[0]), old, new) if len(found) == 1 else None
+    return [] if now is None else [file.put(found[0], now)]
 
 
 CLASSES = {
@@ -138,8 +121,8 @@ CLASSES = {
 """Collectives of the class interface, and the attributes that stand after their two names."""
 
 
-def _inserted(text: str, node: Node, edit: Edit) -> str | None:
-    """The line of a class program with a collective after its op: the name stays that of the sum.
+def _inserted(file: SourceFile, node: Node, edit: Edit) -> list[TextEdit]:
+    """A collective of a class program after its op: the name stays that of the sum.
 
     Only in a list of ops, where the class is imported and one call on the line makes the tensor.
     """
@@ -147,42 +130,33 @@ def _inserted(text: str, node: Node, edit: Edit) -> str | None:
     attrs = dict(edit.attrs)
     over = attrs.pop("mesh_dim", None)
     if not name or set(attrs) != set(first) or not isinstance(over, str):
-        return None
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError):
-        return None
-    known = {a.name for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) for a in n.names}
+        return []
+    nodes = list(ast.walk(file.tree))
+    known = {a.name for n in nodes if isinstance(n, ast.ImportFrom) for a in n.names}
     tensor, line = node.outputs[0], node.source.line
-    listed = [e for n in ast.walk(tree) if isinstance(n, ast.List) for e in n.elts]
+    listed = [e for n in nodes if isinstance(n, ast.List) for e in n.elts]
     calls = [c for c in listed if isinstance(c, ast.Call) and c.lineno == c.end_lineno == line]
     made = [(c, a) for c in calls for a in c.args if _is(a, tensor)]
     if name not in known or len(made) != 1:
-        return None
+        return []
     call, literal = made[0]
-    raw = text.split("\n")[line - 1].encode()
     rest = "".join(
         f", {show_attr(attrs[k])!r}" if k == "reduce" else f", {attrs[k]}" for k in first
     )
     rest = "" if rest == ", 'sum'" else rest
     more = f', {name}("{tensor}_part", "{tensor}"{rest}, mesh_dim="{over}")'
-    cut, back = literal.col_offset, literal.end_col_offset
-    inner = raw[back : call.end_col_offset].decode() + more
-    return raw[:cut].decode() + f'"{tensor}_part"' + inner + raw[call.end_col_offset :].decode()
+    end = file.span(call)[1]
+    return [file.put(literal, f'"{tensor}_part"'), TextEdit(end, end, more)]
 
 
 def _is(part: ast.expr, word: str) -> bool:
     return isinstance(part, ast.Constant) and part.value == word
 
 
-def _literals(text: str, line: int, name: str, old: Attr | None) -> Iterator[ast.expr]:
+def _literals(file: SourceFile, line: int, name: str, old: Attr | None) -> Iterator[ast.expr]:
     """Literals in calls on a line that say an attribute's value."""
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError):
-        return
     seen: set[int] = set()
-    for call in ast.walk(tree):
+    for call in ast.walk(file.tree):
         if not isinstance(call, ast.Call):
             continue
         named = [k.value for k in call.keywords if k.arg in KEYWORDS.get(name, (k.arg,))]
@@ -225,10 +199,11 @@ def _spelled(was: str, old: Attr | None, new: Attr) -> str | None:
     return was.replace(old, new) if bare == old else None
 
 
-def _diff(text: str, source: Source, line: str) -> str:
-    before = text.split("\n")
-    after = [*before]
-    after[source.line - 1] = line
-    name = source.file.lstrip("/")
-    found = difflib.unified_diff(before, after, f"a/{name}", f"b/{name}", lineterm="")
-    return "\n".join(found)
+def unified(before: str, after: str, name: str) -> str:
+    """A unified diff of two texts; empty where they are alike."""
+    old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
+    out: list[str] = []
+    for line in difflib.unified_diff(old, new, f"a/{name}", f"b/{name}"):
+        whole = line.endswith("\n")
+        out.append(line if whole else f"{line}\n\\ No newline at end of file\n")
+    return "".join(out).rstrip("\n")

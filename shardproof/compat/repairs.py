@@ -13,6 +13,7 @@ from shardproof.compat.program import IROp, Program
 from shardproof.compat.sharding import Partial, StridedShard
 from shardproof.compat.tensor import TensorState
 from shardproof.compat.verdicts import VerifyResult, ask, inputs_of, layout_asked, mesh_of
+from shardproof.synthesis.repair.attempts import first
 from shardproof.verifier.kernel.layout import bound
 from shardproof.verifier.kernel.program.errors import IRError
 from shardproof.verifier.verdict import Proof
@@ -83,16 +84,16 @@ class PlacementAnalyzer:
             out.open_outputs = unproved(lowered, outputs)
         if not out.open_outputs and not out.error:
             return out
-        for edit in edits(program, states, lowered):
-            trial = edit.apply(program)
-            if proved(trial, states, reference, outputs):
-                if edit.insert is None:
-                    out.redundant_collectives.append(edit.index)
-                else:
-                    out.missing_collectives.append(
-                        (edit.index, edit.tensor, type(edit.insert).__name__)
-                    )
-                break
+
+        def judge(edit: Edit) -> Edit | None:
+            return edit if proved(edit.apply(program), states, reference, outputs) else None
+
+        found = first(edits(program, states, lowered), judge)
+        if found is not None and found.insert is None:
+            out.redundant_collectives.append(found.index)
+        elif found is not None:
+            kind = type(found.insert).__name__
+            out.missing_collectives.append((found.index, found.tensor, kind))
         return out
 
 

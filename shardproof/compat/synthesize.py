@@ -18,6 +18,7 @@ from shardproof.compat.program import IROp, Program
 from shardproof.compat.repairs import Edit, edits_of, lower, proved
 from shardproof.compat.sharding import ShardingSpec, compute_local_shape
 from shardproof.compat.tensor import TensorState
+from shardproof.synthesis.repair.attempts import first
 from shardproof.verifier.kernel.program.errors import IRError
 
 States = Mapping[str, TensorState]
@@ -90,15 +91,17 @@ class SynthesisEngine:
         out: SynthesisResult,
     ) -> tuple[Program, list[str]] | None:
         """The program with edits after which the op at `at` has a relation."""
-        for edits in islice(self._choices(program, at, lowered, states), self.max_tactics):
+
+        def judge(edits: tuple[Edit, ...]) -> tuple[Program, list[str]] | None:
             trial = program
             for edit in sorted(edits, key=lambda e: -e.index):
                 trial = edit.apply(trial)
             out.iterations += 1
             reached, _ = first_open(trial, states, reference)
-            if reached is None or reached > at + len(edits):
-                return trial, [str(e) for e in edits]
-        return None
+            known = reached is None or reached > at + len(edits)
+            return (trial, [str(e) for e in edits]) if known else None
+
+        return first(islice(self._choices(program, at, lowered, states), self.max_tactics), judge)
 
     def _choices(
         self, program: Program, at: int, lowered: Lowered | None, states: States

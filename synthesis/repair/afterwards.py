@@ -3,7 +3,6 @@
 import ast
 from collections.abc import Iterable, Iterator
 
-from shardproof.synthesis.emit.source import Edit
 from shardproof.synthesis.repair.in_source import (
     Function,
     Module,
@@ -27,14 +26,10 @@ def finished(module: Module, file: SourceFile, attributes: set[str]) -> Iterator
     iterables.append(f"{name}.parameters()")
     for loop in (n for n in ast.walk(function) if isinstance(n, ast.For)):
         for items in iterables:
-            text = file.spliced(file.put(loop.iter, items))
-            if text is not None:
-                yield Rewrite(file.path, loop.lineno, "finish", text)
+            yield from file.made(loop, "finish", file.put(loop.iter, items))
         if isinstance(loop.iter, ast.Tuple | ast.List) and len(loop.iter.elts) > 1:
             for at in range(len(loop.iter.elts)):
-                text = file.spliced(file.dropped(loop.iter.elts, at))
-                if text is not None:
-                    yield Rewrite(file.path, loop.lineno, "finish", text)
+                yield from file.made(loop, "finish", file.dropped(loop.iter.elts, at))
     groups: Iterable[str] = groups_at(file, function, attributes, module.files)
     alone = next((n for n in module.mesh), "") if len(module.mesh) == 1 else ""
     for group in [*groups, *([""] if alone else [])]:
@@ -42,9 +37,8 @@ def finished(module: Module, file: SourceFile, attributes: set[str]) -> Iterator
             for fold in ("", ", op=dist.ReduceOp.AVG"):
                 over = f", group={group}" if group else ""
                 lines = [f"for p in {items}:", f"    dist.all_reduce(p.grad{fold}{over})"]
-                text = file.spliced(file.beside(function.body[-1], lines))
-                if text is not None:
-                    yield Rewrite(file.path, function.lineno, "finish", text)
+                after = file.beside(function.body[-1], lines)
+                yield from file.made(function, "finish", after)
 
 
 WRAPPERS = ("DistributedDataParallel", "fully_shard")
@@ -64,16 +58,13 @@ def wrapped(module: Module, file: SourceFile) -> Iterator[Rewrite]:
         part = whole if len(module.mesh) == 1 else f'{whole}["{dim}"]'
         for name in (n for n in WRAPPERS if file.has(n)):
             option = "device_mesh" if name == WRAPPERS[0] else "mesh"
-            splices: list[Edit] = []
             if value is not None:
-                splices += [file.put(value, f"{name}({file.of(value)}, {option}={part})")]
+                around = f"{name}({file.of(value)}, {option}={part})"
+                yield from file.made(last, "wrap", file.put(value, around))
             if given[0] != whole:
                 line = f"{name}({given[0]}, {option}={part})"
-                splices += [file.beside(last, [line], before=value is not None)]
-            for splice in splices:
-                text = file.spliced(splice)
-                if text is not None:
-                    yield Rewrite(file.path, last.lineno, "wrap", text)
+                before = file.beside(last, [line], before=value is not None)
+                yield from file.made(last, "wrap", before)
 
 
 def _attribute(module: str, path: str) -> str:

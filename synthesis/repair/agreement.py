@@ -7,13 +7,13 @@ from time import process_time
 
 import numpy as np
 
+from shardproof.synthesis.repair.attempts import UNFIT, first
 from shardproof.synthesis.repair.edits import Edit, apply
 from shardproof.synthesis.repair.near import skipped
 from shardproof.verifier.domains.base import Array, Domain
 from shardproof.verifier.domains.floats import Floats
 from shardproof.verifier.kernel.contract import output_key
 from shardproof.verifier.kernel.live import leading_to
-from shardproof.verifier.kernel.program.errors import IRError
 from shardproof.verifier.kernel.program.program import Program
 from shardproof.verifier.problem import Problem
 from shardproof.verifier.refute.compare import compare
@@ -98,7 +98,8 @@ def spared(problem: Problem, found: Differing) -> tuple[int, ...]:
 
 
 def agreement(problem: Problem, inputs: Mapping[str, Array]) -> Callable[[Program], bool]:
-    """Says whether all outputs of a program are right, on these inputs and on others."""
+    """Says whether all outputs of a program are right, on these inputs and on others; one that
+    cannot run is not."""
     rng = np.random.default_rng(1)
     others = sample(problem.sequential, Floats(), rng, {}, True)
     premises = Premises(problem.sequential, problem.contract, problem.distributed.mesh)
@@ -106,8 +107,11 @@ def agreement(problem: Problem, inputs: Mapping[str, Array]) -> Callable[[Progra
 
     def agrees(edited: Program) -> bool:
         tried = replace(problem, distributed=edited)
-        with np.errstate(all="ignore"):
-            return compare(tried, inputs) is None and compare(tried, again) is None
+        try:
+            with np.errstate(all="ignore"):
+                return compare(tried, inputs) is None and compare(tried, again) is None
+        except UNFIT:
+            return False
 
     return agrees
 
@@ -117,12 +121,8 @@ def needless(problem: Problem, found: Differing) -> Edit | None:
     program, end = problem.distributed, process_time() + SECONDS
     agrees = agreement(problem, found.inputs)
     wrong = {o.value for o in program.outputs if output_key(o) in found.outputs}
-    for edit in skipped(program, leading_to(wrong, program.nodes)):
-        try:
-            if agrees(apply(program, edit)):
-                return edit
-        except (IRError, KeyError, ValueError):
-            continue
-        if process_time() > end:
-            break
-    return None
+    return first(
+        skipped(program, leading_to(wrong, program.nodes)),
+        lambda edit: edit if agrees(apply(program, edit)) else None,
+        lambda: process_time() > end,
+    )

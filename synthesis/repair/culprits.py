@@ -1,308 +1,128 @@
-"""The line of source that is at fault, of those that lead to the op where numbers go wrong.
+"""Rules for the line of source that is at fault, of those that lead to where numbers go wrong.
 
 What one device runs too is right, and so is the backward that autograd makes of a right forward:
 the fault lies in what called it, in what surrounds it, or in what reduces gradients afterwards. An
 op that one call of a function has wrong and another right is called wrongly. A group that all its
-collectives have wrong is made wrongly.
+collectives have wrong is made wrongly. Lines to look at beside it follow from the text alone.
 """
 
 import ast
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
+from fnmatch import fnmatch
 from fractions import Fraction
-from functools import cached_property
 
-from shardproof.synthesis.repair.edits import Edit
+from shardproof.synthesis.repair.fault import Fault
 from shardproof.synthesis.repair.in_source import (
     Function,
-    Module,
-    SourceFile,
+    applied,
     base_name,
     call_name,
     group_attributes,
     is_group,
     regions,
 )
-from shardproof.synthesis.repair.leads import (
-    REDUCES,
-    RETURNED,
-    Reached,
-    afterwards,
-    in_plans,
-    methods,
-    reached_from,
-    sets,
-    wrappers,
-)
+from shardproof.synthesis.repair.looked import Line, Looked, followed
+from shardproof.synthesis.repair.plan_entries import RULES, STYLES
 from shardproof.verifier.kernel.ops import lookup
 from shardproof.verifier.kernel.program.attrs import named_mesh_dims
-from shardproof.verifier.kernel.program.program import Node, Program
 from shardproof.verifier.kernel.program.types import Source
 from shardproof.verifier.kernel.program.where import contains
 from shardproof.verifier.ops.classes import LOOKUPS
 
 COUNTS, SETS = "counts the rows", "sets "
-Line = tuple[str, int]
-Change = tuple[Edit, Node]
-"""An edit of the ranks' program, and the op that it is about."""
+REDUCES, AVERAGES, RETURNED = "reduces gradients", "averages gradients", "is the module"
+MOST = 3
+"""Entries of a plan that are looked at."""
+OFFSETS = {"offset", "q_offset", "k_offset"}
+WRAPPERS = ("set_gradient_divide_factor", "DistributedDataParallel", "fully_shard")
 
 
-@dataclass(frozen=True)
-class Seen:
-    """Where a parallel module goes wrong."""
-
-    place: Source
-    """Of the verdict."""
-    reason: str
-    ends: bool
-    """Whether the place makes an output that is a value of one device, though not the one asked
-    for: something lacks after it."""
-    pending: bool
-    """Whether a sum over ranks lacks."""
-    program: Program
-    """What the ranks run."""
-    changes: Sequence[Change] = ()
-    """Edits after which it is proved."""
-    strays: Sequence[Node] = ()
-    """Where its numbers leave those of one device, in order."""
-    spared: Collection[int] = ()
-    """The ranks that have right what others have wrong."""
-
-    @property
-    def nodes(self) -> list[Node]:
-        return [node for _, node in self.changes]
-
-    @cached_property
-    def returned(self) -> set[str]:
-        return {o.value for o in self.program.outputs}
-
-
-@dataclass(frozen=True)
-class Culprit:
-    """A line, and why it is to blame."""
-
-    file: str
-    line: int
-    said: str
-
-
-def culprit(module: Module, seen: Seen) -> Culprit | None:
-    """The line to blame; None where nothing says more than the verdict does."""
-    looked = _Looked(module, seen, reached_from(module))
-    for rule in RULES:
-        for said, file, line in rule(looked):
-            return Culprit(file, line, said)
-    return None
-
-
-Told = Iterator[tuple[str, str, int]]
-
-
-@dataclass(frozen=True)
-class _Looked:
-    module: Module
-    seen: Seen
-    reached: Reached
-
-    def own(self, source: Source) -> list[Line]:
-        """The lines of the module that lead to an op, innermost first; not what one device runs.
-        A backward is led to by the call of its function, what follows a backward by nothing."""
-        out: list[Line] = []
-        for at in [(source.file, source.line), *source.calls]:
-            if at[0] not in self.module.files or at in self.module.shared:
-                continue
-            if any(self.owner(at, "forward") == self.owner(b, "backward") for b in out):
-                continue
-            out += [at] if at not in out else []
-            if self.named(at) & {self.module.finish, *self.hooks}:
-                break
-        return out
-
-    def owner(self, at: Line, method: str) -> object:
-        """The autograd function in whose forward or backward a line is."""
-        file, function = self.function(at)
-        if function is None or function.name != method:
-            return at, method
-        return file.owner(function)
-
-    def behind(self, source: Source) -> bool:
-        """Whether an op is of a backward, a hook or a function after it that the user wrote."""
-        after = {"backward", self.module.finish, *self.hooks}
-        return any(self.named(at) & after for at in self.own(source))
-
-    def named(self, at: Line) -> set[str]:
-        """The names of the functions that a line is in."""
-        file, function = self.function(at)
-        names = set[str]()
-        while function is not None:
-            names.add(function.name)
-            function = file.function(function)
-        return names
-
-    @cached_property
-    def hooks(self) -> set[str]:
-        found = afterwards(self.module, self.reached)
-        return {node.name for _, _, node in found if isinstance(node, Function)}
-
-    def function(self, at: Line) -> tuple[SourceFile, Function | None]:
-        """The innermost function that a line is in."""
-        file = self.module.files[at[0]]
-        inside = [
-            n
-            for n in ast.walk(file.tree)
-            if isinstance(n, Function) and n.lineno <= at[1] <= (n.end_lineno or n.lineno)
-        ]
-        return file, max(inside, key=lambda n: n.lineno, default=None)
-
-    def surfaced(self, node: Node) -> Line | None:
-        """The innermost line of an op; where edits leave another op of it as it is, what calls that
-        line, up to the one that tells them apart."""
-        lines, wrong = self.own(node.source), {n.outputs[0] for n in self.seen.nodes}
-        if not wrong or not lines or self._alike(node, lines[:1]) <= wrong:
-            return lines[0] if lines else None
-        apart = (at for d, at in enumerate(lines, 1) if self._alike(node, lines[:d]) <= wrong)
-        inside = [d for d, at in enumerate(lines) if self.region(at)]
-        return next(apart, lines[min(max(inside, default=0) + 1, len(lines) - 1)])
-
-    def region(self, at: Line) -> bool:
-        """Whether a line is in an autograd function."""
-        file, function = self.function(at)
-        owner = file.owner(function) if function is not None else None
-        return owner is not None and owner.name in self.regions
-
-    @cached_property
-    def regions(self) -> set[str]:
-        return set(regions(self.module.files))
-
-    def _alike(self, node: Node, lines: Sequence[Line]) -> set[str]:
-        """Ops of one kind that the same lines lead to."""
-        return {
-            n.outputs[0]
-            for n in self.seen.program.nodes
-            if n.op == node.op and self.own(n.source)[: len(lines)] == list(lines)
-        }
-
-
-def _group(looked: _Looked) -> Told:
+def group(looked: Looked) -> Iterator[Fault]:
     """A collective over another mesh dim: where its group comes from."""
-    for edit, node in looked.seen.changes:
+    for edit, node in looked.changes:
         if lookup(node.op).kind != "collective" or "mesh_dim" not in dict(edit.attrs):
             continue
         held = group_attributes(looked.module.files)
-        for file, line in looked.own(node.source):
+        for at in looked.own(node.source):
             named = {
                 n.attr
-                for n in _on(looked.module.files[file], line)
+                for n in looked.on(at)
                 if isinstance(n, ast.Attribute) and n.attr in held and base_name(n) == "self"
             }
-            yield from _lines(methods(looked.module, looked.reached, Source(file, line)))
-            if _chosen(looked, (file, line)):
-                yield "the group is given here", file, line
+            yield from looked.methods(Source(*at))
+            if _chosen(looked, at):
+                yield looked.fault("the group is given here", *at)
             if named:
                 yield from _made(looked, named)
-                yield "the group is given here", file, line
+                yield looked.fault("the group is given here", *at)
 
 
-def _chosen(looked: _Looked, at: Line) -> bool:
+def _chosen(looked: Looked, at: Line) -> bool:
     """Whether a call on a line is given a group that comes from nothing that its function has."""
-    file, function = looked.function(at)
+    _, function = looked.function(at)
     given = {"self", "ctx"}
     for node in ast.walk(function) if function is not None else ():
         given |= {node.arg} if isinstance(node, ast.arg) else set()
         given |= (
             {node.id} if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) else set()
         )
-    for call in (n for n in _on(file, at[1]) if isinstance(n, ast.Call)):
+    for call in (n for n in looked.on(at) if isinstance(n, ast.Call)):
         groups = [k.value for k in call.keywords if k.arg == "group"]
-        for group in (*groups, *filter(is_group, call.args)):
-            if not given & {n.id for n in ast.walk(group) if isinstance(n, ast.Name)}:
+        for chosen in (*groups, *filter(is_group, call.args)):
+            if not given & {n.id for n in ast.walk(chosen) if isinstance(n, ast.Name)}:
                 return True
     return False
 
 
-def _on(file: SourceFile, line: int) -> Iterator[ast.AST]:
-    """What stands on a line."""
-    for node in ast.walk(file.tree):
-        if isinstance(node, ast.expr) and node.lineno <= line <= (node.end_lineno or line):
-            yield node
-
-
-def _made(looked: _Looked, attributes: Collection[str]) -> Told:
+def _made(looked: Looked, attributes: Collection[str]) -> Iterator[Fault]:
     """Where attributes of modules are set."""
-    for file, node, own in _assigned(looked, attributes):
-        yield f"{SETS}{' and '.join(sorted(own))}", file.path, node.lineno
+    for file, _, node, own in looked.assigned(attributes):
+        yield looked.fault(f"{SETS}{own}", file, node)
 
 
-def _assigned(
-    looked: _Looked, attributes: Collection[str]
-) -> Iterator[tuple[SourceFile, ast.Assign, set[str]]]:
-    """What sets some of these attributes of modules, and which."""
-    for file, made in looked.reached.values():
-        for node in ast.walk(made):
-            if not isinstance(node, ast.Assign):
-                continue
-            parts = [n for t in node.targets for n in ast.walk(t)]
-            own = {n.attr for n in parts if isinstance(n, ast.Attribute)} & set(attributes)
-            if isinstance(made, ast.ClassDef) and node in made.body:
-                own |= {n.id for n in parts if isinstance(n, ast.Name)} & set(attributes)
-            if own and base_name(node.targets[0]) != "ctx":
-                yield file, node, own
-
-
-def _numbers(looked: _Looked) -> Told:
+def numbers(looked: Looked) -> Iterator[Fault]:
     """Rows that a rank looks up in a table of which it has some: where they are counted."""
-    seen, sources = looked.seen, list[Source]()
-    forward = looked.module.only_gradients and not looked.behind(seen.place)
-    window = any(f" {o}=" in seen.reason for o in OFFSETS) or "the index is" in seen.reason
-    window = window or ("index window" in seen.reason and not forward)
-    sources += [seen.place] if window else []
-    sources += [n.source for e, n in seen.changes if OFFSETS & dict(e.attrs).keys()]
-    for file, line in (at for source in sources for at in looked.own(source)[:1]):
-        counted, read = _counted(looked, (file, line))
+    reason, sources = looked.reason, list[Source]()
+    forward = looked.module.only_gradients and not looked.behind(looked.place)
+    window = any(f" {o}=" in reason for o in OFFSETS) or "the index is" in reason
+    window = window or ("index window" in reason and not forward)
+    sources += [looked.place] if window else []
+    sources += [n.source for e, n in looked.changes if OFFSETS & dict(e.attrs).keys()]
+    for at in (at for source in sources for at in looked.own(source)[:1]):
+        counted, read = _counted(looked, at)
         sizes, held = _bounds(looked, counted)
         odd = held - {0, *sizes} if sizes else set[int]()
-        literal = [at for at in sorted(counted) if odd & _literals(looked.module.files[file], at)]
+        file = at[0]
+        literal = [line for line in sorted(counted) if odd & _literals(looked, (file, line))]
         ends = held - {0} if len(held) > 2 else held
         bounded = not (sizes and held) or max(ends) - min(ends) in sizes
-        if window and not literal and not (" index " in seen.reason and bounded):
+        if window and not literal and not (" index " in reason and bounded):
             yield from _made(looked, read)
-        for at in (literal or sorted(counted))[:1]:
-            yield COUNTS, file, at
+        for line in (literal or sorted(counted))[:1]:
+            yield looked.fault(COUNTS, file, line)
 
 
-def _literals(file: SourceFile, line: int) -> set[object]:
+def _literals(looked: Looked, at: Line) -> set[object]:
     """The constants that are written on a line."""
-    return {n.value for n in _on(file, line) if isinstance(n, ast.Constant)}
+    return {n.value for n in looked.on(at) if isinstance(n, ast.Constant)}
 
 
-OFFSETS = {"offset", "q_offset", "k_offset"}
-
-
-def _counted(looked: _Looked, at: Line) -> tuple[set[int], set[str]]:
+def _counted(looked: Looked, at: Line) -> tuple[set[int], set[str]]:
     """Lines of a function that make the integers that a line reads, and the attributes of the
     module that they read."""
-    file, function = looked.function(at)
+    _, function = looked.function(at)
     floats = {
         n.source.line
-        for n in looked.seen.program.nodes
-        if n.source.file == at[0] and looked.seen.program.types[n.outputs[0]].is_float
+        for n in looked.program.nodes
+        if n.source.file == at[0] and looked.program.types[n.outputs[0]].is_float
     }
-    lines, read, names, wanted = set[int](), set[str](), set[str](), list(_on(file, at[1]))
-    while wanted and function is not None:
-        for node in ast.walk(wanted.pop()):
-            if isinstance(node, ast.Name) and node.id not in names:
-                names.add(node.id)
-                made = [n for n in ast.walk(function) if sets(n, node.id)]
-                lines |= {n.lineno for n in made if isinstance(n, ast.stmt)} - floats
-                wanted += made
-            elif isinstance(node, ast.Attribute) and base_name(node) == "self":
-                read.add(node.attr)
-    return lines, read - group_attributes(looked.module.files)
+    made, read = followed(function, looked.on(at))
+    return {n.lineno for n in made} - floats, read - group_attributes(looked.module.files)
 
 
-def _bounds(looked: _Looked, lines: Collection[int]) -> tuple[set[int], set[int]]:
+def _bounds(looked: Looked, lines: Collection[int]) -> tuple[set[int], set[int]]:
     """How many rows a rank has of a table, and the numbers that lines compare with."""
-    program, place = looked.seen.program, looked.seen.place
+    program, place = looked.program, looked.place
     first = program.mesh.coords()[0]
     sizes: set[int] = {
         program.types[n.inputs[0]].shape[lookup(n.op).with_defaults(n.attrs)["dim"]]
@@ -318,17 +138,17 @@ def _bounds(looked: _Looked, lines: Collection[int]) -> tuple[set[int], set[int]
     return sizes, held
 
 
-def _constants(looked: _Looked) -> Told:
+def constants(looked: Looked) -> Iterator[Fault]:
     """A number that the model has otherwise, in a line that it runs too: where it is set."""
-    for edit, node in looked.seen.changes:
+    for edit, node in looked.changes:
         if (node.source.file, node.source.line) not in looked.module.shared:
             continue
         ours = {_number(node.attrs.get(name)) for name, _ in edit.attrs} - {None}
-        for file, made in looked.reached.values():
-            for at in (n for n in ast.walk(made) if isinstance(n, ast.Assign)):
-                held = _number(at.value.value) if isinstance(at.value, ast.Constant) else None
+        for file, _, at in looked.walk():
+            if isinstance(at, ast.Assign) and isinstance(at.value, ast.Constant):
+                held = _number(at.value.value)
                 if held is not None and ours & {held, 1 - held}:
-                    yield f"{SETS}{ast.unparse(at.targets[0])}", file.path, at.lineno
+                    yield looked.fault(f"{SETS}{ast.unparse(at.targets[0])}", file, at)
 
 
 def _number(value: object) -> Fraction | None:
@@ -337,80 +157,75 @@ def _number(value: object) -> Fraction | None:
     return None
 
 
-def _levelled(looked: _Looked) -> Told:
+def levelled(looked: Looked) -> Iterator[Fault]:
     """A number by which ranks should differ, read where they go wrong: where it is set to one."""
-    seen = looked.seen
-    for at in [] if seen.changes else looked.own(seen.place)[:1]:
+    for at in [] if looked.changes else looked.own(looked.place)[:1]:
         for name in sorted(_counted(looked, at)[1]):
-            found = [(file, n) for file, n, _ in _assigned(looked, {name})]
+            found = [(file, n) for file, _, n, _ in looked.assigned({name})]
             if any("rank" in ast.unparse(n.value) for _, n in found):
                 for file, node in found:
                     if isinstance(node.value, ast.Constant):
-                        yield f"{SETS}{name} on all ranks alike", file.path, node.lineno
+                        yield looked.fault(f"{SETS}{name} on all ranks alike", file, node)
 
 
-def _parted(looked: _Looked) -> Told:
+def parted(looked: Looked) -> Iterator[Fault]:
     """Where ranks part, of which some go wrong with a line that others have right."""
-    seen, mesh = looked.seen, looked.seen.program.mesh
-    here = [n for n in seen.program.nodes if n.source == seen.place]
-    coords = [mesh.coords()[r] for r in seen.spared]
-    if seen.changes or not any(contains(n.where, at) for n in here for at in coords):
+    mesh = looked.program.mesh
+    here = [n for n in looked.program.nodes if n.source == looked.place]
+    coords = [mesh.coords()[r] for r in looked.spared]
+    if looked.changes or not any(contains(n.where, at) for n in here for at in coords):
         return
-    for file, line in looked.own(seen.place):
+    for file, line in looked.own(looked.place):
         inside, function = looked.function((file, line))
         for node in ast.walk(function) if function is not None else ():
             if not isinstance(node, ast.If) or inside.function(node) is not function:
                 continue
             if node.lineno < line <= (node.end_lineno or 0) and "rank" in ast.unparse(node.test):
-                yield "ranks part here", file, node.lineno
+                yield looked.fault("ranks part here", file, node)
 
 
-def _ahead(looked: _Looked) -> Told:
+def called(looked: Looked) -> Iterator[Fault]:
+    """A function that does nothing with its group, called in the one that goes wrong."""
+    for at in [] if looked.changes else looked.own(looked.place)[:1]:
+        _, around = looked.function(at)
+        names = {call_name(n) for n in ast.walk(around)} if around is not None else set[str]()
+        yield from (fault for function, fault in _idle(looked) if function.name in names)
+
+
+def ahead(looked: Looked) -> Iterator[Fault]:
     """What computes outputs."""
-    seen = looked.seen
     if looked.module.only_gradients:
         return
     yield from _silent(looked, "forward")
-    if seen.ends and not seen.changes:
-        for file, line in looked.own(seen.place)[-1:]:
-            yield "something lacks behind this", file, line
-    for node in (*seen.nodes, *seen.strays[:1]):
-        at = looked.surfaced(node)
+    if looked.ends and not looked.changes:
+        for at in looked.own(looked.place)[-1:]:
+            yield looked.fault("something lacks behind this", *at)
+    lines = [looked.surfaced(node) for node in (*looked.nodes, *looked.strays[:1])]
+    for at in (*lines, *looked.own(looked.place)[:1]):
         if at is not None:
-            yield "numbers go wrong here", *at
-    for file, line in looked.own(seen.place)[:1]:
-        yield "numbers go wrong here", file, line
+            yield looked.fault("numbers go wrong here", *at)
 
 
-def _silent(looked: _Looked, method: str) -> Told:
+def _silent(looked: Looked, method: str) -> Iterator[Fault]:
     """A function that is given a group and does nothing with it, where a sum lacks."""
     other = {"forward": "backward", "backward": "forward"}[method]
-    for said, file, function in _idle(looked) if looked.seen.pending else ():
+    for function, fault in _idle(looked) if looked.pending else ():
         if function.name != other:
-            yield said, file.path, function.body[-1].lineno
+            yield fault
 
 
-def _called(looked: _Looked) -> Told:
-    """The same, where it is called in the function that goes wrong."""
-    for at in [] if looked.seen.changes else looked.own(looked.seen.place)[:1]:
-        _, around = looked.function(at)
-        called = {call_name(n) for n in ast.walk(around)} if around is not None else set[str]()
-        for said, file, function in _idle(looked):
-            if function.name in called:
-                yield said, file.path, function.body[-1].lineno
-
-
-def _idle(looked: _Looked) -> Iterator[tuple[str, SourceFile, Function]]:
+def _idle(looked: Looked) -> Iterator[tuple[Function, Fault]]:
     """Functions that do nothing with a group that they are given, or that their forward keeps."""
-    for file, made in looked.reached.values():
-        for function in (n for n in ast.walk(made) if isinstance(n, Function)):
-            names = {a.arg for a in function.args.args if "group" in a.arg}
-            unread = sorted(n for n in names if not _read(function, n))
-            owner = file.owner(function)
-            if function.name == "backward" and owner is not None:
-                unread = [n for n in _kept(owner) if not _taken(function, n)]
-            if unread and function.name != "__init__":
-                yield f"does nothing with {unread[0]}", file, function
+    for file, _, function in looked.walk():
+        if not isinstance(function, Function) or function.name == "__init__":
+            continue
+        names = {a.arg for a in function.args.args if "group" in a.arg}
+        unread = sorted(n for n in names if not _read(function, n))
+        owner = file.owner(function)
+        if function.name == "backward" and owner is not None:
+            unread = [n for n in _kept(owner) if not _taken(function, n)]
+        if unread:
+            yield function, looked.fault(f"does nothing with {unread[0]}", file, function.body[-1])
 
 
 def _kept(owner: ast.ClassDef) -> list[str]:
@@ -441,60 +256,147 @@ def _read(node: ast.AST, name: str) -> bool:
     )
 
 
-def _back(looked: _Looked) -> Told:
+def back(looked: Looked) -> Iterator[Fault]:
     """What computes gradients, where outputs are right."""
-    seen = looked.seen
     if not looked.module.only_gradients:
         return
-    if looked.behind(seen.place) and not seen.changes:
-        yield "gradients go wrong here", *looked.own(seen.place)[0]
-    for node in (*seen.nodes, *seen.strays):
+    if looked.behind(looked.place) and not looked.changes:
+        yield looked.fault("gradients go wrong here", *looked.own(looked.place)[0])
+    for node in (*looked.nodes, *looked.strays):
         at = looked.surfaced(node) if looked.behind(node.source) else None
         if at is not None:
-            yield "gradients go wrong here", *at
+            yield looked.fault("gradients go wrong here", *at)
     yield from _silent(looked, "backward")
-    lacking = [n for e, n in seen.changes if e.kind == "after"]
-    if not seen.changes and seen.pending:
-        lacking = list(seen.strays[:1])
+    lacking = [n for e, n in looked.changes if e.kind == "after"]
+    if not looked.changes and looked.pending:
+        lacking = list(looked.strays[:1])
+    returned = {o.value for o in looked.program.outputs}
     for node in lacking:
         at = looked.surfaced(node)
-        if node.outputs[0] not in seen.returned and at is not None:
-            yield "the gradient of this is not summed", *at
-    for node in seen.program.nodes:
+        if node.outputs[0] not in returned and at is not None:
+            yield looked.fault("the gradient of this is not summed", *at)
+    for node in looked.program.nodes:
         over = {d for k, v in node.attrs.items() for d in named_mesh_dims(k, v)}
         if over & looked.module.rows and looked.behind(node.source) and not lacking:
-            yield REDUCES, *looked.own(node.source)[0]
-    for _, file, node in afterwards(looked.module, looked.reached):
-        yield REDUCES, file.path, _body(node) if isinstance(node, Function) else node.lineno
+            yield looked.fault(REDUCES, *looked.own(node.source)[0])
+    for _, file, node in looked.afterwards():
+        yield looked.fault(REDUCES, file, _body(node) if isinstance(node, Function) else node)
 
 
-def _body(function: Function) -> int:
-    """The first line of a function that is no text."""
+def _body(function: Function) -> ast.stmt:
+    """The first statement of a function that is no text."""
     text = ast.get_docstring(function) is not None and len(function.body) > 1
-    return function.body[1 if text else 0].lineno
+    return function.body[1 if text else 0]
 
 
-def _within(looked: _Looked) -> Told:
+def within(looked: Looked) -> Iterator[Fault]:
     """What the module has in the place of a method that a line of the model calls."""
-    for node in (*looked.seen.nodes, *looked.seen.strays[:1]):
-        yield from _lines(methods(looked.module, looked.reached, node.source))
+    for node in (*looked.nodes, *looked.strays[:1]):
+        yield from looked.methods(node.source)
 
 
-def _around(looked: _Looked) -> Told:
-    """What makes a module parallel from outside: the plan, or what wraps it."""
-    plans = list(_lines(in_plans(looked.module, looked.reached, looked.seen.place)))
-    around = list(_lines(wrappers(looked.module, looked.reached)))
-    averages = [told for told in around if told[0] != RETURNED]
-    yield from averages if looked.module.only_gradients else ()
-    yield from (*plans, *around)
+def around(looked: Looked) -> Iterator[Fault]:
+    """What makes a module parallel from outside: what averages gradients, a plan, what wraps it."""
+    wrapped = list(_wrappers(looked))
+    if looked.module.only_gradients:
+        yield from (fault for fault in wrapped if fault.why == AVERAGES)
+    yield from in_plans(looked)
+    yield from wrapped
 
 
-def _lines(found: Iterable[tuple[str, SourceFile, ast.expr | ast.stmt]]) -> Told:
-    for said, file, node in found:
-        yield said, file.path, node.lineno
+def _wrappers(looked: Looked) -> Iterator[Fault]:
+    """What makes a module average its gradients; else what the function of the target returns."""
+    calls = [(f, n) for f, _, n in looked.walk() if isinstance(n, ast.Call) and call_name(n)]
+    for name in WRAPPERS:
+        yield from (looked.fault(AVERAGES, f, n) for f, n in calls if call_name(n) == name)
+    for file, node in calls:
+        if any(k.arg == "scale_grads" for k in node.keywords):
+            yield looked.fault(AVERAGES, file, node)
+    file, made = looked.reached.get(looked.module.target, (None, None))
+    if file is not None and isinstance(made, Function):
+        yield looked.fault(RETURNED, file, made.body[-1])
 
 
-RULES: tuple[Callable[[_Looked], Told], ...] = (
-    *(_group, _numbers, _constants, _levelled, _parted, _called),
-    *(_ahead, _back, _within, _around),
-)
+def in_plans(looked: Looked) -> Iterator[Fault]:
+    """The entries of plans for the modules whose numbers are wrong; else the plan."""
+    wrong = [p.rpartition(".")[0] for p in looked.module.wrong] or [looked.place.module]
+    for file, _, plan in looked.walk():
+        if not isinstance(plan, ast.Dict):
+            continue
+        if not any(call_name(v) in STYLES or _word(v) in RULES for v in plan.values):
+            continue
+        keys = [k for k in plan.keys if k is not None and any(_names(k, m) for m in wrong)]
+        for key in keys[:MOST]:
+            yield looked.fault("is its entry in the plan", file, key)
+        if not keys:
+            yield looked.fault("is the plan", file, plan)
+
+
+def _word(node: ast.AST) -> object:
+    return node.value if isinstance(node, ast.Constant) else None
+
+
+def _names(key: ast.expr, module: str) -> bool:
+    """Whether a key of a plan is a module, or a pattern of it."""
+    pattern = str(_word(key))
+    return fnmatch(module, pattern) or fnmatch(module, f"*.{pattern}")
+
+
+def callers(looked: Looked) -> Iterator[Fault]:
+    """Calls of the function, or of the autograd function, that the place is in."""
+    file, here = looked.here()
+    inside = {
+        n.name
+        for node in here[:1]
+        for n in (file.up(node) if file is not None else ())
+        if isinstance(n, ast.ClassDef | ast.FunctionDef) and n.name in looked.reached
+    }
+    for other, _, node in looked.walk():
+        name = applied(node) or call_name(node)
+        if isinstance(node, ast.Call) and name in inside:
+            yield looked.fault(f"calls {name}", other, node)
+
+
+def inside(looked: Looked) -> Iterator[Fault]:
+    """Autograd functions that the place applies, and those that call no collective at all."""
+    file, here = looked.here()
+    known = regions(looked.module.files).values() if file is not None else ()
+    silent = [r.name for r in known if not _talks(r.forward | r.backward)]
+    method = "backward" if looked.module.only_gradients else "forward"
+    for name in (n for n in [*silent, *filter(None, map(applied, here))] if n in looked.reached):
+        other, made = looked.reached[name]
+        for node in ast.walk(made):
+            if isinstance(node, ast.FunctionDef) and node.name == method:
+                yield looked.fault(f"{name}.{method}", other, node.body[0])
+
+
+def _talks(names: frozenset[str]) -> bool:
+    words = ("reduce", "gather", "scatter", "all_to_all", "send", "recv", "broadcast", "exchange")
+    return any(word in name for name in names for word in words)
+
+
+def methods(looked: Looked) -> Iterator[Fault]:
+    """Methods of the module that the place calls."""
+    yield from looked.methods(looked.place)
+
+
+def after(looked: Looked) -> Iterator[Fault]:
+    """What changes gradients after they were computed."""
+    if looked.module.wrong and looked.module.only_gradients:
+        yield from (looked.fault(why, file, node) for why, file, node in looked.afterwards())
+
+
+def set_at(looked: Looked) -> Iterator[Fault]:
+    """Where attributes that the place reads, or local values that it reads are made of, are set to
+    what is no module."""
+    file, here = looked.here()
+    function = file.function(here[0]) if file is not None and here else None
+    for other, made, node, own in looked.assigned(followed(function, here)[1]):
+        if isinstance(made, ast.ClassDef) and not _builds(node.value):
+            yield looked.fault(f"{SETS}{own}", other, node)
+
+
+def _builds(value: ast.expr) -> bool:
+    """Whether a value is a module, or several."""
+    parts = value.elts if isinstance(value, ast.Tuple) else [value]
+    return all(call_name(p)[:1].isupper() for p in parts)

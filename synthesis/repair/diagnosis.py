@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from shardproof.verifier.explain import locate, place
 from shardproof.verifier.problem import Problem
 from shardproof.verifier.verdict import Counterexample, Location, Proof, Verdict
 from shardproof.verifier.verification import Examination, Progress, examine, walk
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
 
 REPAIR_RELATE_S = 0.2
 """Programs that take longer than this to relate once are not searched for repairs."""
+REPAIR_S = 3.0
+"""Of the processor, that the search for a repair may take."""
 FEW_OPS = 80
 """Programs of more ops are not related in further ways to place a difference."""
 
@@ -29,7 +33,7 @@ def verify(
 ) -> Verdict:
     """As `verifier.verify`, and a program that is not proved is diagnosed.
 
-    With `fixes`, single edits are tried on it, and those that are related are named.
+    With `fixes`, single edits are tried on it, and one after which it is proved is named.
     """
     run = examine(
         problem,
@@ -58,19 +62,22 @@ def diagnose(run: Examination, *, fixes: bool = False) -> Verdict:
 
 
 def _offered(run: Examination) -> tuple[str, ...]:
-    """Edits after which every output is related; none where relating takes long."""
+    """An edit after which the program is proved; none where relating takes long."""
     by, p = run.walked, run.problem
     if by is None or not by.wrong or run.stats["relate_s"] >= REPAIR_RELATE_S:
         return ()
-    from shardproof.synthesis.repair.offers import repairs
+    from shardproof.synthesis.repair.question import Question
+    from shardproof.synthesis.repair.search import Repaired, repair
 
     run.tell("repair")
-    return repairs(by.one, p.distributed, p.contract, by.related, by.wrong)
+    asked = Question(p.sequential, p.distributed, p.contract, consts=p.consts, max_edits=1)
+    found = repair(asked, seconds=REPAIR_S, clock=time.process_time)
+    return tuple(map(str, found.edits)) if isinstance(found, Repaired) else ()
 
 
 def _place(run: Examination) -> Location | None:
     """Where the numbers go wrong, as far as it shows on numbers."""
-    from shardproof.synthesis.repair.localize import blame
+    from shardproof.synthesis.repair.faults import OnNumbers, blamed
 
     found, by, p = run.difference, run.walked, run.problem
     assert found is not None
@@ -78,15 +85,18 @@ def _place(run: Examination) -> Location | None:
     location, broken = run.location, bool(by.related.breaks)
     if found.place is None and broken and _may_be_copies(run):
         location, broken = _again(p, location)
-    pair = p if run.ran else found.small
+    pair, held = p if run.ran else found.small, found.place or location
     fewer = pair is not None and pair.distributed.mesh != p.distributed.mesh
-    if pair is None or (fewer and found.place is not None):
-        return found.place or location
-    sure, held = found.place is not None, found.place or location
+    if pair is None or held is None or (fewer and found.place is not None):
+        return held
     shapes = {i.name: i.type.shape for i in pair.sequential.inputs}
     fit = {n: a for n, a in p.consts.items() if a.shape == shapes.get(n)}
     pair = replace(pair, consts={**pair.consts, **fit})
-    return blame(pair, held, broken, p.distributed, certain=sure)
+    fault = blamed(OnNumbers(pair, held, broken, certain=found.place is not None))
+    if fault is None or fault.op is None:
+        return held
+    given = p.distributed.producers().get(fault.op.outputs[0], fault.op)
+    return place(given if given.op == fault.op.op else fault.op, fault.why)
 
 
 def _may_be_copies(run: Examination) -> bool:
@@ -105,7 +115,5 @@ def _again(problem: Problem, found: Location | None) -> tuple[Location | None, b
     related.breaks[:] = breaks
     if not by.wrong:
         return found, True
-    from shardproof.verifier.explain import locate
-
-    place = locate(by.one, problem.distributed, related, problem.contract, by.wrong)
-    return place or found, bool(breaks)
+    there = locate(by.one, problem.distributed, related, problem.contract, by.wrong)
+    return there or found, bool(breaks)

@@ -45,6 +45,10 @@ class Edit:
         return f"{self.kind} {more}".rstrip()
 
 
+CHANGES = ("set", "set_alike", "drop", "drop_alike", "skip")
+"""Edits by which one op that is there does something else, or nothing."""
+LARGER = ("replace", "rewire", "swap", "commute")
+"""Edits by which an op reads, or is read, otherwise."""
 Edited = tuple[list[Node], tuple[Output, ...]]
 Body = Callable[[Program, Edit], Edited]
 
@@ -230,6 +234,32 @@ def of_line(program: Program, node: Node) -> list[Node]:
     at = node.source, node.source.calls
     same = [n for n in program.nodes if (n.source, n.source.calls) == at]
     return same if node.source.file else [node]
+
+
+def node_of(program: Program, edit: Edit) -> Node | None:
+    """The op that an edit is about."""
+    scope = program
+    for name in edit.scope:
+        node = scope.producers().get(name)
+        if node is None or node.body is None:
+            return None
+        scope = node.body
+    value = edit.value
+    if edit.kind == "output":
+        value = next((o.value for o in scope.outputs if output_key(o) == value), value)
+    return scope.producers().get(value)
+
+
+def reached_by(program: Program, edit: Edit) -> list[Node]:
+    """The op that an edit is about, and all that it changes alike."""
+    node = node_of(program, edit)
+    if node is None:
+        return []
+    if edit.kind == "skip":
+        return of_line(program, node)
+    if edit.kind == "after" and edit.uses:
+        return [n for n in program.nodes if n.outputs[0] in edit.uses] or [node]
+    return _alike(program, edit.value) if edit.kind.endswith("_alike") else [node]
 
 
 @kind("skip", "index", lambda e: f"skip the line that makes %{e.value}")

@@ -78,12 +78,7 @@ class SourceFile(SourceText):
 
     def dropped(self, items: Sequence[Place], at: int) -> Edit:
         """A list in the text without one of its items, its comma gone too."""
-        start, end = self.span(items[at])
-        if at + 1 < len(items):
-            return Edit(start, self.span(items[at + 1])[0], "")
-        if at:
-            return Edit(self.span(items[at - 1])[1], end, "")
-        return Edit(start, end, "")
+        return less([self.span(item) for item in items], at)
 
     def spliced(self, *edits: Edit) -> str | None:
         """The text after all of them; None where it cannot be parsed or is the same."""
@@ -92,6 +87,38 @@ class SourceFile(SourceText):
         except (EmitError, ValueError):
             return None
         return text if text != self.text else None
+
+    def made(
+        self, node: ast.expr | ast.stmt, tactic: str, *edits: Edit | None
+    ) -> Iterator[Rewrite]:
+        """The change that edits make at a node; none where one lacks, or the text is as it was."""
+        whole = [e for e in edits if e is not None]
+        text = self.spliced(*whole) if len(whole) == len(edits) else None
+        if text is not None:
+            yield Rewrite(self.path, node.lineno, tactic, text)
+
+
+def less(spans: Sequence[tuple[int, int]], at: int) -> Edit:
+    """What takes one of several items out of a text, its comma too."""
+    start, end = spans[at]
+    if at + 1 < len(spans):
+        end = spans[at + 1][0]
+    elif at:
+        start = spans[at - 1][1]
+    return Edit(start, end, "")
+
+
+def assigned(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
+    """What an assignment sets, each with its value where several are set at once."""
+    if not isinstance(node, ast.Assign):
+        return []
+    out: list[tuple[ast.expr, ast.expr]] = []
+    for target in node.targets:
+        if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+            out += zip(target.elts, node.value.elts, strict=False)
+        else:
+            out.append((target, node.value))
+    return out
 
 
 @dataclass(frozen=True)
@@ -221,18 +248,13 @@ def regions(files: Mapping[str, SourceFile]) -> dict[str, Region]:
 
 def group_attributes(files: Mapping[str, SourceFile]) -> set[str]:
     """Attributes that hold process groups: of `self.group = ...`."""
-    out: set[str] = set()
-    for file in files.values():
-        for node in ast.walk(file.tree):
-            for target in node.targets if isinstance(node, ast.Assign) else ():
-                assert isinstance(node, ast.Assign)
-                pairs = [(target, node.value)]
-                if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
-                    pairs = list(zip(target.elts, node.value.elts, strict=False))
-                for one, value in pairs:
-                    if isinstance(one, ast.Attribute):
-                        out |= {one.attr} if "group" in one.attr or is_group(value) else set()
-    return out
+    return {
+        target.attr
+        for file in files.values()
+        for node in ast.walk(file.tree)
+        for target, value in assigned(node)
+        if isinstance(target, ast.Attribute) and ("group" in target.attr or is_group(value))
+    }
 
 
 def is_group(value: ast.expr) -> bool:

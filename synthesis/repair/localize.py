@@ -1,4 +1,4 @@
-"""Names the op from which on the numbers are wrong.
+"""Rules for the op from which on the numbers are wrong.
 
 The first op without a relation may be innocent: a padded tensor, a part of a fused one or the
 share of one micro-batch are values that one device never has, in right programs too. On numbers
@@ -9,16 +9,23 @@ are to blame. What only arranges numbers is accounted for wherever it puts them,
 rule admits is still named where nothing between it and the first wrong number is right again.
 """
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
 from itertools import combinations
+from time import process_time
 
 import numpy as np
 
-from shardproof.synthesis.repair.agreement import NEAR, agreement, differing
-from shardproof.synthesis.repair.attribute_fault import fixed_alone
-from shardproof.synthesis.repair.edits import Edit
+from shardproof.synthesis.repair.agreement import NEAR, Differing, agreement, differing
+from shardproof.synthesis.repair.attempts import attempts
+from shardproof.synthesis.repair.edits import CHANGES, LARGER, Edit, apply, node_of
+from shardproof.synthesis.repair.fault import Fault
+from shardproof.synthesis.repair.near import attributes
 from shardproof.verifier.domains.base import Array
-from shardproof.verifier.explain import place, show
+from shardproof.verifier.explain import show
 from shardproof.verifier.kernel.contract import output_key
 from shardproof.verifier.kernel.live import leading_to
 from shardproof.verifier.kernel.ops import lookup
@@ -31,77 +38,134 @@ from shardproof.verifier.refute.search import held_elements
 from shardproof.verifier.verdict import Location
 
 MAX_ELEMENTS = 400_000
+MAX_TRIED = 60
+SECONDS = 1.0
+"""Of the processor, that attributes of one program may be tried."""
 REASON = (
     "its operands hold numbers that one device computes too, or shares of them; its result does not"
 )
-
 SHARE = "ranks hold shares of a number of one device, and go on without their sum"
-
-
-def blame(
-    problem: Problem,
-    found: Location | None,
-    broken: bool,
-    given: Program | None = None,
-    certain: bool = False,
-) -> Location | None:
-    """The place of a difference: `found` where the numbers agree that it may be to blame.
-
-    Where `found` is `certain`, only an op that another attribute makes right is named instead.
-    `broken` says that no rule admits the op that was found, or one before it.
-
-    The programs are in primitive ops, and differ. Where they are small ones in the place of others,
-    the place is named in the distributed program that was `given`.
-    """
-
-    def named(node: Node, reason: str) -> Location:
-        made = given.producers().get(node.outputs[0], node) if given is not None else node
-        return place(made if made.op == node.op else node, reason)
-
-    sequential, distributed = problem.sequential, problem.distributed
-    if found is None or elements(sequential) + held_elements(distributed) > MAX_ELEMENTS:
-        return found
-    run = differing(problem)
-    if run is None:
-        return found
-    lost = _Lost(distributed, run.whole, run.ranks)
-    ends = [o.value for o in distributed.outputs if output_key(o) in run.outputs]
-    path = lost.path(ends)
-    nodes = [n for n in distributed.nodes if path & set(n.outputs)]
-    old = next((n for n in distributed.nodes if _shown(n) == found.text.split(" = ")[0]), None)
-    rather = _fixed_alone(problem, run.inputs, nodes, ends)
-    if rather and all(n is not old for n, _ in rather) and len(rather) == 1:
-        (node, edit), *_ = rather
-        return named(node, f"{RIGHT_WITH} {', '.join(f'{k}={v}' for k, v in edit.attrs)}")
-    if old in nodes or certain:
-        return found
-    first = next((n for n in nodes if n.inputs and not path & set(n.inputs)), None)
-    if first is None or first.body is not None or _stated(first):
-        return found
-    arranged = old is None or _stated(old) or (not broken and _arranges(old))
-    if old is not None and not arranged and lost.leads(old, first):
-        return found
-    share = next((n for n in map(lost.share, first.inputs) if n is not None), None)
-    return named(first, REASON) if share is None else named(share, SHARE)
-
-
-def _shown(node: Node) -> str:
-    return show(node).split(" = ")[0]
-
-
-def _fixed_alone(
-    problem: Problem, inputs: Mapping[str, Array], path: list[Node], wrong: list[str]
-) -> list[tuple[Node, Edit]]:
-    """Ops that wrong outputs depend on and that one changed attribute makes right."""
-    sequential, distributed = problem.sequential, problem.distributed
-    rest = [n for n in leading_to(wrong, distributed.nodes) if n not in path]
-    among = [*path, *reversed(rest)]
-    given = [n for n in among if not _stated(n) and n.body is None]
-    return fixed_alone(sequential, distributed, given[:MAX_TRIED], agreement(problem, inputs))
-
-
-MAX_TRIED = 60
 RIGHT_WITH = "all numbers that were tried are right with"
+NUMBERS = ("value", "exponent")
+TOLD = (
+    *("offset", "q_offset", "k_offset", "reduce", "mesh_dim", "shift", "index"),
+    *("dim", "split_dim", "concat_dim", "exclusive", "reverse", "causal"),
+)
+"""Attributes that are changed, besides numbers."""
+
+
+@dataclass(frozen=True)
+class OnNumbers:
+    """Programs in primitive ops that differ, and where the verdict says that they do."""
+
+    problem: Problem
+    found: Location
+    broken: bool = False
+    """Whether no rule admits the op that was found, or one before it."""
+    certain: bool = False
+    """Whether only an op that another attribute makes right is named instead."""
+
+    @cached_property
+    def run(self) -> Differing | None:
+        """Both programs where they differ; none where they are too large to be run."""
+        p = self.problem
+        few = elements(p.sequential) + held_elements(p.distributed) <= MAX_ELEMENTS
+        return differing(p) if few else None
+
+    @cached_property
+    def lost(self) -> "_Lost":
+        assert self.run is not None
+        return _Lost(self.problem.distributed, self.run.whole, self.run.ranks)
+
+    @cached_property
+    def ends(self) -> list[str]:
+        """The values of wrong outputs."""
+        wrong = self.run.outputs if self.run is not None else ()
+        return [o.value for o in self.problem.distributed.outputs if output_key(o) in wrong]
+
+    @cached_property
+    def path(self) -> list[Node]:
+        """What makes the values on the way to wrong outputs that are not accounted for."""
+        on = self.lost.path(self.ends)
+        return [n for n in self.problem.distributed.nodes if on & set(n.outputs)]
+
+    @cached_property
+    def old(self) -> Node | None:
+        """The op that was found."""
+        shown = self.found.text.split(" = ")[0]
+        nodes = self.problem.distributed.nodes
+        return next((n for n in nodes if show(n).split(" = ")[0] == shown), None)
+
+    @cached_property
+    def first(self) -> Node | None:
+        """The op at which these values begin, where it is one that can be named."""
+        made = {v for n in self.path for v in n.outputs}
+        node = next((n for n in self.path if n.inputs and not made & set(n.inputs)), None)
+        return None if node is None or node.body is not None or _stated(node) else node
+
+
+def attribute(on: OnNumbers) -> Iterator[Fault]:
+    """The one op that one changed attribute makes right: a number, an offset or a group of it.
+
+    A value that one device never has may be innocent, as the product of two weights is that are
+    merged. What is found is a place, and no repair that is offered.
+    """
+    if on.run is None:
+        return
+    rest = [n for n in leading_to(on.ends, on.problem.distributed.nodes) if n not in on.path]
+    among = [n for n in (*on.path, *reversed(rest)) if not _stated(n) and n.body is None]
+    rather = _fixed_alone(on.problem, on.run, among[:MAX_TRIED])
+    if len(rather) == 1 and rather[0][0] is not on.old:
+        ((node, edit),) = rather
+        attrs = ", ".join(f"{k}={v}" for k, v in edit.attrs)
+        yield Fault(node, node.source, f"{RIGHT_WITH} {attrs}")
+
+
+def stands(on: OnNumbers) -> Iterator[Fault]:
+    """The op that was found, where the numbers agree that it may be to blame."""
+    if on.run is None or on.certain or on.old in on.path or on.first is None:
+        yield Fault(None, on.found.source, on.found.reason)
+    elif on.old is not None:
+        arranged = _stated(on.old) or (not on.broken and _arranges(on.old))
+        if not arranged and on.lost.leads(on.old, on.first):
+            yield Fault(None, on.found.source, on.found.reason)
+
+
+def unsummed(on: OnNumbers) -> Iterator[Fault]:
+    """What makes shares of which the sum is not taken."""
+    for node in map(on.lost.share, on.first.inputs if on.first is not None else ()):
+        if node is not None:
+            yield Fault(node, node.source, SHARE)
+
+
+def lost(on: OnNumbers) -> Iterator[Fault]:
+    """Where numbers begin that one device does not have."""
+    if on.first is not None:
+        yield Fault(on.first, on.first.source, REASON)
+
+
+@dataclass(frozen=True)
+class Edits:
+    """Edits after which a program is proved that the verdict finds wrong at a place."""
+
+    program: Program
+    place: Location
+    edits: Sequence[Edit]
+
+
+def edited(asked: Edits) -> Iterator[Fault]:
+    """The line whose ops a proved repair changes: a wrong factor or a wrong group goes along with
+    all that follows, and is seen late."""
+    nodes = [node_of(asked.program, edit) for edit in asked.edits]
+    node = nodes[0] if nodes else None
+    if node is None or not node.source.file:
+        return
+    if any(n is None or n.source != node.source for n in nodes):
+        return
+    late = " must be " in asked.place.reason
+    if all(e.kind in CHANGES or (late and e.kind in LARGER) for e in asked.edits):
+        shown = "; ".join(map(str, asked.edits))
+        yield Fault(node, node.source, f"after `{shown}` all outputs are proved")
 
 
 def _arranges(node: Node) -> bool:
@@ -113,6 +177,71 @@ def _arranges(node: Node) -> bool:
 def _stated(node: Node) -> bool:
     """Whether a node belongs to a program of the contract, which is given."""
     return node.outputs[0].startswith(("given.", "taken."))
+
+
+def _fixed_alone(
+    problem: Problem, run: Differing, among: Sequence[Node]
+) -> list[tuple[Node, Edit]]:
+    """The ops of some that one changed attribute makes right, those of the likeliest kind alone.
+
+    Likeliest is a number that one device has in the place of one that it has not; then an offset or
+    a group; then such a number that is off by the number of ranks, unless it stands behind that
+    group: what all ranks hold is divided by what one of them counts. Then any other.
+    """
+    program, right = problem.distributed, agreement(problem, run.inputs)
+    theirs = set(_numbers(problem.sequential))
+    counts = [n for _, n in program.mesh.dims]
+    sizes = {Fraction(math.prod(some)) for k in (1, 2, 3) for some in combinations(counts, k)}
+    end = process_time() + SECONDS
+    found: dict[int, list[tuple[Node, Edit]]] = {}
+    for node in among:
+        for edit, works in attempts(
+            _changed(program, node, theirs),
+            lambda edit: right(apply(program, edit)) or None,
+            lambda: process_time() > end,
+        ):
+            if works:
+                found.setdefault(_rank(node, edit, theirs, sizes), []).append((node, edit))
+    if not found:
+        return []
+    order = {n.outputs: k for k, n in enumerate(program.nodes)}
+    ends = [order[found[k][0][0].outputs] for k in (1, 2) if k in found]
+    behind = len(ends) == 2 and ends[1] > ends[0] and 0 not in found
+    return found[2 if behind else min(found)]
+
+
+def _numbers(program: Program) -> Iterator[Fraction]:
+    for _, node in program.walk():
+        for name in NUMBERS:
+            value = node.attrs.get(name)
+            if isinstance(value, int | Fraction) and not isinstance(value, bool):
+                yield Fraction(value)
+
+
+def _changed(program: Program, node: Node, theirs: set[Fraction]) -> Iterator[Edit]:
+    for name in NUMBERS:
+        now = node.attrs.get(name)
+        if isinstance(now, int | Fraction) and not isinstance(now, bool):
+            for other in sorted(theirs - {Fraction(now)}):
+                yield Edit("set", node.outputs[0], attrs=((name, other),))
+    if lookup(node.op).kind == "view" or node.body is not None:
+        return
+    for edit in attributes(program, node):
+        if all(name in (*TOLD, *NUMBERS) for name, _ in edit.attrs):
+            yield edit
+
+
+def _rank(node: Node, edit: Edit, theirs: set[Fraction], sizes: set[Fraction]) -> int:
+    ((name, other), *_) = edit.attrs
+    if name not in NUMBERS:
+        return 1
+    now = node.attrs[name]
+    assert isinstance(now, int | Fraction)
+    assert isinstance(other, int | Fraction)
+    if Fraction(now) in theirs or Fraction(other) not in theirs:
+        return 3
+    ratio = Fraction(other) / Fraction(now) if now else Fraction(0)
+    return 2 if ratio in sizes or (ratio and 1 / ratio in sizes) else 0
 
 
 class _Lost:

@@ -13,12 +13,13 @@ from shardproof.synthesis.repair.in_source import (
     Rewrite,
     SourceFile,
     applied,
+    assigned,
     base_name,
     call_name,
     groups_at,
     is_group,
 )
-from shardproof.synthesis.repair.leads import sets
+from shardproof.synthesis.repair.looked import sets
 
 REDUCING = {"all_reduce", "reduce_scatter", "reduce_scatter_tensor", "reduce_scatter_single"}
 GATHERING = {"all_gather", "all_gather_into_tensor", "all_gather_tensor", "all_to_all_single"}
@@ -53,12 +54,6 @@ class At:
             yield from self.expressions(node)
         yield from self.names(node)
 
-    def made(self, node: ast.AST, tactic: str, *splices: Edit | None) -> Iterator[Rewrite]:
-        whole = [s for s in splices if s is not None]
-        text = self.file.spliced(*whole) if len(whole) == len(splices) else None
-        if text is not None:
-            yield Rewrite(self.file.path, getattr(node, "lineno", 0), tactic, text)
-
     def groups(self, node: ast.AST) -> list[str]:
         function = self.file.function(node)
         return groups_at(self.file, function, self.attributes, self.module.files)
@@ -69,11 +64,11 @@ class At:
             name = call_name(node.value)
             talks = name in REDUCING | GATHERING or _is_dist(node.value)
             if talks or node.lineno in self.near or name.endswith("_factor"):
-                yield from self.made(node, "drop" if talks else "scale", file.without(node))
+                yield from self.file.made(node, "drop" if talks else "scale", file.without(node))
         if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Mult | ast.Div):
-            yield from self.made(node, "scale", file.without(node))
+            yield from self.file.made(node, "scale", file.without(node))
         if isinstance(node, ast.For) and any(map(_is_dist, ast.walk(node))):
-            yield from self.made(node, "drop", file.without(node))
+            yield from self.file.made(node, "drop", file.without(node))
         if node.lineno not in self.near:
             return
         if isinstance(node, ast.Return):
@@ -102,22 +97,22 @@ class At:
             lines = [f"dist.all_reduce({name}, group={group})"]
             if before and name.isidentifier():
                 lines = [f"{name} = {name}.clone()", *lines]
-            yield from self.made(node, "insert", self.file.beside(node, lines, before=before))
+            yield from self.file.made(node, "insert", self.file.beside(node, lines, before=before))
             mean = [*lines[:-1], lines[-1][:-1] + ", op=dist.ReduceOp.AVG)"]
-            yield from self.made(node, "insert", self.file.beside(node, mean, before=before))
+            yield from self.file.made(node, "insert", self.file.beside(node, mean, before=before))
 
     def calls(self, node: ast.Call) -> Iterator[Rewrite]:
         file, name = self.file, call_name(node)
         region = applied(node)
         if region and node.args:
-            yield from self.made(node, "drop", file.put(node, file.of(node.args[0])))
+            yield from self.file.made(node, "drop", file.put(node, file.of(node.args[0])))
             takes = self.known[region].takes if region in self.known else len(node.args)
             assert isinstance(node.func, ast.Attribute)
             for other in self.known.values():
                 if other.name != region and other.takes == takes and file.has(other.name):
-                    yield from self.made(node, "swap", file.put(node.func.value, other.name))
+                    yield from self.file.made(node, "swap", file.put(node.func.value, other.name))
         elif name in REDUCING | GATHERING and node.args and not self.alone(node):
-            yield from self.made(node, "drop", file.put(node, file.of(node.args[0])))
+            yield from self.file.made(node, "drop", file.put(node, file.of(node.args[0])))
         if name in REDUCING:
             yield from self.folds(node)
         yield from self.grouped(node, bool(region))
@@ -127,7 +122,7 @@ class At:
                 items = [*node.args, *node.keywords]
                 dropped = file.dropped(items, len(node.args) + at)
                 tactic = "wait" if keyword.arg == "async_op" else "scale"
-                yield from self.made(node, tactic, dropped)
+                yield from self.file.made(node, tactic, dropped)
         if region in self.known or name in REDUCING:
             yield from self.after(node)
 
@@ -143,14 +138,14 @@ class At:
                 value = given[0].value
                 if isinstance(value, ast.Attribute) and value.attr != fold:
                     new = f"{self.file.of(value.value)}.{fold}"
-                    yield from self.made(node, "reduce", self.file.put(value, new))
+                    yield from self.file.made(node, "reduce", self.file.put(value, new))
             elif fold != "SUM" and _is_dist(node):
                 end = self.file.span(node)[1] - 1
                 new = f", op=dist.ReduceOp.{fold}"
-                yield from self.made(node, "reduce", Edit(end, end, new))
+                yield from self.file.made(node, "reduce", Edit(end, end, new))
         for word in (a for a in node.args if isinstance(a, ast.Constant)):
             for other in ("sum", "avg", "mean") if word.value in ("sum", "avg", "mean") else ():
-                yield from self.made(node, "reduce", self.file.put(word, f'"{other}"'))
+                yield from self.file.made(node, "reduce", self.file.put(word, f'"{other}"'))
 
     def grouped(self, node: ast.Call, region: bool) -> Iterator[Rewrite]:
         """Another group."""
@@ -160,10 +155,10 @@ class At:
             given = [a for a in node.args[1:] if "group" in file.of(a) or base_name(a) == "self"]
         for group in self.groups(node):
             for now in given:
-                yield from self.made(node, "group", file.put(now, group))
+                yield from self.file.made(node, "group", file.put(now, group))
             if not given and call_name(node) in REDUCING | GATHERING and _is_dist(node):
                 end = file.span(node)[1] - 1
-                yield from self.made(node, "group", Edit(end, end, f", group={group}"))
+                yield from self.file.made(node, "group", Edit(end, end, f", group={group}"))
 
     def after(self, node: ast.Call) -> Iterator[Rewrite]:
         """What is added before a sum over ranks is added after it."""
@@ -190,16 +185,16 @@ class At:
         for splice, addend in _addends(file, made):
             if isinstance(stmt, ast.Expr) and isinstance(inner, ast.Name):
                 later = file.beside(stmt, [f"{inner.id} = {inner.id} + {addend}"])
-                yield from self.made(node, "order", splice, later)
+                yield from self.file.made(node, "order", splice, later)
                 continue
             start, end = file.span(node)
             if made is inner:  # the splice lies inside of the call
                 text = file.text[start : splice.start] + splice.new
                 text += file.text[splice.end : end]
-                yield from self.made(node, "order", Edit(start, end, f"({text} + {addend})"))
+                yield from self.file.made(node, "order", Edit(start, end, f"({text} + {addend})"))
             else:
                 both = Edit(end, end, f" + {addend}"), Edit(start, start, "")
-                yield from self.made(node, "order", splice, *both)
+                yield from self.file.made(node, "order", splice, *both)
 
     def expressions(self, node: ast.expr) -> Iterator[Rewrite]:
         """Changes that only make sense close to the fault."""
@@ -209,15 +204,15 @@ class At:
         yield from self.rows(node)
         if isinstance(node, ast.BinOp):
             if isinstance(node.op, ast.Mult | ast.Div):
-                yield from self.made(node, "scale", file.put(node, file.of(node.left)))
+                yield from self.file.made(node, "scale", file.put(node, file.of(node.left)))
             if isinstance(node.op, ast.Mult):
-                yield from self.made(node, "scale", file.put(node, file.of(node.right)))
+                yield from self.file.made(node, "scale", file.put(node, file.of(node.right)))
             if isinstance(node.op, ast.Add | ast.Sub):
-                yield from self.made(node, "number", file.put(node, file.of(node.left)))
+                yield from self.file.made(node, "number", file.put(node, file.of(node.left)))
         if isinstance(node, ast.Compare) and len(node.ops) == 1:
             left, right = file.of(node.left), file.of(node.comparators[0])
             for word in OPPOSITE.get(type(node.ops[0]), ()):
-                yield from self.made(node, "compare", file.put(node, f"{left} {word} {right}"))
+                yield from self.file.made(node, "compare", file.put(node, f"{left} {word} {right}"))
         if self.is_value(node):
             yield from self.operands(node)
             yield from self.wrapped(node)
@@ -236,7 +231,7 @@ class At:
             for name in unread(function, node.lineno):
                 for sign in "+-":
                     put = self.file.put(node, form.format(code, sign, name))
-                    yield from self.made(node, "operand", put)
+                    yield from self.file.made(node, "operand", put)
 
     def rows(self, node: ast.expr) -> Iterator[Rewrite]:
         """Another count of rows: of the next rank, of one rank, from the first of this rank on."""
@@ -247,38 +242,33 @@ class At:
         if isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.Mult):
             if "rank" in code:
                 for more in ("+ 1", "- 1"):
-                    yield from self.made(node, "rows", file.put(node, f"({code} {more})"))
+                    yield from self.file.made(node, "rows", file.put(node, f"({code} {more})"))
             for group in self.groups(node) if code == "0" else ():
-                yield from self.made(node, "rows", file.put(node, f"dist.get_rank({group})"))
+                yield from self.file.made(node, "rows", file.put(node, f"dist.get_rank({group})"))
         whole = file.parents[parent] if isinstance(parent, ast.Tuple) else parent
         if not isinstance(whole, ast.Assign) or is_group(node):
             return
         sizes = [a for a in args if a.endswith("_size")]
         for size in (*sizes, *(f"{a}.size()" for a in args if a.endswith("_group"))):
-            yield from self.made(node, "rows", file.put(node, f"{code} // {size}"))
+            yield from self.file.made(node, "rows", file.put(node, f"{code} // {size}"))
         if not isinstance(node, ast.Name) or whole is not parent:
             return
         for group in self.groups(node) if function.name == "forward" else ():
             for held in self.counts:
                 new = f"{code} - dist.get_rank({group}) * self.{held}"
-                yield from self.made(node, "rows", file.put(node, new))
+                yield from self.file.made(node, "rows", file.put(node, new))
 
     @cached_property
     def counts(self) -> list[str]:
         """Attributes of modules that are numbers: quotients of sizes."""
-        out: list[str] = []
-        for node in ast.walk(self.file.tree):
-            if isinstance(node, ast.Assign):
-                pairs = [(node.targets[0], node.value)]
-                if isinstance(node.targets[0], ast.Tuple) and isinstance(node.value, ast.Tuple):
-                    pairs = list(zip(node.targets[0].elts, node.value.elts, strict=False))
-                out += [
-                    target.attr
-                    for target, value in pairs
-                    if isinstance(target, ast.Attribute)
-                    and isinstance(value, ast.BinOp)
-                    and isinstance(value.op, ast.FloorDiv)
-                ]
+        pairs = [pair for node in ast.walk(self.file.tree) for pair in assigned(node)]
+        out = [
+            target.attr
+            for target, value in pairs
+            if isinstance(target, ast.Attribute)
+            and isinstance(value, ast.BinOp)
+            and isinstance(value.op, ast.FloorDiv)
+        ]
         return list(dict.fromkeys(out))
 
     def addends(self, node: ast.Return) -> Iterator[Rewrite]:
@@ -295,7 +285,7 @@ class At:
             path = f"self.{name}"
             if path not in read and path.rpartition(".")[0] not in called:
                 new = f"{file.of(node.value)} + {path}"
-                yield from self.made(node, "addend", file.put(node.value, new))
+                yield from self.file.made(node, "addend", file.put(node.value, new))
 
     def is_value(self, node: ast.expr) -> bool:
         """Whether a node is a tensor that something reads: an argument, a result, an operand."""
@@ -332,7 +322,7 @@ class At:
                 talks = REDUCING | GATHERING
                 if likely & talks and not (backward and other & talks):
                     new = f"{region.name}.apply({code}, {group})"
-                    yield from self.made(node, "apply", file.put(node, new))
+                    yield from self.file.made(node, "apply", file.put(node, new))
             if file.has("dist"):
                 inner = (
                     code if isinstance(node, ast.Name | ast.Call | ast.Attribute) else f"({code})"
@@ -340,20 +330,20 @@ class At:
                 for sign in "/*":
                     new = f"{inner} {sign} dist.get_world_size({group})"
                     new = f"({new})" if isinstance(file.parents[node], ast.BinOp) else new
-                    yield from self.made(node, "scale", file.put(node, new))
+                    yield from self.file.made(node, "scale", file.put(node, new))
 
     def numbers(self, node: ast.Constant) -> Iterator[Rewrite]:
         """Another constant."""
         value = node.value
         if isinstance(value, bool):
-            yield from self.made(node, "number", self.file.put(node, str(not value)))
+            yield from self.file.made(node, "number", self.file.put(node, str(not value)))
         elif isinstance(value, int):
             for other in dict.fromkeys((1 - value, value + 1, value - 1, -1, -value)):
-                yield from self.made(node, "number", self.file.put(node, str(other)))
+                yield from self.file.made(node, "number", self.file.put(node, str(other)))
         elif isinstance(value, float):
             for size in (2, *self.module.mesh.values()):
                 for other in (value * size, value / size):
-                    yield from self.made(node, "scale", self.file.put(node, repr(other)))
+                    yield from self.file.made(node, "scale", self.file.put(node, repr(other)))
 
     def names(self, node: ast.expr | ast.stmt) -> Iterator[Rewrite]:
         """Another mesh dim, by its name or by the arguments that are called after it."""
@@ -361,14 +351,14 @@ class At:
         if isinstance(node, ast.Constant) and node.value in mesh:
             for other in mesh:
                 if other != node.value:
-                    yield from self.made(node, "group", file.put(node, f'"{other}"'))
+                    yield from self.file.made(node, "group", file.put(node, f'"{other}"'))
         if not isinstance(node, Function):
             return
         for arg in (*node.args.args, *node.args.kwonlyargs):
             dim, _, what = arg.arg.partition("_")
             for other in mesh if dim in mesh and what in ("group", "rank", "size") else ():
                 if other != dim:
-                    yield from self.made(
+                    yield from self.file.made(
                         node, "group", *_renamed(file, node, arg.arg, f"{other}_{what}")
                     )
 

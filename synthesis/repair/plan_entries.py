@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from shardproof.synthesis.emit.source import Edit
-from shardproof.synthesis.repair.in_source import Rewrite, SourceFile, call_name
+from shardproof.synthesis.repair.in_source import Rewrite, SourceFile, call_name, less
 
 STYLES = ("ColwiseParallel", "RowwiseParallel", "SequenceParallel")
 LAYOUTS = ("Shard(0)", "Shard(1)", "Shard(-1)", "Replicate()")
@@ -35,12 +35,6 @@ def plan_entries(
                 yield from _style(file, node)
 
 
-def _made(file: SourceFile, node: ast.expr, *splices: Edit) -> Iterator[Rewrite]:
-    text = file.spliced(*splices)
-    if text is not None:
-        yield Rewrite(file.path, node.lineno, "plan", text)
-
-
 def _imported(file: SourceFile, name: str, of: str) -> list[Edit] | None:
     """What lets a file say a name: nothing, or one more name in the import of `of`; None where
     there is no such import."""
@@ -65,16 +59,16 @@ def _style(file: SourceFile, node: ast.Call) -> Iterator[Rewrite]:
     for style in STYLES:
         more = _imported(file, style, "torch.distributed.tensor.parallel")
         if more is not None and style != call_name(node):
-            yield from _made(file, node, file.put(node.func, style), *more)
-            yield from _made(file, node, file.put(node, f"{style}()"), *more)
+            yield from file.made(node, "plan", file.put(node.func, style), *more)
+            yield from file.made(node, "plan", file.put(node, f"{style}()"), *more)
     for at, keyword in enumerate(node.keywords):
         items = [*node.args, *node.keywords]
-        yield from _made(file, node, file.dropped(items, len(node.args) + at))
+        yield from file.made(node, "plan", file.dropped(items, len(node.args) + at))
         if keyword.arg in SIDES:
             for layout in LAYOUTS:
                 more = _imported(file, layout, "torch.distributed.tensor")
                 if more is not None:
-                    yield from _made(file, node, file.put(keyword.value, layout), *more)
+                    yield from file.made(node, "plan", file.put(keyword.value, layout), *more)
     given = {k.arg for k in node.keywords}
     end = file.span(node)[1] - 1
     for side in SIDES if call_name(node) != "SequenceParallel" else ("sequence_dim",):
@@ -82,7 +76,7 @@ def _style(file: SourceFile, node: ast.Call) -> Iterator[Rewrite]:
             more = _imported(file, value, "torch.distributed.tensor") if side in SIDES else []
             if side not in given and more is not None:
                 comma = ", " if node.args or node.keywords else ""
-                yield from _made(file, node, Edit(end, end, f"{comma}{side}={value}"), *more)
+                yield from file.made(node, "plan", Edit(end, end, f"{comma}{side}={value}"), *more)
 
 
 def _dict(file: SourceFile, node: ast.Dict, modules: Sequence[str]) -> Iterator[Rewrite]:
@@ -91,13 +85,15 @@ def _dict(file: SourceFile, node: ast.Dict, modules: Sequence[str]) -> Iterator[
         return
     names = [k.value for k in node.keys if isinstance(k, ast.Constant)]
     for at in range(len(node.values)):
-        yield from _made(file, node, _entry(file, node, at))
+        yield from file.made(node, "plan", _entry(file, node, at))
     last = file.span(node.values[-1])[1]
     for module in modules:
         for style in STYLES if module not in names else ():
             more = _imported(file, style, "torch.distributed.tensor.parallel")
             if more is not None:
-                yield from _made(file, node, Edit(last, last, f', "{module}": {style}()'), *more)
+                yield from file.made(
+                    node, "plan", Edit(last, last, f', "{module}": {style}()'), *more
+                )
 
 
 def rules(given: Mapping[str, str], wrong: Sequence[str]) -> Iterator[dict[str, str]]:
@@ -123,7 +119,7 @@ def _patterns(file: SourceFile, node: ast.Dict, modules: Sequence[str]) -> Itera
     for value in values:
         for style in RULES:
             if style != value.value:
-                yield from _made(file, value, file.put(value, f'"{style}"'))
+                yield from file.made(value, "plan", file.put(value, f'"{style}"'))
     firsts = {str(n).partition(".")[0] for n in names}
     for module in modules:
         parts = ["*" if p.isdigit() else p for p in module.split(".")]
@@ -131,9 +127,9 @@ def _patterns(file: SourceFile, node: ast.Dict, modules: Sequence[str]) -> Itera
             parts.pop(0)
         pattern, last = ".".join(parts), file.span(node.values[-1])[1]
         for style in RULES if pattern and pattern not in names else ():
-            yield from _made(file, node, Edit(last, last, f', "{pattern}": "{style}"'))
+            yield from file.made(node, "plan", Edit(last, last, f', "{pattern}": "{style}"'))
     for at in range(len(values)):
-        yield from _made(file, node, _entry(file, node, at))
+        yield from file.made(node, "plan", _entry(file, node, at))
 
 
 def _entry(file: SourceFile, node: ast.Dict, at: int) -> Edit:
@@ -142,9 +138,4 @@ def _entry(file: SourceFile, node: ast.Dict, at: int) -> Edit:
         (file.span(k)[0] if k is not None else file.span(v)[0] - 2, file.span(v)[1])
         for k, v in zip(node.keys, node.values, strict=True)
     ]
-    start, end = spans[at]
-    if at + 1 < len(spans):
-        end = spans[at + 1][0]
-    elif at:
-        start = spans[at - 1][1]
-    return Edit(start, end, "")
+    return less(spans, at)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 from shardproof.synthesis.repair.edits import Edit, apply
-from shardproof.synthesis.repair.offers import likely
+from shardproof.synthesis.repair.propose import likely
 from shardproof.verifier.kernel.contract import Contract, output_key
 from shardproof.verifier.kernel.inline import inline
 from shardproof.verifier.kernel.program.errors import IRError

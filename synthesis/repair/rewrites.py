@@ -11,14 +11,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from shardproof.synthesis.repair.afterwards import finished, wrapped
-from shardproof.synthesis.repair.culprits import COUNTS, SETS
+from shardproof.synthesis.repair.culprits import AVERAGES, COUNTS, REDUCES, RETURNED, SETS
 from shardproof.synthesis.repair.edits import Edit
+from shardproof.synthesis.repair.faults import beside
 from shardproof.synthesis.repair.in_source import Module, Region, Rewrite, group_attributes, regions
-from shardproof.synthesis.repair.leads import AVERAGES, REDUCES, RETURNED, leads, reached_from
+from shardproof.synthesis.repair.looked import Looked
 from shardproof.synthesis.repair.node_changes import At
 from shardproof.synthesis.repair.plan_entries import plan_entries
 from shardproof.verifier.kernel.ops import lookup
-from shardproof.verifier.kernel.program.types import Source
+from shardproof.verifier.kernel.program.types import NOWHERE, Source
 
 FAR = 12
 """Lines from the fault beyond which all are equally far."""
@@ -94,7 +95,7 @@ def rewrites(module: Module, hints: Sequence[Hint]) -> list[Rewrite]:
     known = regions(module.files)
     hints = [*hints, *_led_to(module, hints)]
     used: dict[str, list[range]] = {name: [] for name in module.files}
-    for file, made in reached_from(module).values():
+    for file, made in Looked(module, NOWHERE).reached.values():
         used[file.path].append(range(made.lineno, (made.end_lineno or made.lineno) + 1))
     found: dict[tuple[str, str], tuple[float, Rewrite]] = {}
     for rewrite in _all(module, known, hints):
@@ -111,8 +112,8 @@ def rewrites(module: Module, hints: Sequence[Hint]) -> list[Rewrite]:
 def _led_to(module: Module, hints: Sequence[Hint]) -> Iterator[Hint]:
     """The lines to look at beside those of hints."""
     for hint in hints:
-        for lead in leads(module, Source(hint.file, hint.line)):
-            yield Hint(lead.file, lead.line, hint.tactics)
+        for lead in beside(Looked(module, Source(hint.file, hint.line))):
+            yield Hint(lead.line.file, lead.line.line, hint.tactics)
 
 
 def _in_turn(found: Sequence[tuple[float, Rewrite]]) -> list[Rewrite]:

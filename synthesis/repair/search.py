@@ -8,21 +8,19 @@ one, or an output comes right. What agrees with one device on numbers is verifie
 import heapq
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count, islice
 
-import numpy as np
-
 from shardproof.synthesis.repair.agreement import agreement, differing
+from shardproof.synthesis.repair.attempts import attempts, first
 from shardproof.synthesis.repair.edits import Edit, apply, without_dead
-from shardproof.synthesis.repair.frame import keeps
 from shardproof.synthesis.repair.numbers import Numbers, State
 from shardproof.synthesis.repair.propose import candidates, gained
+from shardproof.synthesis.repair.question import Question, fewer_of
 from shardproof.synthesis.repair.view import Device, View, device, root
-from shardproof.verifier.domains.base import Array
-from shardproof.verifier.kernel.contract import Contract, ContractError, check, output_key
+from shardproof.verifier.kernel.contract import check, output_key
 from shardproof.verifier.kernel.ops import lookup
 from shardproof.verifier.kernel.program.errors import IRError
 from shardproof.verifier.kernel.program.program import Program
@@ -30,7 +28,6 @@ from shardproof.verifier.problem import Problem
 from shardproof.verifier.refute.search import too_large
 from shardproof.verifier.text.wellformed import well_formed
 from shardproof.verifier.verdict import Proof, Unknown, Verdict
-from shardproof.verifier.verification import verify
 
 Cost = Callable[[Program], float]
 Clock = Callable[[], float]
@@ -55,6 +52,8 @@ AGAIN = 1.0
 """Seconds at least to look for fewer edits, where more than one were found."""
 SEEDS = (11, 12, 13, 14, 15, 16)
 """Random inputs that are tried until they show a fault."""
+SUGGESTED = 60
+"""Edits that relations suggest which are tried."""
 KEPT = 6
 """Edits of a chunk that are built upon."""
 
@@ -85,34 +84,26 @@ class NotRepaired:
 
 
 def repair(
-    sequential: Program,
-    distributed: Program,
-    contract: Contract,
+    question: Question,
     *,
-    max_edits: int = 3,
     seconds: float = 30.0,
     cost: Cost | None = None,
-    consts: Mapping[str, Array] | None = None,
-    fixed: Collection[str] = (),
     clock: Clock = time.perf_counter,
 ) -> Repaired | NotRepaired:
     """The fewest edits after which the distributed program is proved, the cheapest among equals.
 
     The one-device program and the contract stay as they are. `cost` compares programs of equally
-    many edits; by default it is the bytes that ranks exchange. `consts` are values of opaque
-    constants. The ops that make the values `fixed` are left as they are, as those by which a
-    contract prepares inputs and reads outputs. `clock` is what `seconds` are read from.
+    many edits; by default it is the bytes that ranks exchange. `clock` is what `seconds` are read
+    from.
 
     Raises:
         IRError: a program that is not well formed.
         ContractError: a contract that does not fit the programs.
     """
-    sequential, distributed = well_formed(sequential), well_formed(distributed)
-    check(sequential, distributed, contract)
-    question = _Question(
-        sequential, distributed, contract, consts or {}, cost or traffic, frozenset(fixed)
-    )
-    return _Search(question, max_edits, seconds, clock).run()
+    one, many = well_formed(question.sequential), well_formed(question.distributed)
+    check(one, many, question.contract)
+    asked = replace(question, sequential=one, distributed=many)
+    return _Search(asked, cost or traffic, seconds, clock).run()
 
 
 def traffic(program: Program) -> float:
@@ -125,27 +116,6 @@ def traffic(program: Program) -> float:
             total += sum(program.types[v].nbytes for v in node.inputs)
         total += 1e-3
     return total
-
-
-@dataclass(frozen=True)
-class _Question:
-    sequential: Program
-    distributed: Program
-    contract: Contract
-    consts: Mapping[str, Array]
-    cost: Cost
-    fixed: frozenset[str]
-
-    def keeps(self, program: Program) -> bool:
-        """Whether an edited program has the fixed ops as they were."""
-        return keeps(self.distributed, program, self.fixed)
-
-    def verdict(self, program: Program) -> Verdict:
-        with np.errstate(all="ignore"):
-            return verify(
-                Problem(self.sequential, program, self.contract, consts=self.consts),
-                simpler=False,
-            )
 
 
 @dataclass
@@ -187,8 +157,9 @@ class _Trial:
 
 
 class _Search:
-    def __init__(self, question: _Question, most: int, seconds: float, clock: Clock) -> None:
-        self.question, self.most, self.clock = question, most, clock
+    def __init__(self, question: Question, cost: Cost, seconds: float, clock: Clock) -> None:
+        self.question, self.most, self.clock = question, question.max_edits, clock
+        self.cost = cost
         self.begin = clock()
         self.deadline = self.begin + seconds
         self.tried = 0
@@ -201,19 +172,26 @@ class _Search:
     def run(self) -> Repaired | NotRepaired:
         q = self.question
         if too_large(q.sequential, q.distributed):
-            first = q.verdict(q.distributed)
-            if isinstance(first, Proof):
-                return self._found(q.distributed, (), first)
-            return self._none("the programs are too large to be run on numbers")
+            return self._by_relations(q.verdict(q.distributed))
         state, wrong = self._seen()
         self.one = device(self.numbers)
         start = _Point(q.distributed, (), state, wrong, None)
         if wrong:
             return self._best_first(start)
-        first = q.verdict(q.distributed)
-        if isinstance(first, Proof):
-            return self._found(q.distributed, (), first)
-        return self._unproved(start, first)
+        given = q.verdict(q.distributed)
+        if isinstance(given, Proof):
+            return self._found(q.distributed, (), given)
+        return self._unproved(start, given)
+
+    def _by_relations(self, given: Verdict) -> Repaired | NotRepaired:
+        """One edit that relations suggest, of programs that are too large to be run on numbers."""
+        q = self.question
+        if isinstance(given, Proof):
+            return self._found(q.distributed, (), given)
+        suggested = q.prefixes.suggested(q.distributed, SUGGESTED)
+        self.tried = len(suggested)
+        found = first(suggested, lambda e: self._proved(q.apply((e,)), (e,)), self.late)
+        return found or self._none("the programs are too large to be run on numbers")
 
     def _seen(self) -> tuple[State, set[str]]:
         """The first run on numbers that shows an output to be wrong, or the last of a few."""
@@ -368,52 +346,36 @@ class _Search:
 
     def _solved(self, point: _Point, trials: list[_Trial]) -> Repaired | None:
         """The cheapest edit after which the program is proved."""
-        right = [t.state for t in trials if t.state and t.right]
-        edits = [t.edit for t in trials if t.right]
-        self.tally.update((e.tactic, "agree") for e in edits)
-        priced = sorted((self.question.cost(s.program), i, s.program) for i, s in enumerate(right))
-        for price, index, program in priced:
-            if self.late():
-                return None
-            found = self._proved(program, (*point.edits, edits[index]))
-            if found is None:
-                continue
-            same = (edits[i] for p, i, _ in priced if p == price and i != index)
-            others = tuple((*point.edits, e) for e in same)
-            whole = len(found.edits) == len(point.edits) + 1
-            return replace(found, others=others) if whole else found
+        right = [(t.state.program, t.edit) for t in trials if t.state and t.right]
+        self.tally.update((e.tactic, "agree") for _, e in right)
+        priced = sorted((self.cost(p), i, p) for i, (p, _) in enumerate(right))
+        tried = attempts(
+            priced, lambda p: self._proved(p[2], (*point.edits, right[p[1]][1])), self.late
+        )
+        for (price, index, _), found in tried:
+            if found is not None:
+                same = (right[i][1] for p, i, _ in priced if p == price and i != index)
+                others = tuple((*point.edits, e) for e in same)
+                whole = len(found.edits) == len(point.edits) + 1
+                return replace(found, others=others) if whole else found
         return None
 
     def _proved(self, program: Program, edits: tuple[Edit, ...]) -> Repaired | None:
-        for fewer in self._fewer(edits):
-            found = self._proved(*fewer)
-            if found is not None:
-                return found
-        program = without_dead(self.question.distributed, program)
-        try:
-            verdict = self.question.verdict(program)
-        except (IRError, ContractError):
-            return None
+        """The program if it is proved, or one of fewer of the edits."""
+        found = first(filter(None, fewer_of(edits)), self._fewer)
+        return found or self._judged(without_dead(self.question.distributed, program), edits)
+
+    def _fewer(self, edits: tuple[Edit, ...]) -> Repaired | None:
+        program = self.question.apply(edits)
+        wrong = self.numbers.wrong(self.numbers.machine.run(program, self.numbers.empty))
+        return None if wrong else self._judged(program, edits)
+
+    def _judged(self, program: Program, edits: tuple[Edit, ...]) -> Repaired | None:
+        verdict = self.question.verdict(program)
         if isinstance(verdict, Proof):
             return self._found(program, edits, verdict)
         self.unproved += isinstance(verdict, Unknown)
         return None
-
-    def _fewer(self, edits: tuple[Edit, ...]) -> Iterator[tuple[Program, tuple[Edit, ...]]]:
-        """The program after all edits but one, where that still agrees on numbers."""
-        if len(edits) < 2:
-            return
-        for left in range(len(edits)):
-            rest = (*edits[:left], *edits[left + 1 :])
-            program = self.question.distributed
-            try:
-                for edit in rest:
-                    program = apply(program, edit)
-            except IRError:
-                continue
-            state = self.numbers.machine.run(program, self.numbers.empty)
-            if not self.numbers.wrong(state):
-                yield program, rest
 
     def _children(self, point: _Point, trials: list[_Trial]) -> Iterator[_Point]:
         """The programs that go further, best first."""
@@ -431,23 +393,16 @@ class _Search:
         for _, _, child in sorted(found, key=lambda f: f[:2])[:KEPT]:
             yield child
 
-    def _unproved(self, start: _Point, first: Verdict) -> Repaired | NotRepaired:
+    def _unproved(self, start: _Point, given: Verdict) -> Repaired | NotRepaired:
         """The program agrees on numbers: one edit that keeps that and leads to a proof."""
         view = root(self.numbers, self.one, start.state)
         late = [n for n in view.program.nodes if n.timing.asynchronous]
-        waits = (Edit("after", n.outputs[0], "wait") for n in late)
-        for edit in waits:
-            if self.late():
-                break
-            try:
-                program = apply(view.program, edit)
-            except IRError:
-                continue
-            self.tried += 1
-            found = self._proved(program, (edit,))
-            if found is not None:
-                return found
-        said = first.reason if isinstance(first, Unknown) else "it is refuted for another reason"
+        waits = [Edit("after", n.outputs[0], "wait") for n in late]
+        self.tried += len(waits)
+        found = first(waits, lambda e: self._proved(apply(view.program, e), (e,)), self.late)
+        if found is not None:
+            return found
+        said = given.reason if isinstance(given, Unknown) else "it is refuted for another reason"
         return self._none(f"the program agrees with one device on numbers: {said}")
 
     def _found(self, program: Program, edits: tuple[Edit, ...], verdict: Proof) -> Repaired:

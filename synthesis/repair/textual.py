@@ -5,35 +5,17 @@ text that comes out is read again and must be the repaired program.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from shardproof.synthesis.emit.source import Edit
 from shardproof.verifier.kernel.program.errors import IRError
 from shardproof.verifier.kernel.program.program import Node, Program
 from shardproof.verifier.kernel.program.types import NOWHERE
 from shardproof.verifier.text import source_note
-from shardproof.verifier.text.parser import parse_spans, parse_text, to_text
+from shardproof.verifier.text.parser import parse_spans, parse_text
 from shardproof.verifier.text.printing import node_text, show_attr, show_where
 from shardproof.verifier.text.spans import Scope, Span, Statement
 from shardproof.verifier.text.tokens import quote, value
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """Text in place of what stands from one character to before another."""
-
-    start: int
-    end: int
-    text: str
-
-
-def written(text: str, after: Program, filename: str = "<text>") -> str:
-    """The text of a program, changed so that it says `after`; printed anew where it cannot.
-
-    Raises:
-        MalformedError: a text that is no program.
-    """
-    found = rewritten(text, parse_text(text, filename), after)
-    return to_text(after) if found is None else found
 
 
 def rewritten(text: str, before: Program, after: Program) -> str | None:
@@ -62,13 +44,13 @@ def unsourced(program: Program) -> Program:
     return replace(program, nodes=tuple(map(bare, program.nodes)))
 
 
-def _applied(text: str, changes: Sequence[Change]) -> str | None:
+def _applied(text: str, changes: Sequence[Edit]) -> str | None:
     out: list[str] = []
     at = 0
     for change in sorted(changes, key=lambda c: (c.start, c.end)):
         if change.start < at:
             return None
-        out += [text[at : change.start], change.text]
+        out += [text[at : change.start], change.new]
         at = change.end
     return "".join([*out, text[at:]])
 
@@ -82,7 +64,7 @@ class _Scoped:
         self.place = {s.names[0]: i for i, s in enumerate(scope.statements)}
         self.old = {n.outputs: n for n in before.nodes}
 
-    def changes(self) -> Iterator[Change]:
+    def changes(self) -> Iterator[Edit]:
         now = {n.outputs for n in self.after.nodes}
         stay = self._in_order()
         for node in self.before.nodes:
@@ -104,9 +86,9 @@ class _Scoped:
             self.before.outputs, self.after.outputs, self.scope.returned, strict=True
         ):
             if was.value != now_.value:
-                yield Change(at.value.start, at.value.end, value(now_.value))
+                yield Edit(at.value.start, at.value.end, value(now_.value))
                 if at.path is None:
-                    yield Change(at.value.end, at.value.end, f" {quote(now_.path)}")
+                    yield Edit(at.value.end, at.value.end, f" {quote(now_.path)}")
 
     def _stands(self, name: str, stay: set[tuple[str, ...]]) -> bool:
         statement = self.scope.statements[self.place[name]]
@@ -132,66 +114,66 @@ class _Scoped:
             i = best[i][1]
         return out
 
-    def _changed(self, old: Node, new: Node) -> Iterator[Change]:
+    def _changed(self, old: Node, new: Node) -> Iterator[Edit]:
         at = self.statements[new.outputs[0]]
         if old.timing != new.timing or (old.body is None) != (new.body is None):
             raise IRError("no such edit of a text")
         if old.op != new.op:
-            yield Change(at.op.start, at.op.end, new.op)
+            yield Edit(at.op.start, at.op.end, new.op)
         yield from self._operands(old, new, at)
         yield from self._attrs(old, new, at)
         if old.where != new.where:
             shown = f"on({show_where(new.where)})" if new.where else ""
             if at.where is not None:
-                yield Change(at.where.start, at.where.end, shown)
+                yield Edit(at.where.start, at.where.end, shown)
             else:
-                yield Change(at.head_end, at.head_end, f" {shown}")
+                yield Edit(at.head_end, at.head_end, f" {shown}")
         types = [program.types[v] for program in (self.before, self.after) for v in new.outputs]
         half = len(new.outputs)
         if old.source != new.source and at.note is not None:
-            yield Change(at.note.start, at.note.end, source_note.show(new.source))
+            yield Edit(at.note.start, at.note.end, source_note.show(new.source))
         if at.types is not None and types[:half] != types[half:]:
-            yield Change(at.types.start, at.types.end, ", ".join(map(str, types[half:])))
+            yield Edit(at.types.start, at.types.end, ", ".join(map(str, types[half:])))
         if old.body is not None and new.body is not None and old.body != new.body:
             if at.body is None:
                 raise IRError("no body in the text")
             yield from _Scoped(self.text, old.body, new.body, at.body).changes()
 
-    def _operands(self, old: Node, new: Node, at: Statement) -> Iterator[Change]:
+    def _operands(self, old: Node, new: Node, at: Statement) -> Iterator[Edit]:
         if old.inputs == new.inputs:
             return
         if len(old.inputs) == len(new.inputs):
             for was, now, span in zip(old.inputs, new.inputs, at.operands, strict=True):
                 if was != now:
-                    yield Change(span.start, span.end, value(now))
+                    yield Edit(span.start, span.end, value(now))
             return
         listed = ", ".join(map(value, new.inputs))
         if at.operands:
-            yield Change(at.operands[0].start, at.operands[-1].end, listed)
+            yield Edit(at.operands[0].start, at.operands[-1].end, listed)
         else:
-            yield Change(at.op.end, at.op.end, f" {listed}")
+            yield Edit(at.op.end, at.op.end, f" {listed}")
 
-    def _attrs(self, old: Node, new: Node, at: Statement) -> Iterator[Change]:
+    def _attrs(self, old: Node, new: Node, at: Statement) -> Iterator[Edit]:
         if old.attrs == new.attrs:
             return
         if at.attrs is None or set(at.values) != set(new.attrs):
             shown = ", ".join(f"{k}={show_attr(v)}" for k, v in sorted(new.attrs.items()))
             written = f"{{{shown}}}" if new.attrs else ""
             if at.attrs is not None:
-                yield Change(at.attrs.start, at.attrs.end, written)
+                yield Edit(at.attrs.start, at.attrs.end, written)
             else:
-                yield Change(at.head_end, at.head_end, f" {written}")
+                yield Edit(at.head_end, at.head_end, f" {written}")
             return
         for name, span in at.values.items():
             if old.attrs.get(name) != new.attrs[name]:
-                yield Change(span.start, span.end, show_attr(new.attrs[name]))
+                yield Edit(span.start, span.end, show_attr(new.attrs[name]))
 
-    def _without(self, at: Statement) -> Change:
+    def _without(self, at: Statement) -> Edit:
         """A statement away, with its line where nothing else stands there."""
         span = _line(self.text, at.whole)
-        return Change(span.start, span.end, "")
+        return Edit(span.start, span.end, "")
 
-    def _added(self, place: int, nodes: Sequence[Node]) -> Change:
+    def _added(self, place: int, nodes: Sequence[Node]) -> Edit:
         """Lines after the statement at a place (-1: before all)."""
         listed = self.scope.statements
         near = listed[place] if place >= 0 else listed[0] if listed else None
@@ -201,14 +183,14 @@ class _Scoped:
         lines = [self._line(n, indent, typed) for n in nodes]
         if place < 0 and near is not None:
             line = self.text.rfind("\n", 0, near.whole.start) + 1
-            return Change(line, line, "".join(f"{t}\n" for t in lines))
+            return Edit(line, line, "".join(f"{t}\n" for t in lines))
         end = near.whole.end if near is not None else self.scope.start
         rest = self.text[end:].split("\n", 1)
         if len(rest) == 2 and not rest[0].partition("#")[0].strip():
             after = end + len(rest[0]) + 1
-            return Change(after, after, "".join(f"{t}\n" for t in lines))
+            return Edit(after, after, "".join(f"{t}\n" for t in lines))
         joined = "\n".join(lines)
-        return Change(end, end, f"\n{joined}\n{indent}")
+        return Edit(end, end, f"\n{joined}\n{indent}")
 
     def _line(self, node: Node, indent: str, typed: bool) -> str:
         """A node that is new; with its source only where that is its own."""
@@ -232,4 +214,4 @@ def _line(text: str, span: Span) -> Span:
     return Span(start, end) if alone else span
 
 
-__all__ = ["rewritten", "unsourced", "written"]
+__all__ = ["rewritten", "unsourced"]

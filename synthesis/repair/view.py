@@ -99,12 +99,6 @@ class View:
         return out
 
     @cached_property
-    def coverage(self) -> float:
-        """How much of the one-device program is found, a multiple counting half."""
-        scaled = {c.of for claims in self.claims.values() for c in claims}
-        return (len(self.covered) + len(scaled)) / 2
-
-    @cached_property
     def cone(self) -> set[str]:
         """Values that a wrong result depends on."""
         return set(self.wrong).union(*(n.inputs for n in self.leading))

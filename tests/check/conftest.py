@@ -142,7 +142,7 @@ class Case:
     def refuted_here(self, part: str = "# here", file: str = "wrong.py") -> Checked:
         """Refuted, and the verdict points at the only line with this part."""
         found = self.refuted()
-        verdict = judging.explained(found, 3)
+        verdict = judging.with_edits(found, judging.edits_for(found, 3))
         assert isinstance(verdict, Counterexample)
         place = verdict.location
         assert place is not None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import cast
 
 import pytest
 from typer.testing import CliRunner
@@ -119,7 +118,7 @@ def test_a_plan_is_repaired_in_its_file(check: Check, tmp_path: Path) -> None:
 
 def test_a_plan_that_is_made_anew_is_taken_back(tmp_path: Path) -> None:
     rewrite = Rewrite("X.tp_plan.json", 1, "plan", '{\n  "model.norm": "replicate"\n}\n')
-    made = InSource(tmp_path / "tree", rewrite, None, {}, cast(Proof, None))
+    made = InSource(tmp_path / "tree", rewrite, None, {})
     made.root.mkdir()
     file = made.root / rewrite.file
     given = (made.diff, {rewrite.file: (None, rewrite.text)}, {}, made.root, tmp_path / "state")

@@ -6,9 +6,9 @@ import json
 
 from shardproof.agent.llm import proposing, repairing, translating
 from shardproof.agent.repair.feedback import Level, told
-from shardproof.agent.repair.question import Question
 from shardproof.synthesis.planner.roles import Module, Param
 from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.synthesis.repair.question import Question
 from shardproof.verifier.kernel.program.program import Input
 from shardproof.verifier.kernel.program.types import Mesh, TensorType
 from shardproof.verifier.problem import Problem

@@ -28,9 +28,9 @@ from shardproof.agent.llm.proposing import propose
 from shardproof.agent.llm.repairing import repair
 from shardproof.agent.llm.replies import FORMS, Explanation, schema
 from shardproof.agent.llm.translating import translate
-from shardproof.agent.repair.question import Question
 from shardproof.prompts import load
 from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.synthesis.repair.question import Question
 from shardproof.verifier.kernel.program.errors import IRError
 from shardproof.verifier.kernel.program.program import Input
 from shardproof.verifier.kernel.program.types import TensorType

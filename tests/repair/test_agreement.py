@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from shardproof.synthesis.repair.agreement import differing, needless, spared
 from shardproof.synthesis.repair.edits import Edit
+from shardproof.synthesis.repair.question import Question
 from shardproof.synthesis.repair.search import Repaired, repair
 from shardproof.verifier.kernel.contract import Contract
 from shardproof.verifier.kernel.layout import Atom, Layout
@@ -49,7 +50,7 @@ def test_a_line_without_which_all_numbers_are_right_is_found() -> None:
 
 def test_a_repair_is_seen_where_functions_are_not_hashes() -> None:
     asked = problem(TURNED)
-    found = repair(asked.sequential, asked.distributed, asked.contract, seconds=60)
+    found = repair(Question(asked.sequential, asked.distributed, asked.contract), seconds=60)
     assert isinstance(found, Repaired)
     assert found.edits == (Edit("skip", "b"),)
 

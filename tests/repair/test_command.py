@@ -21,7 +21,7 @@ from shardproof.agent.run.errors import Exit
 from shardproof.agent.run.run import Outcome, Run, conduct
 from shardproof.synthesis.repair.diagnosis import verify
 from shardproof.synthesis.repair.edits import Edit
-from shardproof.synthesis.repair.frame import contract_values
+from shardproof.synthesis.repair.question import Question
 from shardproof.synthesis.repair.search import NotRepaired, Repaired, repair
 from shardproof.verifier.kernel.program.program import Program
 from shardproof.verifier.problem import Problem
@@ -123,7 +123,7 @@ def test_a_repair_beside_the_programs_of_a_contract_is_one_of_the_file(tmp_path:
     one, own = load(files[0]), load(files[1])
     stated = load_contract(files[2], one, own)
     many, contract = compose(own, stated)
-    found = repair(one, many, contract, fixed=contract_values(many), seconds=20)
+    found = repair(Question(one, many, contract), seconds=20)
     assert isinstance(found, Repaired)
     changed = patch(files[1], own, many, found.program, stated, one)
     assert changed.startswith(f"--- a/{files[1]}\n")

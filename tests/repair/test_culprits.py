@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from shardproof.synthesis.repair.culprits import Seen, culprit
 from shardproof.synthesis.repair.edits import Edit
+from shardproof.synthesis.repair.faults import blamed as rules_blame
 from shardproof.synthesis.repair.in_source import Module, SourceFile
+from shardproof.synthesis.repair.looked import Looked
 from shardproof.verifier.kernel.program.types import NOWHERE
 from shardproof.verifier.text.parser import parse_text, to_text
 
@@ -67,8 +68,8 @@ def blamed(
     made = program.producers()
     changes = [(e, made[e.value]) for e in edits]
     ends = not edits
-    found = culprit(module, Seen(made[place].source, "", ends, False, program, changes))
-    return f"{found.file}:{found.line}" if found is not None else ""
+    found = rules_blame(Looked(module, made[place].source, "", ends, False, program, changes))
+    return f"{found.line.file}:{found.line.line}" if found is not None else ""
 
 
 def drop(value: str) -> Edit:
@@ -146,9 +147,9 @@ def told(target: str, place: str, *edits: Edit, spared: tuple[int, ...] = ()) ->
     program = parse_text(ON_RANKS)
     made = program.producers()
     changes = [(e, made[e.value]) for e in edits]
-    seen = Seen(made[place].source, "", False, False, program, changes, (), spared)
-    found = culprit(module, seen)
-    return f"{found.file}:{found.line} {found.said}" if found is not None else ""
+    source = made[place].source
+    found = rules_blame(Looked(module, source, "", False, False, program, changes, (), spared))
+    return f"{found.line.file}:{found.line.line} {found.why}" if found is not None else ""
 
 
 def test_a_number_that_the_model_has_otherwise_is_blamed_where_it_is_set() -> None:
@@ -211,8 +212,8 @@ def _of(layer: str, ranks: str, *edits: Edit) -> str:
     program = parse_text(ranks)
     made = program.producers()
     changes = [(e, made[e.value]) for e in edits]
-    found = culprit(module, Seen(made["b"].source, "", False, False, program, changes))
-    return f"{found.file}:{found.line} {found.said}" if found is not None else ""
+    found = rules_blame(Looked(module, made["b"].source, "", False, False, program, changes))
+    return f"{found.line.file}:{found.line.line} {found.why}" if found is not None else ""
 
 
 WINDOW = """class Table(nn.Module):
@@ -244,8 +245,7 @@ def test_an_index_that_leaves_its_table_is_blamed_where_it_is_counted(low: str, 
     module = Module(files, {"tp": 2}, (), (), False, "", "Table")
     program = parse_text(OF_A_RANK.replace("LOW", low))
     place = program.producers()["t"].source
-    found = culprit(
-        module, Seen(place, "the index is 7, the entries are 0 to 3", False, False, program)
-    )
+    reason = "the index is 7, the entries are 0 to 3"
+    found = rules_blame(Looked(module, place, reason, program=program))
     assert found is not None
-    assert f"{found.file}:{found.line}" == line
+    assert f"{found.line.file}:{found.line.line}" == line

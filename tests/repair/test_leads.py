@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from shardproof.synthesis.repair.faults import beside
 from shardproof.synthesis.repair.in_source import Module, SourceFile
-from shardproof.synthesis.repair.leads import leads
+from shardproof.synthesis.repair.looked import Looked
 from shardproof.verifier.kernel.program.types import Source
 
 REGIONS = """class Summed(Function):
@@ -61,9 +62,9 @@ def found(target: str, place: str, *wrong: str, finish: str = "") -> list[tuple[
     module = Module(files, {"tp": 2}, (), wrong, bool(wrong), finish, target)
     file, _, line = place.partition(":")
     lines = {n: t.splitlines() for n, t in texts.items()}
-    out = leads(module, Source(file, int(line)))
-    assert all(lines[o.file][o.line - 1].strip() == o.text for o in out)
-    return [(f"{o.file}:{o.line}", o.said) for o in out]
+    out = beside(Looked(module, Source(file, int(line))))
+    assert all(lines[o.line.file][o.line.line - 1].strip() == o.line.text for o in out)
+    return [(f"{o.line.file}:{o.line.line}", o.why) for o in out]
 
 
 CASES = [

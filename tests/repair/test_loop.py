@@ -13,10 +13,10 @@ from shardproof.agent.llm.budget import Limits, Price
 from shardproof.agent.repair import Fixed, Level, NotFixed, Question, Settings, fix
 from shardproof.agent.repair.feedback import told
 from shardproof.agent.repair.loop import ROUNDS_IN_CONTEXT
-from shardproof.agent.repair.question import Candidate
 from shardproof.agent.run import events
 from shardproof.synthesis.repair.diagnosis import verify
 from shardproof.synthesis.repair.edits import Edit
+from shardproof.synthesis.repair.question import Candidate
 from shardproof.synthesis.repair.search import NotRepaired, repair as enumerated
 from shardproof.verifier.kernel.program.errors import IRError
 from shardproof.verifier.problem import Problem

@@ -10,12 +10,15 @@ from benchmarks.mutation_testing.mutants import mutations
 from benchmarks.mutation_testing.truth import equal
 from benchmarks.mutation_testing.zoo import bases
 from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.synthesis.repair.question import Question
 from shardproof.synthesis.repair.search import NotRepaired, Repaired, repair
 from shardproof.verifier.checker import Accepted, check
 from shardproof.verifier.kernel.inline import inline
 from shardproof.verifier.kernel.program.errors import IRError
 from shardproof.verifier.kernel.program.program import Program
 from shardproof.verifier.problem import Problem
+from shardproof.verifier.text.contract import compose, read_contract
+from shardproof.verifier.text.parser import parse_text
 from shardproof.verifier.verdict import Proof
 
 BASES = {str(b): b for b in bases()}
@@ -64,7 +67,7 @@ def mutant(name: str, program: Program, kind: str) -> Program:
 
 def mended(name: str, wrong: Program, most: int) -> Repaired:
     base = BASES[name]
-    found = repair(base.sequential, wrong, base.contract, max_edits=most, seconds=20)
+    found = repair(Question(base.sequential, wrong, base.contract, max_edits=most), seconds=20)
     assert isinstance(found, Repaired), found
     assert equal(base, inline(found.program))
     programs = base.sequential, found.program, base.contract
@@ -76,7 +79,7 @@ def mended(name: str, wrong: Program, most: int) -> Repaired:
 def test_fault_of_the_corpus_is_mended_by_the_edit_a_person_would_make(name: str) -> None:
     path, expected = CASES[name]
     programs = read_case(ROOT / f"{path}.txt").programs("wrong")
-    found = repair(*programs)
+    found = repair(Question(*programs))
     assert isinstance(found, Repaired)
     assert tuple(map(str, found.edits)) == expected
     assert isinstance(verify(Problem(programs[0], found.program, programs[2])), Proof)
@@ -96,7 +99,7 @@ def test_two_faults_are_mended(name: str, first: str, second: str) -> None:
 
 def test_right_program_needs_no_edit() -> None:
     base = BASES["mlp[tp=2]"]
-    found = repair(base.sequential, base.distributed, base.contract)
+    found = repair(Question(base.sequential, base.distributed, base.contract))
     assert isinstance(found, Repaired)
     assert found.edits == ()
     assert found.program == base.distributed
@@ -108,7 +111,7 @@ def test_fixed_ops_are_left_as_they_are() -> None:
     pairs = zip(wrong.nodes, base.distributed.nodes, strict=True)
     changed = [n.outputs[0] for n, m in pairs if n != m]
     assert changed
-    found = repair(base.sequential, wrong, base.contract, fixed=changed)
+    found = repair(Question(base.sequential, wrong, base.contract, held_fast=frozenset(changed)))
     assert isinstance(found, Repaired)
     for name in changed:
         assert found.program.producers()[name] == wrong.producers()[name]
@@ -118,7 +121,8 @@ def test_what_is_not_mended_says_why() -> None:
     base = BASES["mlp[tp=2]"]
     every = [v for n in base.distributed.nodes for v in n.outputs]
     wrong = mutant("mlp[tp=2]", base.distributed, "wrong op: gelu -> relu")
-    found = repair(base.sequential, wrong, base.contract, max_edits=1, seconds=2, fixed=every)
+    asked = Question(base.sequential, wrong, base.contract, max_edits=1, held_fast=frozenset(every))
+    found = repair(asked, seconds=2)
     assert isinstance(found, NotRepaired)
     assert found.reason
 
@@ -130,9 +134,22 @@ def test_cost_chooses_among_edits() -> None:
     def nodes(program: Program) -> float:
         return len(program.nodes)
 
-    first = repair(*programs, cost=nodes)
-    other = repair(*programs, cost=lambda program: -nodes(program))
+    first = repair(Question(*programs), cost=nodes)
+    other = repair(Question(*programs), cost=lambda program: -nodes(program))
     assert isinstance(first, Repaired)
     assert isinstance(other, Repaired)
     assert [len(first.edits), len(other.edits)] == [1, 1]
     assert len(first.program.nodes) < len(other.program.nodes)
+
+
+def test_programs_too_large_to_be_run_are_mended_as_relations_suggest() -> None:
+    text = "program p{mesh}\n  input %x: f32[2048, {k}]\n  param %w: f32[{k}, 2048]\n"
+    text += "  %y = mm %x, %w\n  return %y\n"
+    one, many = (
+        parse_text(text.format(mesh="", k=2048)),
+        parse_text(text.format(mesh=" mesh(tp=2)", k=1024)),
+    )
+    ranks, contract = compose(many, read_contract("input x tp=S(1)\ninput w tp=S(0)", one, many))
+    found = repair(Question(one, ranks, contract))
+    assert isinstance(found, Repaired)
+    assert list(map(str, found.edits)) == ["all_reduce {mesh_dim=tp, reduce=sum} after %y"]

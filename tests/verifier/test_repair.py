@@ -57,7 +57,7 @@ HALF: tuple[str, dict[str, object]] = ("mul_scalar", {"value": Fraction(1, 2)})
     ("wrong", "expected"),
     [
         (split(), "all_reduce {mesh_dim=tp, reduce=sum} after %3"),
-        (split(REDUCE, HALF), "mul_scalar {value=2} after %5"),
+        (split(REDUCE, HALF), "drop the mul_scalar that makes %5"),
         (split(REDUCE, REDUCE), "drop the all_reduce that makes %5"),
     ],
     ids=["missing reduce", "wrong scale", "reduced twice"],

@@ -7,10 +7,12 @@ from itertools import combinations
 
 import numpy as np
 
-from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.synthesis.repair import diagnosis
+from shardproof.synthesis.repair.attempts import first
 from shardproof.synthesis.repair.edits import Edit, apply, without_dead
 from shardproof.synthesis.repair.frame import contract_values, keeps
 from shardproof.synthesis.repair.prefix import NOTHING, Held, Prefixes
+from shardproof.verifier import verification
 from shardproof.verifier.domains.base import Array
 from shardproof.verifier.kernel.contract import Contract, ContractError
 from shardproof.verifier.kernel.program.errors import IRError
@@ -71,11 +73,13 @@ class Question:
     """The contract as text, for reading only."""
     consts: Mapping[str, Array] = field(default_factory=dict[str, Array])
     max_edits: int = 3
+    held_fast: frozenset[str] = frozenset()
+    """Values whose ops are left as they are, besides those of programs of the contract."""
 
     @cached_property
     def fixed(self) -> frozenset[str]:
-        """Values that programs of the contract make."""
-        return contract_values(self.distributed)
+        """Values whose ops no edit may change."""
+        return contract_values(self.distributed) | self.held_fast
 
     @cached_property
     def prefixes(self) -> Prefixes:
@@ -90,9 +94,27 @@ class Question:
         program = start or self.distributed
         for edit in edits:
             program = apply(program, edit)
-        if not keeps(self.distributed, program, self.fixed):
+        if not self.keeps(program):
             raise IRError("the edit touches what the contract fixes: inputs, outputs, its programs")
         return without_dead(self.distributed, program) if edits else program
+
+    def keeps(self, program: Program) -> bool:
+        """Whether an edited program has the frame that it had."""
+        return keeps(self.distributed, program, self.fixed)
+
+    def verdict(self, program: Program, *, diagnosed: bool = False) -> Verdict:
+        """The verdict on an edited program as a whole: what no repair goes without.
+
+        Raises:
+            IRError: a program that is not well formed, or that the contract does not fit.
+        """
+        decide = diagnosis.verify if diagnosed else verification.verify
+        problem = Problem(self.sequential, program, self.contract, consts=self.consts)
+        try:
+            with np.errstate(all="ignore"):
+                return decide(problem, simpler=False)
+        except ContractError as error:
+            raise IRError(str(error)) from None
 
     def judge(self, edits: Sequence[Edit], start: Candidate | None = None) -> Candidate:
         """The verdict on the program (or a candidate) with these edits.
@@ -101,14 +123,7 @@ class Question:
             IRError: an edit that does not fit, or that touches what is fixed.
         """
         program = well_formed(self.apply(edits, start.program if start else None))
-        try:
-            with np.errstate(all="ignore"):
-                verdict = verify(
-                    Problem(self.sequential, program, self.contract, consts=self.consts),
-                    simpler=False,
-                )
-        except ContractError as error:
-            raise IRError(str(error)) from None
+        verdict = self.verdict(program, diagnosed=True)
         before = start.edits if start else ()
         return Candidate((*before, *edits), program, verdict, self._held(program, verdict))
 
@@ -120,21 +135,19 @@ class Question:
 
     def fewest(self, found: Candidate) -> Candidate:
         """A proved candidate of as few of the same edits as possible."""
-        for edits in _subsets(found.edits):
-            try:
-                fewer = self.judge(edits)
-            except IRError:
-                continue
-            if fewer.proved:
-                return fewer
-        return found
+        fewer = first(fewer_of(found.edits), lambda edits: proved(self.judge(edits)))
+        return fewer or found
 
 
 MOST = 5
 """Edits of which all subsets are looked at."""
 
 
-def _subsets(edits: tuple[Edit, ...]) -> Iterator[tuple[Edit, ...]]:
+def proved(found: Candidate) -> Candidate | None:
+    return found if found.proved else None
+
+
+def fewer_of(edits: tuple[Edit, ...]) -> Iterator[tuple[Edit, ...]]:
     """Fewer edits in the same order, fewest first."""
     for size in range(len(edits) if len(edits) <= MOST else 0):
         yield from combinations(edits, size)

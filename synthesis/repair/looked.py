@@ -1,0 +1,278 @@
+"""A parallel module that goes wrong, in its source: what leads to an op, and what is made where."""
+
+import ast
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from shardproof.synthesis.repair.agreement import differing, needless, spared
+from shardproof.synthesis.repair.edits import CHANGES, Edit, reached_by
+from shardproof.synthesis.repair.fault import Fault
+from shardproof.synthesis.repair.in_source import (
+    Function,
+    Module,
+    SourceFile,
+    base_name,
+    call_name,
+    regions,
+)
+from shardproof.synthesis.repair.localize import REASON, SHARE
+from shardproof.synthesis.repair.view import strays
+from shardproof.verifier.kernel.program.program import Node, Program
+from shardproof.verifier.kernel.program.types import Mesh, Source
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.verdict import Location
+
+Line = tuple[str, int]
+Change = tuple[Edit, Node]
+"""An edit of the ranks' program, and the op that it is about."""
+HOOKS = {"register_post_accumulate_grad_hook", "register_hook"}
+Definition = ast.ClassDef | Function | ast.Assign
+
+
+@dataclass(frozen=True)
+class Looked:
+    """Where a parallel module goes wrong."""
+
+    module: Module
+    place: Source
+    """Of the verdict."""
+    reason: str = ""
+    ends: bool = False
+    """Whether the place makes an output that is a value of one device, though not the one asked
+    for: something lacks after it."""
+    pending: bool = False
+    """Whether a sum over ranks lacks."""
+    program: Program = field(default_factory=lambda: Program("", (), (), (), {}, Mesh()))
+    """What the ranks run."""
+    changes: Sequence[Change] = ()
+    """Edits after which it is proved."""
+    strays: Sequence[Node] = ()
+    """Where its numbers leave those of one device, in order."""
+    spared: Collection[int] = ()
+    """The ranks that have right what others have wrong."""
+
+    @staticmethod
+    def of(module: Module, problem: Problem, place: Location, edits: Sequence[Edit]) -> "Looked":
+        """What is known of a module of which programs were made that differ, with edits after which
+        these are proved; where there are none, with a line of source that is needless."""
+        many, run = problem.distributed, differing(problem)
+        line = needless(problem, run) if run is not None and not edits else None
+        told = [line] if line is not None else list(edits)
+        changes = [(e, n) for e in told for n in reached_by(many, e)]
+        if not all(e.kind in (*CHANGES, "after") or _same_op(e, n) for e, n in changes):
+            changes = []
+        added = any(e.kind == "after" and e.op == "all_reduce" for e in told)
+        return Looked(
+            module,
+            place.source,
+            place.reason,
+            " must be " in place.reason,
+            added if changes else place.mesh_dim is not None,
+            many,
+            changes,
+            () if changes or place.reason in (REASON, SHARE) else strays(problem),
+            spared(problem, run) if run is not None else (),
+        )
+
+    def fault(self, why: str, file: str | SourceFile, at: int | ast.AST) -> Fault:
+        """A line of the module that is to blame."""
+        file = file if isinstance(file, SourceFile) else self.module.files[file]
+        line: int = at if isinstance(at, int) else getattr(at, "lineno", 0)
+        return Fault(
+            None, Source(file.path, line, text=file.text.splitlines()[line - 1].strip()), why
+        )
+
+    @property
+    def nodes(self) -> list[Node]:
+        return [node for _, node in self.changes]
+
+    @cached_property
+    def reached(self) -> Mapping[str, tuple[SourceFile, Definition]]:
+        """The classes, functions and values that the target names, and those that they do."""
+        made: dict[str, tuple[SourceFile, Definition]] = {}
+        for file in reversed(list(self.module.files.values())):
+            for node in file.tree.body:
+                if isinstance(node, ast.ClassDef | Function):
+                    made[node.name] = file, node
+                elif isinstance(node, ast.Assign):
+                    made |= {t.id: (file, node) for t in node.targets if isinstance(t, ast.Name)}
+        out: dict[str, tuple[SourceFile, Definition]] = {}
+        ahead = [self.module.target, self.module.finish]
+        while ahead:
+            name = ahead.pop(0)
+            if name in made and name not in out:
+                out[name] = made[name]
+                for node in ast.walk(made[name][1]):
+                    if isinstance(node, ast.Name | ast.Attribute):
+                        ahead.append(node.id if isinstance(node, ast.Name) else node.attr)
+        return out
+
+    def walk(self) -> Iterator[tuple[SourceFile, Definition, ast.AST]]:
+        """All that stands in what is reached: its file, the definition, and the node."""
+        for file, made in self.reached.values():
+            yield from ((file, made, node) for node in ast.walk(made))
+
+    def own(self, source: Source) -> list[Line]:
+        """The lines of the module that lead to an op, innermost first; not what one device runs.
+        A backward is led to by the call of its function, what follows a backward by nothing."""
+        out: list[Line] = []
+        for at in [(source.file, source.line), *source.calls]:
+            if at[0] not in self.module.files or at in self.module.shared:
+                continue
+            if any(self._owner(at, "forward") == self._owner(b, "backward") for b in out):
+                continue
+            out += [at] if at not in out else []
+            if self._named(at) & {self.module.finish, *self.hooks}:
+                break
+        return out
+
+    def _owner(self, at: Line, method: str) -> object:
+        """The autograd function in whose forward or backward a line is."""
+        file, function = self.function(at)
+        if function is None or function.name != method:
+            return at, method
+        return file.owner(function)
+
+    def behind(self, source: Source) -> bool:
+        """Whether an op is of a backward, a hook or a function after it that the user wrote."""
+        after = {"backward", self.module.finish, *self.hooks}
+        return any(self._named(at) & after for at in self.own(source))
+
+    def _named(self, at: Line) -> set[str]:
+        """The names of the functions that a line is in."""
+        file, function = self.function(at)
+        names = set[str]()
+        while function is not None:
+            names.add(function.name)
+            function = file.function(function)
+        return names
+
+    @cached_property
+    def hooks(self) -> set[str]:
+        return {node.name for _, _, node in self.afterwards() if isinstance(node, Function)}
+
+    def function(self, at: Line) -> tuple[SourceFile, Function | None]:
+        """The innermost function that a line is in."""
+        file = self.module.files[at[0]]
+        inside = [
+            n
+            for n in ast.walk(file.tree)
+            if isinstance(n, Function) and n.lineno <= at[1] <= (n.end_lineno or n.lineno)
+        ]
+        return file, max(inside, key=lambda n: n.lineno, default=None)
+
+    def surfaced(self, node: Node) -> Line | None:
+        """The innermost line of an op; where edits leave another op of it as it is, what calls that
+        line, up to the one that tells them apart."""
+        lines, wrong = self.own(node.source), {n.outputs[0] for n in self.nodes}
+        if not wrong or not lines or self._alike(node, lines[:1]) <= wrong:
+            return lines[0] if lines else None
+        apart = (at for d, at in enumerate(lines, 1) if self._alike(node, lines[:d]) <= wrong)
+        inside = [d for d, at in enumerate(lines) if self._in_region(at)]
+        return next(apart, lines[min(max(inside, default=0) + 1, len(lines) - 1)])
+
+    def _in_region(self, at: Line) -> bool:
+        """Whether a line is in an autograd function."""
+        file, function = self.function(at)
+        owner = file.owner(function) if function is not None else None
+        return owner is not None and owner.name in self.regions
+
+    @cached_property
+    def regions(self) -> set[str]:
+        return set(regions(self.module.files))
+
+    def _alike(self, node: Node, lines: Sequence[Line]) -> set[str]:
+        """Ops of one kind that the same lines lead to."""
+        return {
+            n.outputs[0]
+            for n in self.program.nodes
+            if n.op == node.op and self.own(n.source)[: len(lines)] == list(lines)
+        }
+
+    def on(self, at: Line) -> Iterator[ast.expr]:
+        """The expressions that stand on a line."""
+        for node in ast.walk(self.module.files[at[0]].tree):
+            if isinstance(node, ast.expr) and node.lineno <= at[1] <= (node.end_lineno or at[1]):
+                yield node
+
+    def here(self) -> tuple[SourceFile | None, list[ast.expr | ast.stmt]]:
+        """The file of the place, and what begins on its line."""
+        file = self.module.files.get(self.place.file)
+        nodes = ast.walk(file.tree) if file is not None else ()
+        found = (n for n in nodes if isinstance(n, ast.expr | ast.stmt))
+        return file, [n for n in found if n.lineno == self.place.line]
+
+    def assigned(
+        self, attributes: Collection[str]
+    ) -> Iterator[tuple[SourceFile, Definition, ast.Assign, str]]:
+        """What sets some of these attributes of modules, in which definition, and which."""
+        for file, made, node in self.walk():
+            if not isinstance(node, ast.Assign):
+                continue
+            parts = [n for t in node.targets for n in ast.walk(t)]
+            own = {n.attr for n in parts if isinstance(n, ast.Attribute)} & set(attributes)
+            if isinstance(made, ast.ClassDef) and node in made.body:
+                own |= {n.id for n in parts if isinstance(n, ast.Name)} & set(attributes)
+            if own and base_name(node.targets[0]) != "ctx":
+                yield file, made, node, " and ".join(sorted(own))
+
+    def methods(self, place: Source) -> Iterator[Fault]:
+        """Methods of the module that a line calls."""
+        _, here = Looked(self.module, place).here()
+        called = {
+            n.func.attr
+            for n in here
+            if isinstance(n, ast.Call)
+            and isinstance(n.func, ast.Attribute)
+            and ast.unparse(n.func.value) in ("self", "super()")
+        }
+        for name, (file, made) in self.reached.items():
+            for node in made.body if isinstance(made, ast.ClassDef) else ():
+                if isinstance(node, Function) and node.name in called:
+                    yield self.fault(f"{name}.{node.name}", file, node.body[-1])
+
+    def afterwards(self) -> Iterator[tuple[str, SourceFile, ast.stmt | ast.expr]]:
+        """What changes gradients after they were computed."""
+        if self.module.finish in self.reached:
+            file, node = self.reached[self.module.finish]
+            yield "is called after the backward", file, node
+        for file, made, node in self.walk():
+            if isinstance(node, ast.Call) and call_name(node) in HOOKS:
+                names = {ast.unparse(a) for a in node.args}
+                hooks = [n for n in ast.walk(made) if isinstance(n, Function) and n.name in names]
+                yield from (("is a hook of gradients", file, hook) for hook in hooks)
+                if not hooks:
+                    yield "registers a hook of gradients", file, node
+
+
+def _same_op(edit: Edit, node: Node) -> bool:
+    """Whether an op is replaced by itself, with other attributes."""
+    same = edit.kind == "replace" and edit.op == node.op
+    return same and edit.operands in ((), node.inputs)
+
+
+def followed(
+    function: Function | None, wanted: Iterable[ast.AST]
+) -> tuple[list[ast.stmt], set[str]]:
+    """The statements of a function that make the local values that some nodes are made of, and the
+    attributes of the module that are read on the way."""
+    made, read, names, ahead = list[ast.stmt](), set[str](), set[str](), list(wanted)
+    while ahead and function is not None:
+        for node in ast.walk(ahead.pop()):
+            if isinstance(node, ast.Attribute) and base_name(node) == "self":
+                read.add(node.attr)
+            elif isinstance(node, ast.Name) and node.id not in names:
+                names.add(node.id)
+                found = [
+                    n for n in ast.walk(function) if isinstance(n, ast.Assign) and sets(n, node.id)
+                ]
+                made += found
+                ahead += found
+    return made, read
+
+
+def sets(node: ast.AST, name: str) -> bool:
+    """Whether a statement gives a local name another value."""
+    targets = node.targets if isinstance(node, ast.Assign) else ()
+    return any(isinstance(n, ast.Name) and n.id == name for t in targets for n in ast.walk(t))
