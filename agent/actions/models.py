@@ -54,6 +54,14 @@ Inputs = Annotated[
 ]
 Batch = Annotated[int | None, Option("Batch size of generated inputs.", "N", min=1)]
 Seq = Annotated[int | None, Option("Sequence length of generated inputs.", "N", min=1)]
+Env = Annotated[
+    Words,
+    Option(
+        "Give the model's code a variable of the environment; repeatable. Of others it sees PATH, "
+        "PYTHONPATH, LANG and the like.",
+        "NAME[=VALUE]",
+    ),
+]
 Hardware = Annotated[str, Option("Cluster for the cost model: a shipped name or a TOML file.")]
 Root = Annotated[Path, Option("Folder that the patch's paths are relative to.", "DIR")]
 Memory = Annotated[str | None, Option("Memory per rank at most: 80GB, 512MiB.", "SIZE")]
@@ -70,6 +78,7 @@ class Captured(Action):
     inputs: Inputs = ()
     batch: Batch = None
     seq: Seq = None
+    env: Env = ()
     full_depth: bool = option(False, "Capture every layer, not only distinct ones.")
 
     def request(self, gradients: bool = True) -> "CaptureRequest":

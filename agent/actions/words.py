@@ -131,4 +131,5 @@ def request(asked: Captured, gradients: bool = True) -> CaptureRequest:
         seq=asked.seq,
         gradients=gradients,
         full_depth=asked.full_depth,
+        env=asked.env,
     )

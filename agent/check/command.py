@@ -306,6 +306,7 @@ def _request(asked: Check, mesh: Mesh, stated: Statements) -> RanksRequest:
         alone=asked.against == ALONE,
         device_free=asked.device_free,
         full_depth=asked.full_depth,
+        env=asked.env,
         meanings=tuple(asked.op),
         filled=tuple(line.pattern for line in stated.params),
     )

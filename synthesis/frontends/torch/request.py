@@ -108,6 +108,8 @@ class CaptureRequest:
     attention: str = "eager"
     """`eager` or `sdpa`, for Hugging Face models."""
     dtype: str = "f32"
+    env: tuple[str, ...] = ()
+    """Variables of the environment that the owner's code is given, each `NAME` or `NAME=VALUE`."""
     limits: Limits = Limits()
 
     def to_json(self) -> dict[str, Any]:
@@ -165,6 +167,11 @@ def read_config_file(path: str) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise CaptureError(f"config file {path} holds a {type(data).__name__}, expected an object")
     return cast(dict[str, Any], data)
+
+
+def is_library(target: str) -> bool:
+    """Whether a target is a class of a library."""
+    return target.partition(":")[0] == "hf"
 
 
 def split_target(target: str) -> tuple[str, str]:
