@@ -38,7 +38,7 @@ from shardproof.synthesis.frontends.torch.ranks.result import (
     one_is_traced,
 )
 from shardproof.synthesis.frontends.torch.ranks.stated import read_lines
-from shardproof.synthesis.frontends.torch.request import InputSpec, read_config
+from shardproof.synthesis.frontends.torch.request import InputSpec, read_config, resolved
 from shardproof.synthesis.repair.edits import Edit
 from shardproof.verifier.kernel.program.errors import IRError
 from shardproof.verifier.kernel.program.types import Mesh
@@ -287,8 +287,8 @@ def _request(asked: Check, mesh: Mesh, stated: Statements) -> RanksRequest:
             expected="--load made-up, or a folder with *.safetensors",
         )
     return RanksRequest(
-        asked.target,
-        asked.target if asked.against in ("", ALONE) else asked.against,
+        resolved(asked.target),
+        resolved(asked.target if asked.against in ("", ALONE) else asked.against),
         mesh,
         config,
         tuple(InputSpec.parse(text) for text in asked.inputs),

@@ -14,6 +14,7 @@ from typing import Any, cast
 from pydantic import TypeAdapter
 
 from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.homes import python_path
 
 Progress = Callable[[str], None]
 """Called with the name of each phase as it begins."""
@@ -174,13 +175,41 @@ def is_library(target: str) -> bool:
     return target.partition(":")[0] == "hf"
 
 
+def resolved(target: str) -> str:
+    """`package.module:Class` as the file of that module, looked up in the working directory and in
+    the folders of PYTHONPATH; other targets as they are.
+
+    Raises:
+        CaptureError: there is no such module.
+    """
+    kind, colon, name = target.rpartition(":")
+    parts = kind.split(".")
+    if not colon or is_library(target) or parts[-1] == "py" or not all(map(_is_name, parts)):
+        return target
+    here = Path.cwd()
+    for folder in (here, *python_path()):
+        place = folder.joinpath(*parts)
+        for file in (place.with_name(f"{place.name}.py"), place / "__init__.py"):
+            if file.is_file():
+                shown = file.relative_to(here) if file.is_relative_to(here) else file
+                return f"{shown}:{name}"
+    raise CaptureError(
+        f"there is no module {kind} in the working directory or in PYTHONPATH",
+        hint="write path/model.py:ClassName",
+    )
+
+
+def _is_name(text: str) -> bool:
+    return text.isidentifier()
+
+
 def split_target(target: str) -> tuple[str, str]:
     """(`hf` or the file, class name). Raises CaptureError."""
-    kind, colon, name = target.rpartition(":")
+    kind, colon, name = resolved(target).rpartition(":")
     if not colon or not name.isidentifier() or not kind:
         raise CaptureError(
             f"{target!r} names no model",
-            hint="write path/model.py:ClassName, or hf:LlamaForCausalLM",
+            hint="write path/model.py:ClassName, package.module:ClassName or hf:LlamaForCausalLM",
         )
     if kind != "hf":
         path = Path(kind)
