@@ -57,8 +57,7 @@ Seq = Annotated[int | None, Option("Sequence length of generated inputs.", "N", 
 Env = Annotated[
     Words,
     Option(
-        "Give the model's code a variable of the environment; repeatable. Of others it sees PATH, "
-        "PYTHONPATH, LANG and the like.",
+        "Give your code this variable. Repeatable. It sees PYTHONPATH, but few others.",
         "NAME[=VALUE]",
     ),
 ]
@@ -72,7 +71,11 @@ class Captured(Action):
 
     target: Annotated[
         str,
-        Argument("path/model.py:Class, or hf:Class for a transformers model.", "TARGET"),
+        Argument(
+            "path/model.py:Class or package.module:Class. By name: hf:Class, timm:NAME, "
+            "torchvision:NAME, diffusers:Class.",
+            "TARGET",
+        ),
     ]
     config: Config = ()
     inputs: Inputs = ()
@@ -94,10 +97,10 @@ class Captured(Action):
     def warmed(self, gradients: bool = True) -> "CaptureRequest":
         """The same for an action that is sure to capture: what does it starts before the rest."""
         from shardproof.synthesis.frontends.torch.process import warm_up
-        from shardproof.synthesis.frontends.torch.request import split_target
+        from shardproof.synthesis.frontends.torch.request import ask_for_inputs
 
         asked = self.request(gradients)
-        split_target(self.target)  # a wrong word is answered before anything slow is begun
+        ask_for_inputs(asked)  # a wrong word is answered before anything slow is begun
         warm_up(self.target)
         return asked
 

@@ -20,6 +20,7 @@ from shardproof.agent.run.translate import as_ours
 from shardproof.synthesis import hardware as clusters
 from shardproof.synthesis.frontends.torch.errors import CaptureError
 from shardproof.synthesis.frontends.torch.request import (
+    is_library,
     library_classes,
     read_config_file,
     resolved,
@@ -100,7 +101,7 @@ def selected(jobs: Sequence[Job], patterns: Sequence[str]) -> list[Job]:
 def _sources(argument: str) -> Iterator[tuple[Manifest, Origin]]:
     here = Origin(Path(argument))
     path, colon, name = argument.rpartition(":")
-    whole = name.isidentifier() or (path == "hf" and bool(name))
+    whole = name.isidentifier() or is_library(argument)
     module = not Path(argument).exists() and all(p.isidentifier() for p in path.split("."))
     if colon and whole and (module or path.endswith(".py")):
         yield Manifest(job=[Entry(target=argument)]), here
@@ -225,7 +226,7 @@ def _target(entry: Entry, file: Path | None, folder: Path) -> str:
     if entry.target is not None:
         target = resolved(entry.target)
         path, colon, name = target.rpartition(":")
-        return target if path == "hf" or not colon else f"{_path(folder / path)}:{name}"
+        return target if is_library(target) or not colon else f"{_path(folder / path)}:{name}"
     assert file is not None
     try:
         named: Any = read_config_file(str(file)).get("architectures")

@@ -24,6 +24,7 @@ from shardproof.installed import PACKAGE, ROOMS
 from shardproof.synthesis.frontends.torch.homes import home_of, ways
 from shardproof.synthesis.frontends.torch.request import (
     CaptureRequest,
+    is_library,
     read_config_file,
     split_target,
 )
@@ -34,7 +35,7 @@ def of_model(request: CaptureRequest) -> str:
     kind, name = split_target(request.target)
     said = request.to_json()
     said["config_file"] = read_config_file(request.config_file) if request.config_file else None
-    files = {} if kind == "hf" else closure(Path(kind))
+    files = {} if is_library(request.target) else closure(Path(kind))
     return _hash({"request": said, "class": name, "files": files, "versions": ours()})
 
 

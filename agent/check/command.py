@@ -38,7 +38,12 @@ from shardproof.synthesis.frontends.torch.ranks.result import (
     one_is_traced,
 )
 from shardproof.synthesis.frontends.torch.ranks.stated import read_lines
-from shardproof.synthesis.frontends.torch.request import InputSpec, read_config, resolved
+from shardproof.synthesis.frontends.torch.request import (
+    InputSpec,
+    is_library,
+    read_config,
+    resolved,
+)
 from shardproof.synthesis.repair.edits import Edit
 from shardproof.verifier.kernel.program.errors import IRError
 from shardproof.verifier.kernel.program.types import Mesh
@@ -265,6 +270,13 @@ def _request(asked: Check, mesh: Mesh, stated: Statements) -> RanksRequest:
             )
         names.append((own, theirs))
     library = asked.target.startswith("hf:")
+    for target in (asked.target, asked.against):
+        if is_library(target) and not target.startswith("hf:"):
+            raise InputError(
+                "check builds files of yours and classes of transformers",
+                where=target,
+                hint="let a function of yours build the model: model.py:make",
+            )
     if not asked.against and not library:
         raise InputError(
             "no model to check against",

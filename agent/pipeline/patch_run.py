@@ -23,6 +23,7 @@ from shardproof.synthesis.frontends.torch.request import (
     NOT_CONFIG,
     CaptureRequest,
     InputSpec,
+    is_library,
     read_config_file,
     split_target,
 )
@@ -112,6 +113,9 @@ def _sides(
     kind, name = split_target(request.target)
     fields = read_config_file(request.config_file) if request.config_file else {}
     fields = {**fields, **request.config}
+    if root is None and kind != "hf":
+        built = of_file("build_model", tree / file, {})
+        return built, of_file(patch.function, tree / file, {}, None, built)
     if root is None:
         fixed = {"use_cache": False, "attn_implementation": request.attention, **EXPERTS}
         whole = {k: v for k, v in fields.items() if k not in NOT_CONFIG} | fixed
@@ -126,7 +130,7 @@ def _resized(request: CaptureRequest, inputs: Sequence[InputSpec]) -> Sequence[I
     """Inputs that are ordered; of a user's file, none: it has examples."""
     if request.inputs:
         return request.inputs
-    if split_target(request.target)[0] != "hf" or not inputs:
+    if not is_library(request.target) or not inputs:
         return ()
     rows, batch = inputs[0].shape[0], request.batch or inputs[0].shape[0]
     return [

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from shardproof.synthesis.execute.job import Job
-from shardproof.synthesis.frontends.torch.homes import Moved
+from shardproof.synthesis.frontends.torch.homes import Moved, home_of, make_importable
 from shardproof.synthesis.frontends.torch.request import (
     EXPERTS,
     NOT_CONFIG,
@@ -30,7 +30,7 @@ def load_file(path: Path) -> ModuleType:
         raise ImportError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
-    sys.path.insert(0, str(path.parent))
+    make_importable(home_of(path))
     spec.loader.exec_module(module)
     return module
 
@@ -55,7 +55,8 @@ def patched_model(
     path = tree / job.patched_file
     if is_library(job.request.target):
         module = load_file(path)
-        fixed = {"attn_implementation": job.request.attention, "use_cache": False, **EXPERTS}
+        plain = {"attn_implementation": job.request.attention, "use_cache": False, **EXPERTS}
+        fixed = plain if split_target(job.request.target)[0] == "hf" else {}
         return module.build_model(**fixed, **(changes or {})), getattr(module, job.parallelize)
     name = split_target(job.request.target)[1]
     moved = Moved(Path(job.patched_root), tree)

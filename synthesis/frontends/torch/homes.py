@@ -81,9 +81,10 @@ def ways(home: Home, moved: Moved | None = None) -> tuple[tuple[str, ...], tuple
     return tuple(dict.fromkeys(map(str, first))), tuple(map(str, last))
 
 
-def make_importable(home: Home, moved: Moved | None = None) -> None:
-    """Have this process look imports of a file up in its `ways`."""
-    first, last = ways(home, moved)
+def make_importable(home: Home | None = None, moved: Moved | None = None) -> None:
+    """Have this process look imports of a file up in its `ways`; without one, those of a library
+    in the working directory and the folders of PYTHONPATH too."""
+    first, last = ways(home, moved) if home is not None else (further(), ())
     sys.path[:0] = [p for p in first if p not in sys.path]
     sys.path += [p for p in last if p not in sys.path]
 

@@ -44,7 +44,12 @@ from shardproof.synthesis.frontends.torch.opened import Opened
 from shardproof.synthesis.frontends.torch.provenance import Provenance
 from shardproof.synthesis.frontends.torch.prune import prune
 from shardproof.synthesis.frontends.torch.ranks.places import Places
-from shardproof.synthesis.frontends.torch.request import CaptureRequest, Progress, split_target
+from shardproof.synthesis.frontends.torch.request import (
+    CaptureRequest,
+    Progress,
+    is_library,
+    split_target,
+)
 from shardproof.synthesis.frontends.torch.rolling.depth import Depth, choose, roll_program
 from shardproof.synthesis.frontends.torch.rolling.roll import NotRolledError
 from shardproof.synthesis.frontends.torch.surroundings import Surroundings
@@ -81,8 +86,8 @@ def capture_here(request: CaptureRequest, progress: Progress) -> Captured:
         Exception: whatever the user's code raises.
     """
     plain_kernels()
-    kind, _ = split_target(request.target)
-    opened = None if kind == "hf" else Opened(root_of(request.target))
+    split_target(request.target)
+    opened = None if is_library(request.target) else Opened(root_of(request.target))
     with sources_watched():
         return _captured(request, Clock(progress), opened)
 

@@ -20,6 +20,7 @@ from torch import nn
 from shardproof.synthesis.frontends.torch.asked.watching import watching
 from shardproof.synthesis.frontends.torch.errors import CaptureError
 from shardproof.synthesis.frontends.torch.homes import Moved, home_of, make_importable, root_of
+from shardproof.synthesis.frontends.torch.named import NAMED, image_of
 from shardproof.synthesis.frontends.torch.ranks.places import Places
 from shardproof.synthesis.frontends.torch.request import (
     EXPERTS,
@@ -56,6 +57,8 @@ class Target:
     """The user's module; None for a library model."""
     hf_config: Any = None
     result_names: tuple[str, ...] = ()
+    image: tuple[int, int, int] | None = None
+    """Channels, height and width of what a model of a library is given, where it tells them."""
     dropout: tuple[str, ...] = ()
     """Fields of the Hugging Face config that were set to 0."""
 
@@ -67,6 +70,8 @@ def find(request: CaptureRequest, moved: Moved | None = None) -> Target:
     fields = read_config_file(request.config_file) if request.config_file else {}
     if kind == "hf":
         return library(name, fields, dict(request.config), request.attention)
+    if kind in NAMED:
+        return named(kind, name, {**fields, **request.config})
     return _user(Path(kind), name, {**fields, **request.config}, moved)
 
 
@@ -130,6 +135,28 @@ def library(
         hf_config=hf_config,
         dropout=tuple(dropout),
     )
+
+
+def named(kind: str, name: str, config: dict[str, Any]) -> Target:
+    """A model of another library; `config` holds arguments of what builds it.
+
+    Raises:
+        CaptureError: the library is not installed, has no such model, or refuses the arguments.
+    """
+
+    make_importable()
+
+    def build() -> nn.Module:
+        return NAMED[kind].build(name, config)
+
+    try:
+        with torch.device("meta"):
+            model = build()
+    except (TypeError, ValueError, RuntimeError) as problem:
+        reason = " ".join(str(problem).split())
+        raise CaptureError(f"{kind}:{name} cannot be built: {reason}") from problem
+    image = image_of(model, name) if NAMED[kind].sized else None
+    return Target(type(model), build, config, "", image=image)
 
 
 def _mentioned(key: str, cls: Any) -> bool:
