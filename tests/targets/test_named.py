@@ -64,9 +64,7 @@ def test_a_library_is_called_as_its_users_call_it() -> None:
 
 
 def test_a_library_that_is_not_installed_is_named() -> None:
-    with pytest.raises(
-        CaptureError, match=r"not_there is not installed\n  try: pip"
-    ):
+    with pytest.raises(CaptureError, match=r"not_there is not installed\n  try: pip"):
         Library("not_there", "create").build("a", {})
 
 
