@@ -1,5 +1,6 @@
 """What processes do with a model and its patch: collect facts, read it as its ranks run it."""
 
+import contextlib
 import json
 import os
 import signal
@@ -88,7 +89,7 @@ def _link_rest(patch: Patch, root: Path, tree: Path) -> None:
     """Link what lies in the folders of patched files, and in those above, to where it is."""
     folders = {folder for path in patch.files for folder in Path(path).parents}
     for folder in folders:
-        with os.scandir(root / folder) as entries:
+        with contextlib.suppress(PermissionError), os.scandir(root / folder) as entries:
             for entry in entries:
                 link = tree / folder / entry.name
                 if entry.name not in NOT_LINKED and not os.path.lexists(link):

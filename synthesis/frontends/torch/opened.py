@@ -16,7 +16,7 @@ from shardproof.synthesis.frontends.torch.homes import further, own
 
 class Opened:
     """The owner's files that this process, and those that are forked of it, read from now on:
-    those below a folder, and where else their code is imported from.
+    those below a folder, and code of theirs that is imported from elsewhere.
 
     A hook of Python's is told of every file that is opened (PEP 578). It cannot be taken off: a
     process has one of these.
@@ -38,7 +38,8 @@ class Opened:
         path = os.path.abspath(os.fsdecode(args[0]))  # noqa: PTH100  (Path would open nothing else)
         if writes or path.startswith(self.scratch) or not own(self.root, path):
             return
-        if not _shown():
+        inside = path.startswith(f"{self.root}{os.sep}") or path.endswith((".py", ".pyc"))
+        if inside and not _shown():
             os.lseek(self.log.fileno(), 0, os.SEEK_END)
             os.write(self.log.fileno(), path.encode() + b"\n")
 
