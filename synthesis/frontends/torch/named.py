@@ -96,9 +96,8 @@ def image_of(model: Any, name: str) -> tuple[int, int, int] | None:
         size = [own, own] if isinstance(own, int) else list(own)
     if not size:
         try:
-            import torchvision
-
-            weights: Any = torchvision.models.get_model_weights(name)
+            library: Any = importlib.import_module("torchvision")
+            weights: Any = library.models.get_model_weights(name)
             size = list(next(iter(weights)).transforms().crop_size) * 2
         except (ImportError, ValueError, AttributeError, StopIteration, TypeError):
             return None
