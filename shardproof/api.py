@@ -23,6 +23,8 @@ from shardproof.agent.run.run import Outcome, Run
 from shardproof.agent.run.translate import as_ours
 from shardproof.agent.verdict import verdicts
 from shardproof.planned import Plan
+from shardproof.synthesis.frontends.torch.homes import patched_from
+from shardproof.synthesis.frontends.torch.request import resolved
 from shardproof.verifier.problem import Problem
 from shardproof.verifier.verdict import Counterexample, Proof, Unknown, Verdict
 
@@ -322,8 +324,5 @@ def _place(out: str | os.PathLike[str] | None) -> Path:
 
 def _root(target: str) -> Path:
     """The folder that the paths of a patch of the target are relative to."""
-    file, _, _ = target.rpartition(":")
-    here = Path.cwd()
-    if file in ("hf", "") or Path(file).resolve().is_relative_to(here):
-        return here
-    return Path(file).resolve().parent
+    file, _, _ = resolved(target).rpartition(":")
+    return patched_from(file) if file.endswith(".py") else Path.cwd()

@@ -54,6 +54,13 @@ Inputs = Annotated[
 ]
 Batch = Annotated[int | None, Option("Batch size of generated inputs.", "N", min=1)]
 Seq = Annotated[int | None, Option("Sequence length of generated inputs.", "N", min=1)]
+Env = Annotated[
+    Words,
+    Option(
+        "Give your code this variable. Repeatable. It sees PYTHONPATH, but few others.",
+        "NAME[=VALUE]",
+    ),
+]
 Hardware = Annotated[str, Option("Cluster for the cost model: a shipped name or a TOML file.")]
 Root = Annotated[Path, Option("Folder that the patch's paths are relative to.", "DIR")]
 Memory = Annotated[str | None, Option("Memory per rank at most: 80GB, 512MiB.", "SIZE")]
@@ -64,12 +71,17 @@ class Captured(Action):
 
     target: Annotated[
         str,
-        Argument("path/model.py:Class, or hf:Class for a transformers model.", "TARGET"),
+        Argument(
+            "path/model.py:Class or package.module:Class. By name: hf:Class, timm:NAME, "
+            "torchvision:NAME, diffusers:Class.",
+            "TARGET",
+        ),
     ]
     config: Config = ()
     inputs: Inputs = ()
     batch: Batch = None
     seq: Seq = None
+    env: Env = ()
     full_depth: bool = option(False, "Capture every layer, not only distinct ones.")
 
     def request(self, gradients: bool = True) -> "CaptureRequest":
@@ -85,10 +97,10 @@ class Captured(Action):
     def warmed(self, gradients: bool = True) -> "CaptureRequest":
         """The same for an action that is sure to capture: what does it starts before the rest."""
         from shardproof.synthesis.frontends.torch.process import warm_up
-        from shardproof.synthesis.frontends.torch.request import split_target
+        from shardproof.synthesis.frontends.torch.request import ask_for_inputs
 
         asked = self.request(gradients)
-        split_target(self.target)  # a wrong word is answered before anything slow is begun
+        ask_for_inputs(asked)  # a wrong word is answered before anything slow is begun
         warm_up(self.target)
         return asked
 

@@ -8,6 +8,7 @@ from shardproof.agent.actions.models import (
     Asking,
     Batch,
     Config,
+    Env,
     Inputs,
     Mesh,
     Root,
@@ -143,6 +144,7 @@ class Check(Action, work="check.starting:check", limited=True, formats=True):
     inputs: Inputs = ()
     batch: Batch = None
     seq: Seq = None
+    env: Env = ()
     gradients: bool = option(True, "Also check the backward.")
     full_depth: bool = option(True, "Trace every layer, not only three of a kind.")
     no_grad: Words = option((), "An input without a gradient, such as a mask.", "NAME")

@@ -9,7 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from shardproof.agent.run.errors import InputError
-from shardproof.synthesis.frontends.torch.request import CaptureRequest, InputSpec, read_config
+from shardproof.synthesis.frontends.torch.request import (
+    CaptureRequest,
+    InputSpec,
+    read_config,
+    resolved,
+)
 from shardproof.synthesis.strategy.space import FIXED
 from shardproof.verifier.kernel.program.types import Mesh
 
@@ -123,7 +128,7 @@ def request(asked: Captured, gradients: bool = True) -> CaptureRequest:
         if count > 1:
             raise InputError(f"input {name!r} is given {count} times", where="--input")
     return CaptureRequest(
-        target=asked.target,
+        target=resolved(asked.target),
         config=fields,
         config_file=file,
         inputs=specs,
@@ -131,4 +136,5 @@ def request(asked: Captured, gradients: bool = True) -> CaptureRequest:
         seq=asked.seq,
         gradients=gradients,
         full_depth=asked.full_depth,
+        env=asked.env,
     )

@@ -19,7 +19,12 @@ from shardproof.agent.run.errors import InputError, ShardproofError
 from shardproof.agent.run.translate import as_ours
 from shardproof.synthesis import hardware as clusters
 from shardproof.synthesis.frontends.torch.errors import CaptureError
-from shardproof.synthesis.frontends.torch.request import library_classes, read_config_file
+from shardproof.synthesis.frontends.torch.request import (
+    is_library,
+    library_classes,
+    read_config_file,
+    resolved,
+)
 
 ARGUMENT = "a manifest (.toml or .json), path/model.py:Class, hf:Class, or config files (a pattern)"
 MOST = 10_000
@@ -96,8 +101,9 @@ def selected(jobs: Sequence[Job], patterns: Sequence[str]) -> list[Job]:
 def _sources(argument: str) -> Iterator[tuple[Manifest, Origin]]:
     here = Origin(Path(argument))
     path, colon, name = argument.rpartition(":")
-    whole = name.isidentifier() or (path == "hf" and bool(name))
-    if colon and whole and (path == "hf" or path.endswith(".py")):
+    whole = name.isidentifier() or is_library(argument)
+    module = not Path(argument).exists() and all(p.isidentifier() for p in path.split("."))
+    if colon and whole and (module or path.endswith(".py")):
         yield Manifest(job=[Entry(target=argument)]), here
         return
     files = _files(argument, Path())
@@ -218,8 +224,9 @@ TAKEN = set(Options.model_fields) - {"mesh", "config", "input", "batch", "seq", 
 
 def _target(entry: Entry, file: Path | None, folder: Path) -> str:
     if entry.target is not None:
-        path, colon, name = entry.target.rpartition(":")
-        return entry.target if path == "hf" or not colon else f"{_path(folder / path)}:{name}"
+        target = resolved(entry.target)
+        path, colon, name = target.rpartition(":")
+        return target if is_library(target) or not colon else f"{_path(folder / path)}:{name}"
     assert file is not None
     try:
         named: Any = read_config_file(str(file)).get("architectures")

@@ -21,8 +21,10 @@ from shardproof.agent.batch.jobs import Job
 from shardproof.agent.pipeline import pipeline
 from shardproof.agent.run.machine import versions
 from shardproof.installed import PACKAGE, ROOMS
+from shardproof.synthesis.frontends.torch.homes import home_of, ways
 from shardproof.synthesis.frontends.torch.request import (
     CaptureRequest,
+    is_library,
     read_config_file,
     split_target,
 )
@@ -33,7 +35,7 @@ def of_model(request: CaptureRequest) -> str:
     kind, name = split_target(request.target)
     said = request.to_json()
     said["config_file"] = read_config_file(request.config_file) if request.config_file else None
-    files = {} if kind == "hf" else closure(Path(kind))
+    files = {} if is_library(request.target) else closure(Path(kind))
     return _hash({"request": said, "class": name, "files": files, "versions": ours()})
 
 
@@ -83,10 +85,14 @@ _FOLDER = 5
 
 def closure(path: Path) -> dict[str, str]:
     """SHA-256 of a file and of the files beside or below it that it imports, by path."""
-    path = path.resolve()
-    finder = _Finder([str(path.parent), *_ways()])
+    home = home_of(path)
+    path, (first, last) = home.file, ways(home)
+    finder = _Finder([*first, *_ways(), *last])
     try:
-        finder.run_script(str(path))
+        if home.packaged:
+            finder.import_hook(home.name)
+        else:
+            finder.run_script(str(path))
     except (SyntaxError, ValueError, OSError, ImportError, RecursionError):
         found = {path}
     else:

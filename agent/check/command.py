@@ -38,7 +38,12 @@ from shardproof.synthesis.frontends.torch.ranks.result import (
     one_is_traced,
 )
 from shardproof.synthesis.frontends.torch.ranks.stated import read_lines
-from shardproof.synthesis.frontends.torch.request import InputSpec, read_config
+from shardproof.synthesis.frontends.torch.request import (
+    InputSpec,
+    is_library,
+    read_config,
+    resolved,
+)
 from shardproof.synthesis.repair.edits import Edit
 from shardproof.verifier.kernel.program.errors import IRError
 from shardproof.verifier.kernel.program.types import Mesh
@@ -266,6 +271,13 @@ def _request(asked: Check, mesh: Mesh, stated: Statements) -> RanksRequest:
             )
         names.append((own, theirs))
     library = asked.target.startswith("hf:")
+    for target in (asked.target, asked.against):
+        if is_library(target) and not target.startswith("hf:"):
+            raise InputError(
+                "check builds files of yours and classes of transformers",
+                where=target,
+                hint="let a function of yours build the model: model.py:make",
+            )
     if not asked.against and not library:
         raise InputError(
             "no model to check against",
@@ -288,8 +300,8 @@ def _request(asked: Check, mesh: Mesh, stated: Statements) -> RanksRequest:
             expected="--load made-up, or a folder with *.safetensors",
         )
     return RanksRequest(
-        asked.target,
-        asked.target if asked.against in ("", ALONE) else asked.against,
+        resolved(asked.target),
+        resolved(asked.target if asked.against in ("", ALONE) else asked.against),
         mesh,
         config,
         tuple(InputSpec.parse(text) for text in asked.inputs),
@@ -307,6 +319,7 @@ def _request(asked: Check, mesh: Mesh, stated: Statements) -> RanksRequest:
         alone=asked.against == ALONE,
         device_free=asked.device_free,
         full_depth=asked.full_depth,
+        env=asked.env,
         meanings=tuple(asked.op),
         filled=tuple(line.pattern for line in stated.params),
     )

@@ -11,7 +11,13 @@ from shardproof.agent.check.pieces import Pieces
 from shardproof.agent.pipeline.execution import PARAMETERS, PROCESSES
 from shardproof.agent.run.run import Run
 from shardproof.agent.verdict import real_run
-from shardproof.synthesis.execute.run.running import LaunchError, Order, Side, run as run_all
+from shardproof.synthesis.execute.run.running import (
+    LaunchError,
+    Order,
+    Side,
+    of_file,
+    run as run_all,
+)
 from shardproof.synthesis.frontends.torch.ranks.request import RanksRequest
 from shardproof.synthesis.frontends.torch.ranks.result import RanksCaptured
 from shardproof.synthesis.frontends.torch.request import EXPERTS, NOT_CONFIG, split_target
@@ -98,7 +104,7 @@ def _order(request: RanksRequest, asked: Check, captured: Sequence[RanksCaptured
         plan = request.tp_plan
         many = Side("hf", many.name, config=many.config, plan=plan)
     elif not request.alone:
-        many = Side("file", many.name, many.file, config, model=one)
+        many = replace(many, config=config, model=one)
     inputs = request.inputs
     if not inputs and captured and request.against.startswith("hf:"):
         inputs = captured[0].one.inputs
@@ -115,6 +121,7 @@ def _order(request: RanksRequest, asked: Check, captured: Sequence[RanksCaptured
         request.after_backward,
         alone=request.alone,
         modes=request.modes,
+        env=request.env,
         filled=request.filled,
         most=0 if captured or asked.run else PARAMETERS,
     )
@@ -127,7 +134,7 @@ def _input(spec: object) -> dict[str, object]:
 def _side(target: str, config: dict[str, object]) -> Side:
     kind, name = split_target(target)
     if kind != "hf":
-        return Side("file", name, str(Path(kind).resolve()), config)
+        return of_file(name, Path(kind), config)
     fixed = {"use_cache": False, "attn_implementation": "eager", **EXPERTS}
     fields = {k: v for k, v in config.items() if k not in NOT_CONFIG}
     return Side("hf", name, config={**fields, **fixed})

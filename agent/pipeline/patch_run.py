@@ -7,20 +7,23 @@ from typing import Any
 
 from shardproof.agent.check.pieces import Pieces, Said, cut_out
 from shardproof.synthesis.emit import Patch
-from shardproof.synthesis.execute.job import patched_folder
+from shardproof.synthesis.execute.job import patched_folder, place_of
 from shardproof.synthesis.execute.run.running import (
     SECONDS,
     SEEDS,
     Order,
     Ran,
     Side,
+    of_file,
     run as run_all,
 )
+from shardproof.synthesis.frontends.torch.homes import Moved
 from shardproof.synthesis.frontends.torch.request import (
     EXPERTS,
     NOT_CONFIG,
     CaptureRequest,
     InputSpec,
+    is_library,
     read_config_file,
     split_target,
 )
@@ -84,10 +87,10 @@ def execute(
         EmitError: git refuses the patch.
         LaunchError: no processes could be started.
     """
-    with patched_folder(patch) as folder:
-        file = str(folder / "tree" / next(iter(patch.files)))
+    file, root = place_of(request, patch)
+    with patched_folder(patch, root) as folder:
         order = Order(
-            *_sides(request, patch, file),
+            *_sides(request, patch, file, root, folder / "tree"),
             plan.mesh,
             tuple(map(_input, _resized(request, inputs))) or None,
             {k: v for k, v in (("batch", request.batch), ("seq", request.seq)) if v is not None},
@@ -97,32 +100,37 @@ def execute(
             modes=("train",) if train else ("train", "eval"),
             seeds=seeds,
             seconds=seconds,
+            env=request.env,
         )
         pieces = PatchPieces(plan.mesh, summed=plan.loss == "sum", plan=plan)
         return run_all(order, pieces.given, pieces.outputs, parameters)
 
 
-def _sides(request: CaptureRequest, patch: Patch, file: str) -> tuple[Side, Side]:
+def _sides(
+    request: CaptureRequest, patch: Patch, file: str, root: Path | None, tree: Path
+) -> tuple[Side, Side]:
+    """The model as it is, and as the patch has it in `tree`, a copy of `root`."""
     kind, name = split_target(request.target)
     fields = read_config_file(request.config_file) if request.config_file else {}
     fields = {**fields, **request.config}
-    if kind == "hf":
+    if root is None and kind != "hf":
+        built = of_file("build_model", tree / file, {})
+        return built, of_file(patch.function, tree / file, {}, None, built)
+    if root is None:
         fixed = {"use_cache": False, "attn_implementation": request.attention, **EXPERTS}
         whole = {k: v for k, v in fields.items() if k not in NOT_CONFIG} | fixed
-        built = Side("file", "build_model", file, fixed)
-        return Side("hf", name, config=whole), Side("file", patch.function, file, model=built)
-    path = Path(kind).resolve()
-    folders = (str(path.parent),)
-    built = Side("file", name, file, fields, folders)
-    one = Side("file", name, str(path), fields)
-    return one, Side("file", patch.function, file, {}, folders, built)
+        built = of_file("build_model", tree / file, fixed)
+        return Side("hf", name, config=whole), of_file(patch.function, tree / file, {}, None, built)
+    moved = Moved(root, tree.resolve())
+    built = of_file(name, tree / file, fields, moved)
+    return of_file(name, Path(kind), fields), of_file(patch.function, tree / file, {}, moved, built)
 
 
 def _resized(request: CaptureRequest, inputs: Sequence[InputSpec]) -> Sequence[InputSpec]:
     """Inputs that are ordered; of a user's file, none: it has examples."""
     if request.inputs:
         return request.inputs
-    if split_target(request.target)[0] != "hf" or not inputs:
+    if not is_library(request.target) or not inputs:
         return ()
     rows, batch = inputs[0].shape[0], request.batch or inputs[0].shape[0]
     return [

@@ -311,7 +311,7 @@ class Planning:
         nodes = [
             node
             for _, node in self.asked.program.walk()
-            if (node.source.file, str(node.source.line)) == at.groups()
+            if str(node.source.line) == at[2] and _one_file(node.source.file, at[1])
         ]
         read = {_any_layer(owners[v]) for node in nodes for v in node.inputs if v in owners}
         inside = tuple(f"{_any_layer(n.source.module)}." for n in nodes if n.source.module)
@@ -394,6 +394,11 @@ class Planning:
         if self.proposed["model"]:
             out.setdefault("model", Counter())["proposed"] = self.proposed["model"]
         return {name: {word: row[word] for word in COUNTED} for name, row in sorted(out.items())}
+
+
+def _one_file(a: str, b: str) -> bool:
+    """Whether two names may be of one file, each relative to a folder of its own."""
+    return a == b or a.endswith(f"/{b}") or b.endswith(f"/{a}")
 
 
 def _any_layer(path: str) -> str:

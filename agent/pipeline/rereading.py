@@ -12,7 +12,12 @@ from shardproof.agent.run.errors import InputError
 from shardproof.agent.verdict import verdicts
 from shardproof.synthesis.emit import Patch
 from shardproof.synthesis.frontends.torch.capture import capture
-from shardproof.synthesis.frontends.torch.request import CaptureRequest, Limits, split_target
+from shardproof.synthesis.frontends.torch.request import (
+    CaptureRequest,
+    Limits,
+    is_library,
+    split_target,
+)
 from shardproof.synthesis.planner.plan import Plan
 from shardproof.verifier.kernel.contract import Contract
 from shardproof.verifier.kernel.inline import inline
@@ -44,7 +49,9 @@ def patch_again(
     files = tree.texts(directory, root)
     kind, _ = split_target(request.target)
     changed = [root / path for path, (old, _) in files.items() if old is not None]
-    if kind != "hf" and not any(p.is_file() and p.samefile(kind) for p in changed):
+    if not is_library(request.target) and not any(
+        p.is_file() and p.samefile(kind) for p in changed
+    ):
         raise InputError(
             "the manifest names a model in a file that the patch does not change",
             where=str(directory),

@@ -9,7 +9,7 @@ from shardproof.agent.actions import words
 from shardproof.agent.run import outdir
 from shardproof.agent.run.errors import InputError
 from shardproof.synthesis.frontends.torch.errors import CaptureError
-from shardproof.synthesis.frontends.torch.request import split_target
+from shardproof.synthesis.frontends.torch.request import is_library
 
 if TYPE_CHECKING:
     from shardproof.agent.actions.models import (
@@ -47,7 +47,7 @@ def parallelize(run: Run, asked: Parallelize) -> Outcome:
         try:
             return pipeline.parallelize(run, job)
         except CaptureError as refused:
-            if asked.llm == "none" or split_target(request.target)[0] == "hf":
+            if asked.llm == "none" or is_library(request.target):
                 raise
             run.warn(f"capture refuses it: {refused.message}")
     from shardproof.agent.translation import command

@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from shardproof.agent.pipeline.pipeline import Job
 
 
+SHORT = 24
+"""Characters of a directory's name that a line of a patch has room for."""
+
+
 @dataclass(frozen=True)
 class Written:
     """A patch with what its ranks run."""
@@ -114,7 +118,7 @@ def _comment(proof: Proof, out: Path) -> str:
     """The line of a patch that names its proof, and the command that checks that."""
     text = certificate_text(proof.certificate)
     digest = hashlib.sha256(text.encode()).hexdigest()[:12]
-    place = "DIRECTORY" if out.is_absolute() else out.as_posix()
+    place = "DIRECTORY" if out.is_absolute() or len(str(out)) > SHORT else out.as_posix()
     return f"# Proved: certificate {digest}, checked by `shardproof verify {place}`."
 
 

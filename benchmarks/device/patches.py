@@ -52,13 +52,14 @@ def make(folder: Path) -> None:
         kept: list[tuple[Job, Path]] = []
 
         def keep(request, patch, plan, train=False, kept=kept, name=name, **_):
-            from shardproof.synthesis.execute.job import patched_folder
+            from shardproof.synthesis.execute.job import patched_folder, place_of
             from shardproof.synthesis.execute.run.running import Ran
 
             at = folder / name.replace(" ", "_").replace("=", "")
-            with patched_folder(patch) as made:
-                shutil.copytree(made, at)
-            job = Job(request, plan, "float64", next(iter(patch.files)), patch.function, 0, train)
+            file, root = place_of(request, patch)
+            with patched_folder(patch, root) as made:
+                shutil.copytree(made, at, symlinks=True)
+            job = Job(request, plan, "float64", file, str(root or ""), patch.function, train=train)
             (at / "job.json").write_text(dump(Job, job))
             kept.append((job, at))
             return Ran(ranks=plan.mesh.size)

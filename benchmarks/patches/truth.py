@@ -14,7 +14,6 @@ import json
 import os
 import re
 import signal
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -32,9 +31,9 @@ from benchmarks.patches.compare import (
     rank_step,
     reference_step,
 )
-from shardproof.synthesis.emit.patch import Patch, git_apply, write_old
+from shardproof.synthesis.emit.patch import Patch
 from shardproof.synthesis.execute.child import fork, wait
-from shardproof.synthesis.execute.job import Job
+from shardproof.synthesis.execute.job import Job, patched_folder, place_of
 from shardproof.synthesis.execute.load import make_inputs, open_target
 from shardproof.synthesis.frontends.torch.inputs import find_inputs
 from shardproof.synthesis.frontends.torch.request import CaptureRequest
@@ -114,13 +113,9 @@ def judge(
     The calling process must not have used torch's threads: it is forked.
     """
     start = time.monotonic()
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
-        folder = Path(scratch)
-        tree = folder / "tree"
-        tree.mkdir()
-        write_old(patch, tree)
-        git_apply(patch, tree)
-        job = Job(request, plan, "float64", next(iter(patch.files)), patch.function)
+    file, root = place_of(request, patch)
+    with patched_folder(patch, root) as folder:
+        job = Job(request, plan, "float64", file, str(root or ""), patch.function)
         failed = _in_session(lambda: _run(job, folder, loss == "sum"), folder / "log", timeout)
         seconds = time.monotonic() - start
         done = folder / "references.pt"

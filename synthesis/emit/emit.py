@@ -6,11 +6,13 @@ from pathlib import Path
 
 from shardproof.synthesis.emit.facts import ModelFacts
 from shardproof.synthesis.emit.form import Form, line_length
+from shardproof.synthesis.emit.libraries import Sources
 from shardproof.synthesis.emit.library_file import library_patch
 from shardproof.synthesis.emit.lists import spelled
 from shardproof.synthesis.emit.patch import EmitError, Patch, check_applies
 from shardproof.synthesis.emit.styles import split_of
 from shardproof.synthesis.emit.user_file import user_patch
+from shardproof.synthesis.frontends.torch.homes import home_of, patched_from
 from shardproof.synthesis.planner.plan import ModulePlan, Plan
 
 
@@ -68,7 +70,8 @@ def emit(
     """The patch that carries out `plan`, checked with `git apply` in a scratch folder.
 
     Args:
-        root: folder that the diff's paths are relative to; the working directory if None.
+        root: folder that the diff's paths are relative to; the working directory if None, and
+            where the file is not below it, the folder that it is imported from.
         layouts: of every parameter (`guarding.layouts`), where the patch is to start the guard.
         inline: paste definitions instead of importing `shardproof.runtime`.
 
@@ -81,9 +84,10 @@ def emit(
         out = library_patch(facts, plan, layouts, Form(line_length(Path.cwd()), inline))
     else:
         path = Path(facts.file).resolve()
-        base = (root or Path.cwd()).resolve()
-        shown = path.relative_to(base).as_posix() if path.is_relative_to(base) else path.name
+        base = home_of(path).base
+        inside = root is not None and base.is_relative_to(root.resolve())
+        sources = Sources(base, root.resolve() if root and inside else patched_from(path))
         form = Form(line_length(path.parent), inline)
-        out = user_patch(facts, plan, path, shown, layouts, form)
+        out = user_patch(facts, plan, path, sources, layouts, form)
     check_applies(out)
     return out

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
+from shardproof.synthesis.frontends.torch.request import is_library
+
 
 @dataclass(frozen=True, slots=True)
 class Argument:
@@ -82,8 +84,8 @@ class ModelFacts:
 
     @property
     def file(self) -> str | None:
-        """The user's file, or None for `hf:`."""
-        return None if self.target.startswith("hf:") else self.target.rpartition(":")[0]
+        """The user's file, or None for a model of a library."""
+        return None if is_library(self.target) else self.target.rpartition(":")[0]
 
     def find(self, pattern: str) -> ModuleFact | None:
         """The first module whose path matches `pattern`, `*` standing for one layer index."""

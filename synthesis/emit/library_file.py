@@ -1,6 +1,8 @@
 """Writes the file that builds and parallelizes a transformers model whose source stays as it is."""
 
+import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -17,11 +19,13 @@ from shardproof.synthesis.emit.obligations import obligations
 from shardproof.synthesis.emit.parallelize import Code, parallelize_code
 from shardproof.synthesis.emit.patch import Patch, patch
 from shardproof.synthesis.emit.source import SourceText
+from shardproof.synthesis.frontends.torch.named import NAMED
 from shardproof.synthesis.planner.plan import Plan
 
 HEADS = ("forcausallm", "lmheadmodel", "formaskedlm", "model")
 
 TEMPLATE = Path(__file__).with_name("library_file.py.j2")
+NAMED_TEMPLATE = Path(__file__).with_name("named_file.py.j2")
 
 
 def literal(value: object, indent: int = 0) -> str:
@@ -47,6 +51,41 @@ def file_stem(class_name: str) -> str:
     for head in HEADS:
         stem = stem.removesuffix(head)
     return "parallel_" + (stem or class_name.lower())
+
+
+def _named_text(facts: ModelFacts, plan: Plan, code: Code, stem: str, width: int) -> str:
+    """The file of a model that its library builds by name."""
+    kind, _, name = facts.target.partition(":")
+    root = facts.find("")
+    package, _, _ = NAMED[kind].call(name, "").partition("(")
+    imports = [
+        *code.imports,
+        (package.rpartition(".")[0], ""),
+        ("os", ""),
+        ("torch", ""),
+        ("torch", "nn"),
+        ("torch", "distributed as dist"),
+    ]
+    groups = ["\n".join(lines) for lines in import_lines(imports, width=width) if lines]
+    given = {
+        a.name: (a.shape[0] // plan.dp_size or 1, *a.shape[1:])
+        for a in (root.arguments if root else ())
+        if a.is_float and a.shape
+    }
+    tensor = root is not None and root.output == "tensor" and len(given) == len(root.arguments)
+    template = Template(NAMED_TEMPLATE.read_text(encoding="utf-8"), keep_trailing_newline=True)
+    return template.render(
+        target=facts.target,
+        mesh=plan.mesh,
+        ranks=plan.mesh.size,
+        stem=stem,
+        imports="\n\n".join(groups),
+        config=literal(facts.config),
+        call=NAMED[kind].call(name, "{**CONFIG, **changes}"),
+        definitions="".join(f"{text}\n\n\n" for text in code.definitions),
+        function=code.function,
+        inputs={name: list(shape) for name, shape in given.items()} if tensor else {},
+    )
 
 
 def _text(facts: ModelFacts, plan: Plan, code: Code, stem: str, width: int) -> str:
@@ -88,12 +127,16 @@ def library_patch(
     layouts: Mapping[str, str] | None = None,
     form: Form = PLAIN,
 ) -> Patch:
-    """A new file `parallel_<model>.py`.
+    """A new file `parallel_<model>.py`, for a class of transformers or a model of another library.
 
     Raises:
         EmitError: a style, an extent or a loss that cannot be written.
     """
-    stem = file_stem(facts.class_name)
+    kind, _, name = facts.target.partition(":")
+    named = kind in NAMED
+    stem = f"parallel_{re.sub(r'[^a-z0-9]+', '_', name.lower())}" if named else ""
+    stem = stem or file_stem(facts.class_name)
+    facts = replace(facts, class_name="nn.Module") if named else facts
     changes = [
         *attribute_changes(facts, plan.local_extents, plan.tp_size, read),
         *group_changes(facts, plan.modules, plan.tp_size, read),
@@ -101,7 +144,7 @@ def library_patch(
     ]
     loss = library_loss(facts) if plan.loss_parallel else None
     code = parallelize_code(plan, facts, changes, loss, layouts=layouts, form=form)
-    text = _text(facts, plan, code, stem, form.width)
+    text = (_named_text if named else _text)(facts, plan, code, stem, form.width)
     SourceText(f"{stem}.py", text)
     entry = f"from {stem} import build_model, parallelize\n\nmodel = parallelize(build_model())\n"
     return patch({f"{stem}.py": (None, text)}, obligations(plan, facts), entry)

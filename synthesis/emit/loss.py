@@ -9,6 +9,7 @@ from shardproof.synthesis.emit.patch import EmitError
 from shardproof.synthesis.emit.reads import TELLING
 from shardproof.synthesis.emit.snippets import SNIPPETS, Snippet
 from shardproof.synthesis.emit.source import Edit, SourceText
+from shardproof.synthesis.frontends.torch.homes import is_users
 
 ATTRIBUTES = ("loss_fn", "cross_entropy_fn")
 """What the loss may be called in the owner's class, in the order in which they are tried."""
@@ -35,11 +36,18 @@ def loss_obstacle(facts: ModelFacts) -> str | None:
         if facts.file is None:
             library_loss(facts)
         else:
-            text = Path(facts.file).read_bytes().decode("utf-8")
-            user_loss(SourceText(facts.file, text), facts.class_name)
+            file = loss_file(facts) or facts.file
+            text = Path(file).read_bytes().decode("utf-8")
+            user_loss(SourceText(file, text), facts.class_name)
     except EmitError as error:
         return str(error)
     return None
+
+
+def loss_file(facts: ModelFacts) -> str:
+    """The file of the class that computes the loss; empty where it is not known."""
+    own = facts.forwards.get(facts.class_name)
+    return own.file if own is not None and is_users(own.file) else ""
 
 
 def user_loss(source: SourceText, class_name: str) -> tuple[list[Edit], tuple[str, Snippet]]:

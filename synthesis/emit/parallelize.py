@@ -331,7 +331,7 @@ def _change(change: AttributeChange | MethodChange, owner: str, indent: int, wid
     return f"{' ' * indent}{owner}.{change.name} {value}"
 
 
-def _definitions(
+def definitions(
     needs: Iterable[Snippet], inline: bool
 ) -> tuple[tuple[str, ...], tuple[Import, ...]]:
     """What stands in the file, and what it imports, so that these are defined."""
@@ -417,7 +417,7 @@ def parallelize_code(
             "    return model",
         ]
     )
-    texts, more = _definitions(needs, form.inline)
+    texts, more = definitions(needs, form.inline)
     if layouts:
         texts = (guarding.constant(layouts), *texts)
     return Code(function + "\n", texts, tuple(dict.fromkeys((*imports, *more))))

@@ -39,13 +39,16 @@ def stamped(patched: Patch, comment: str) -> Patch:
     Raises:
         EmitError: the comment is not one line, or is found elsewhere.
     """
-    ((path, (old, new)),) = patched.files.items()
-    if new.count(COMMENT) != 1 or "\n" in comment or not comment.startswith("#"):
+    found = [path for path, (_, new) in patched.files.items() if COMMENT in new]
+    path = found[0] if found else next(iter(patched.files))
+    old, new = patched.files[path]
+    if len(found) != 1 or new.count(COMMENT) != 1 or "\n" in comment or comment[:1] != "#":
         raise EmitError(f"{path}: {COMMENT!r} does not stand there once")
     text = new.replace(COMMENT, comment)
     if ast.dump(ast.parse(text)) != ast.dump(ast.parse(new)):
         raise EmitError(f"{path}: {COMMENT!r} is not a comment there")
-    return patch({path: (old, text)}, patched.obligations, patched.entry, patched.function)
+    files = {**patched.files, path: (old, text)}
+    return patch(files, patched.obligations, patched.entry, patched.function)
 
 
 def _lines(text: str) -> list[str]:

@@ -1,7 +1,7 @@
-"""Edits the user's file: local extents, the loss, and a `parallelize` function."""
+"""Edits the user's files: local extents, the loss, and a `parallelize` function."""
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 
 from shardproof.synthesis.emit.attributes import AttributeChange, attribute_changes, calls_another
@@ -9,15 +9,21 @@ from shardproof.synthesis.emit.extents import edit_extents
 from shardproof.synthesis.emit.facts import ModelFacts
 from shardproof.synthesis.emit.form import PLAIN, Form
 from shardproof.synthesis.emit.imports import import_lines
-from shardproof.synthesis.emit.libraries import in_library, read
-from shardproof.synthesis.emit.loss import user_loss
+from shardproof.synthesis.emit.libraries import Sources
+from shardproof.synthesis.emit.loss import loss_file, user_loss
 from shardproof.synthesis.emit.methods import MethodChange, method_changes
 from shardproof.synthesis.emit.obligations import obligations
-from shardproof.synthesis.emit.parallelize import parallelize_code, placed_modules
+from shardproof.synthesis.emit.parallelize import (
+    definitions,
+    parallelize_code,
+    placed_modules,
+)
 from shardproof.synthesis.emit.patch import EmitError, Patch, patch
 from shardproof.synthesis.emit.reads import edit_reads
-from shardproof.synthesis.emit.snippets import RUNTIME, SNIPPETS
+from shardproof.synthesis.emit.snippets import RUNTIME, SNIPPETS, Snippet
 from shardproof.synthesis.emit.source import Edit, SourceText
+from shardproof.synthesis.emit.styles import Import
+from shardproof.synthesis.frontends.torch.homes import home_of, is_users
 from shardproof.synthesis.planner.plan import LocalExtent, Plan
 
 
@@ -37,71 +43,138 @@ def _defined(text: str) -> str:
     return word[1] if word else ""
 
 
-def _same_file(name: str, path: Path) -> bool:
-    return Path(name).name == path.name and (Path(name) == path or path.match(name))
+class _File:
+    """A file that a patch changes."""
+
+    def __init__(self, path: Path, shown: str) -> None:
+        self.path = path
+        self.source = SourceText(shown, path.read_bytes().decode("utf-8"))
+        self.edits: list[Edit] = []
+        self.used: dict[str, Snippet] = {}
+        """Definitions that the edits need, by name."""
+
+    def bind(self, imports: Iterable[Import], definitions: Iterable[str], width: int) -> None:
+        """Have the file import names, and refuse where it would define one of its own again.
+
+        Raises:
+            EmitError: it has a name of a definition, or of the runtime, already.
+        """
+        source, names = self.source, self.source.names()
+        defined = {_defined(text) for text in definitions}
+        defined |= {n for m, n in imports if m == RUNTIME} - source.imported_from(RUNTIME)
+        clash = defined & names
+        if clash:
+            again = ", ".join(sorted(clash))
+            raise EmitError(f"{source.path}: the patch would define {again} again")
+        standard, other = import_lines(imports, names, width)
+        first = source.after_standard_imports()
+        if first == source.after_imports():
+            standard, other = [], standard + other
+        placed: dict[int, list[str]] = {first: standard} if standard else {}
+        for line in other:
+            placed.setdefault(source.place_of_import(line), []).append(line)
+        self.edits += [source.insertion(at, "\n".join(ls) + "\n") for at, ls in placed.items()]
+
+    @property
+    def texts(self) -> tuple[str, str]:
+        """Before and after."""
+        return self.source.text, self.source.apply(list(dict.fromkeys(self.edits)))
+
+
+class _Files:
+    """The files of a patch; the model's own comes first."""
+
+    def __init__(self, sources: Sources, path: Path, shown: str) -> None:
+        self.sources = sources
+        self.main = _File(path, shown)
+        self.known: dict[Path, _File] = {path: self.main}
+
+    def at(self, name: str) -> _File | None:
+        """The file that is called so; None of a library's, which stays as it is."""
+        path = self.sources.place(name)
+        shown = self.sources.shown(path)
+        if path not in self.known and shown is not None:
+            self.known[path] = _File(path, shown)
+        return self.known.get(path)
+
+    def of_model(self, facts: ModelFacts) -> list[_File]:
+        """Those that define what the model's modules do."""
+        found = [self.at(forward.file) for forward in facts.forwards.values()]
+        return list(dict.fromkeys([self.main, *(f for f in found if f is not None)]))
 
 
 def _local_extents(
-    source: SourceText, path: Path, facts: ModelFacts, plan: Plan
-) -> tuple[list[Edit], list[AttributeChange | MethodChange]]:
-    """Edits that make extents local; where a line leaves no room for one, is a library's, or calls
-    the function that writes it, the attribute that it reads is changed instead. Where others of
-    that line are those it writes, one that it has no room for comes from inside an operation.
+    files: _Files, facts: ModelFacts, plan: Plan
+) -> list[AttributeChange | MethodChange]:
+    """Edit the files so that extents are local; where a line leaves no room for that, is a
+    library's, or calls the function that writes it, the attribute that it reads is changed instead.
+    Where others of that line are those it writes, one that it has no room for comes from inside an
+    operation.
 
     Raises:
         EmitError: an extent that can be made local in neither way.
     """
-    edits: list[Edit] = []
     changes: list[AttributeChange | MethodChange] = []
-    written = set[tuple[int, int]]()
+    written = set[tuple[_File, int, int]]()
     others: list[LocalExtent] = []
-    refused: list[tuple[LocalExtent, EmitError]] = []
+    refused: list[tuple[_File, LocalExtent, EmitError]] = []
+    read = files.sources.read
     for extent in plan.local_extents:
-        if not _same_file(extent.file, path):
+        file = files.at(extent.file)
+        if file is None:
             others.append(extent)
             continue
-        if calls_another(source.tree, extent.line):
-            changes += attribute_changes(facts, [extent], plan.tp_size, lambda _: source.text)
+        if calls_another(file.source.tree, extent.line):
+            changes += attribute_changes(facts, [extent], plan.tp_size, read)
         try:
-            edits += edit_extents(source, [extent])
-            written.add((extent.line, len(extent.whole)))
+            file.edits += edit_extents(file.source, [extent])
+            written.add((file, extent.line, len(extent.whole)))
         except EmitError as error:
-            refused.append((extent, error))
+            refused.append((file, extent, error))
+    for extent in others:
+        path = files.sources.place(extent.file)
+        found = _changes(facts, extent, plan, read) if path.is_file() else []
+        if not found and is_users(str(path)):
+            raise EmitError(
+                f"{extent.file}:{extent.line}: {extent.op} needs local extents, and only files in "
+                f"{files.sources.root} are patched"
+            )
     changes += attribute_changes(facts, others, plan.tp_size, read)
     changes += method_changes(facts, others, read)
-    for extent, error in refused:
-        if (extent.line, len(extent.whole)) not in written:
-            found = attribute_changes(facts, [extent], plan.tp_size, lambda _: source.text)
+    for file, extent, error in refused:
+        if (file, extent.line, len(extent.whole)) not in written:
+            found = attribute_changes(facts, [extent], plan.tp_size, read)
             if not found:
                 raise error
             changes += found
-    return list(dict.fromkeys(edits)), list(dict.fromkeys(changes))
+    return list(dict.fromkeys(changes))
+
+
+def _changes(
+    facts: ModelFacts, extent: LocalExtent, plan: Plan, read: Callable[[str], str]
+) -> list[AttributeChange | MethodChange]:
+    """What makes an extent of a file local that stays as it is."""
+    attributes = attribute_changes(facts, [extent], plan.tp_size, read)
+    return [*attributes, *method_changes(facts, [extent], read)]
 
 
 def user_patch(
     facts: ModelFacts,
     plan: Plan,
     path: Path,
-    shown: str,
+    sources: Sources,
     layouts: Mapping[str, str] | None = None,
     form: Form = PLAIN,
 ) -> Patch:
-    """A diff of the user's file at `path`, named `shown` in the diff.
+    """A diff of the user's file at `path`, and of the others of theirs that the plan touches.
 
     Raises:
         EmitError: a style, an extent or a loss that cannot be written, with file and line.
     """
-    text = path.read_bytes().decode("utf-8")
-    source = SourceText(shown, text)
-    edits: list[Edit] = []
-    for extent in plan.local_extents:
-        if not _same_file(extent.file, path) and not in_library(extent.file):
-            raise EmitError(
-                f"{extent.file}:{extent.line}: {extent.op} needs local extents, and only {shown} "
-                "is patched; move the module into it"
-            )
-    local, changes = _local_extents(source, path, facts, plan)
-    edits += local
+    shown = path.relative_to(sources.root).as_posix()
+    files = _Files(sources, path, shown)
+    main, source = files.main, files.main.source
+    changes = _local_extents(files, facts, plan)
     for m in plan.modules:
         if m.style == "kv_column":
             raise EmitError(
@@ -110,36 +183,40 @@ def user_patch(
             )
     loss = None
     if plan.loss_parallel:
-        more, loss = user_loss(source, facts.class_name)
-        edits += more
-    reads = edit_reads(source, facts, placed_modules(facts, plan))
-    edits += reads
-    names = source.names()
-    name = _function_name(names, facts.class_name)
-    used = (SNIPPETS["whole_param"],) if reads else ()
+        owner = loss_file(facts)
+        file = (files.at(owner) if owner else None) or main
+        more, loss = user_loss(file.source, facts.class_name)
+        file.edits += more
+    for file in files.of_model(facts):
+        reads = edit_reads(file.source, facts, placed_modules(facts, plan))
+        file.edits += reads
+        if reads:
+            file.used["whole_param"] = SNIPPETS["whole_param"]
+    name = _function_name(source.names(), facts.class_name)
+    used = tuple(main.used.values())
     code = parallelize_code(plan, facts, changes, loss, name, layouts, used, form)
-    defined = {_defined(text) for text in code.definitions}
-    taken = {name for module, name in code.imports if module == RUNTIME}
-    defined |= taken - source.imported_from(RUNTIME)
-    clash = defined & names
-    if clash:
-        raise EmitError(f"{shown}: the patch would define {', '.join(sorted(clash))} again")
-    standard, other = import_lines(code.imports, names, form.width)
-    first = source.after_standard_imports()
-    if first == source.after_imports():
-        standard, other = [], standard + other
-    placed: dict[int, list[str]] = {first: standard} if standard else {}
-    for line in other:
-        placed.setdefault(source.place_of_import(line), []).append(line)
-    edits += [source.insertion(at, "\n".join(lines) + "\n") for at, lines in placed.items()]
+    main.bind(code.imports, code.definitions, form.width)
     added = "\n\n\n".join([*code.definitions, code.function.rstrip("\n")])
-    main = source.before_main()
-    if main is not None:
-        edits.append(source.insertion(main, added + "\n\n\n"))
+    _add(main, added, before=source.before_main())
+    for file in files.known.values():
+        if file is not main and file.used:
+            texts, imports = definitions(file.used.values(), form.inline)
+            file.bind(imports, texts, form.width)
+            if texts:
+                _add(file, "\n\n\n".join(texts), before=file.source.before_main())
+    entry = (
+        f"from {home_of(path).name} import {facts.class_name}, {name}\n\nmodel = {name}(model)\n"
+    )
+    changed = {f.source.path: f.texts for f in files.known.values() if f.edits}
+    return patch(changed, obligations(plan, facts), entry, name)
+
+
+def _add(file: _File, code: str, before: int | None) -> None:
+    """Put code at the end of a file, or before what it does as a script."""
+    source, text = file.source, file.source.text
+    if before is not None:
+        file.edits.append(source.insertion(before, code + "\n\n\n"))
     elif text.endswith("\n"):
-        edits.append(source.insertion(len(text), "\n\n" + added + "\n"))
+        file.edits.append(source.insertion(len(text), "\n\n" + code + "\n"))
     else:
-        edits.append(source.insertion(len(text), "\n\n\n" + added))
-    module = Path(shown).stem
-    entry = f"from {module} import {facts.class_name}, {name}\n\nmodel = {name}(model)\n"
-    return patch({shown: (text, source.apply(edits))}, obligations(plan, facts), entry, name)
+        file.edits.append(source.insertion(len(text), "\n\n\n" + code))

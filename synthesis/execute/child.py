@@ -11,7 +11,7 @@ import torch
 
 from shardproof.synthesis.execute.job import Job
 from shardproof.synthesis.frontends.torch.captured import load
-from shardproof.synthesis.frontends.torch.surroundings import root_of
+from shardproof.synthesis.frontends.torch.homes import root_of
 from shardproof.synthesis.frontends.torch.worker import explain
 
 

@@ -1,6 +1,8 @@
 """What processes do with a model and its patch: collect facts, read it as its ranks run it."""
 
+import contextlib
 import json
+import os
 import signal
 import tempfile
 from collections.abc import Generator
@@ -14,7 +16,7 @@ from shardproof.synthesis.emit.patch import Patch, git_apply, write_old
 from shardproof.synthesis.frontends.torch import process
 from shardproof.synthesis.frontends.torch.captured import dump, load
 from shardproof.synthesis.frontends.torch.errors import CaptureError
-from shardproof.synthesis.frontends.torch.request import CaptureRequest
+from shardproof.synthesis.frontends.torch.request import CaptureRequest, is_library, split_target
 from shardproof.synthesis.planner.plan import Plan
 from shardproof.verifier.kernel.program.types import Mesh
 
@@ -35,6 +37,8 @@ class Job:
     dtype: str = "float64"
     patched_file: str = ""
     """Path of the file that holds `parallelize`, relative to the scratch folder."""
+    patched_root: str = ""
+    """The folder that the scratch folder stands in the place of; empty for a new file."""
     parallelize: str = "parallelize"
     seed: int = 0
     train: bool = False
@@ -45,16 +49,51 @@ class Job:
     """A folder where readings of the model leave what ops give."""
 
 
+NOT_LINKED = (".git", "__pycache__")
+"""What a patched tree does not share with the owner's: git writes in the one, and the other may
+hold what a file was compiled to before the patch."""
+
+
+def place_of(request: CaptureRequest, patch: Patch) -> tuple[str, Path | None]:
+    """The file of a patch that holds its function, and the folder that its paths are relative to;
+    None where it is a new file.
+
+    Raises:
+        CaptureError: it changes no file of the target.
+    """
+    kind, _ = split_target(request.target)
+    if is_library(request.target):
+        return next(iter(patch.files)), None
+    file = Path(kind).resolve()
+    for path in sorted(patch.files, key=len, reverse=True):
+        if file.as_posix().endswith(f"/{path}"):
+            return path, Path(file.as_posix().removesuffix(f"/{path}") or "/")
+    raise CaptureError("the patch does not change the file of the model", file=kind)
+
+
 @contextmanager
-def patched_folder(patch: Patch) -> Generator[Path]:
-    """A scratch folder whose `tree` holds the files of a patch, applied. Raises EmitError where git
-    refuses it."""
+def patched_folder(patch: Patch, root: Path | None) -> Generator[Path]:
+    """A scratch folder whose `tree` stands in the place of `root`: it holds the files of a patch,
+    applied, and links to what lies beside them. Raises EmitError where git refuses the patch."""
     with tempfile.TemporaryDirectory() as scratch:
         tree = Path(scratch) / "tree"
         tree.mkdir()
         write_old(patch, tree)
         git_apply(patch, tree)
+        if root is not None:
+            _link_rest(patch, root, tree)
         yield Path(scratch)
+
+
+def _link_rest(patch: Patch, root: Path, tree: Path) -> None:
+    """Link what lies in the folders of patched files, and in those above, to where it is."""
+    folders = {folder for path in patch.files for folder in Path(path).parents}
+    for folder in folders:
+        with contextlib.suppress(PermissionError), os.scandir(root / folder) as entries:
+            for entry in entries:
+                link = tree / folder / entry.name
+                if entry.name not in NOT_LINKED and not os.path.lexists(link):
+                    link.symlink_to(entry.path)
 
 
 def run_child(mode: Mode, job: Job, folder: Path, timeout: float) -> None:
@@ -70,7 +109,11 @@ def run_child(mode: Mode, job: Job, folder: Path, timeout: float) -> None:
         target,
         folder,
         timeout,
-        variables={"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
+        variables={
+            **process.owners(job.request.env),
+            "OMP_NUM_THREADS": "1",
+            "GLOO_SOCKET_IFNAME": "lo",
+        },
     )
     finished = process.run_job(asked)
     if finished.stopped:

@@ -11,11 +11,13 @@ from typing import Any
 import torch
 
 from shardproof.synthesis.execute.job import Job
+from shardproof.synthesis.frontends.torch.homes import Moved, home_of, make_importable
 from shardproof.synthesis.frontends.torch.request import (
     EXPERTS,
     NOT_CONFIG,
     CaptureRequest,
     InputSpec,
+    is_library,
     split_target,
 )
 from shardproof.synthesis.frontends.torch.target import TORCH_DTYPES, Target, find
@@ -28,7 +30,7 @@ def load_file(path: Path) -> ModuleType:
         raise ImportError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
-    sys.path.insert(0, str(path.parent))
+    make_importable(home_of(path))
     spec.loader.exec_module(module)
     return module
 
@@ -40,22 +42,25 @@ def open_target(request: CaptureRequest) -> tuple[Target, dict[str, Any]]:
     return target, config
 
 
-def is_library(request: CaptureRequest) -> bool:
-    return split_target(request.target)[0] == "hf"
-
-
 def patched_model(
     job: Job, tree: Path, changes: Mapping[str, Any] | None = None
 ) -> tuple[torch.nn.Module, Any]:
     """The model built from the patched source, and its `parallelize`. `changes` are fields of the
-    config of a library model."""
+    config of a library model.
+
+    Raises:
+        CaptureError: as `find`.
+        Exception: whatever the user's code raises.
+    """
     path = tree / job.patched_file
-    if is_library(job.request):
+    if is_library(job.request.target):
         module = load_file(path)
-        fixed = {"attn_implementation": job.request.attention, "use_cache": False, **EXPERTS}
+        plain = {"attn_implementation": job.request.attention, "use_cache": False, **EXPERTS}
+        fixed = plain if split_target(job.request.target)[0] == "hf" else {}
         return module.build_model(**fixed, **(changes or {})), getattr(module, job.parallelize)
     name = split_target(job.request.target)[1]
-    target = find(replace(job.request, target=f"{path}:{name}"))
+    moved = Moved(Path(job.patched_root), tree)
+    target = find(replace(job.request, target=f"{path}:{name}"), moved)
     return target.build(), getattr(target.module, job.parallelize)
 
 

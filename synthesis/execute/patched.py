@@ -6,6 +6,7 @@ local shapes. Runs in the worker: the user's code is imported here.
 """
 
 import gc
+import hashlib
 import json
 import os
 import pickle
@@ -24,7 +25,7 @@ from pydantic import TypeAdapter
 from shardproof.runtime import source as runtime
 from shardproof.synthesis.execute.child import fork, wait
 from shardproof.synthesis.execute.job import Job
-from shardproof.synthesis.execute.load import is_library, open_target, patched_model
+from shardproof.synthesis.execute.load import open_target, patched_model
 from shardproof.synthesis.execute.reading import Order
 from shardproof.synthesis.frontends.torch import depth as depths
 from shardproof.synthesis.frontends.torch.asked.sources import watch_sources
@@ -33,6 +34,7 @@ from shardproof.synthesis.frontends.torch.buffers import filled, persistent
 from shardproof.synthesis.frontends.torch.chosen import read_whole
 from shardproof.synthesis.frontends.torch.constants import Constant
 from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.homes import Moved, home_of, imported, ways
 from shardproof.synthesis.frontends.torch.inputs import torch_types
 from shardproof.synthesis.frontends.torch.known_ops import known_ops
 from shardproof.synthesis.frontends.torch.masked_gather import read_windows
@@ -66,7 +68,7 @@ from shardproof.synthesis.frontends.torch.ranks.tracing import (
     follow,
     known_groups,
 )
-from shardproof.synthesis.frontends.torch.request import split_target
+from shardproof.synthesis.frontends.torch.request import is_library
 from shardproof.synthesis.frontends.torch.rolling.depth import Depth
 from shardproof.synthesis.frontends.torch.rolling.owned import MOVED, rolled
 from shardproof.synthesis.frontends.torch.session import block_lists
@@ -113,7 +115,7 @@ def save_patched(job: Job, folder: Path) -> None:
     plain_kernels()
     watch_sources()
     order = TypeAdapter(Order).validate_json((folder / "order.json").read_text())
-    if is_library(job.request):
+    if is_library(job.request.target):
         open_target(job.request)  # imported once for all ranks, and knows of none
     read, joined = _read(job, folder, order)
     facts = read[0].facts
@@ -180,12 +182,12 @@ def _read_rank(job: Job, folder: Path, order: Order, rank: int) -> None:
     tree = folder / "tree"
     mesh = job.plan.mesh
     offered = join_world(mesh, rank)
-    target, _ = open_target(job.request)
     depth = _depth(order)
-    shorter = depths.shorter_config(target.hf_config, depth) if depth else {}
+    library = open_target(job.request)[0] if is_library(job.request.target) else None
+    shorter = depths.shorter_config(library.hf_config, depth) if library and depth else {}
     with parameters_on_meta():
         model, parallelize = patched_model(job, tree, shorter)
-    _refuse_other_runtime((tree / job.patched_file).parent, job)
+    _refuse_other_runtime(tree, job)
     leave_out_again(order.asserts, model)
     if order.whole:
         read_whole()
@@ -208,13 +210,14 @@ def _read_rank(job: Job, folder: Path, order: Order, rank: int) -> None:
                     model,
                     lambda v: model(**v),
                     inputs,
-                    target.result_names,
+                    order.returned,
                     watch,
                     True,
                     names,
                     state=True,
                 )
             )
+    _refuse_other_files(tree, job, order)
     cotangents(found.outputs)
     places = Provenance(str(tree))
     known_groups(found.traced.graph, watch, places)
@@ -261,11 +264,16 @@ def _refuse_other_runtime(tree: Path, job: Job) -> None:
     """Raise CaptureError where a file of the owner's hides the package that the patch imports: what
     is traced here would not be what runs there."""
     ours = runtime.FILE.parents[1]
-    kind, name = split_target(job.request.target)
-    folders = [tree] if kind == "hf" else [tree, Path(kind).resolve().parent]
+    file = tree / job.patched_file
+    folders = [file.parent]
+    if job.patched_root:
+        first, _ = ways(home_of(file), Moved(Path(job.patched_root), tree))
+        folders = [*map(Path, first), file.parent]
     for found in [folder / "shardproof" for folder in folders]:
-        hiding = found.is_dir() and found.resolve() != ours.resolve()
+        package = found / "__init__.py" if found.parent != file.parent else found
+        hiding = package.exists() and found.resolve() != ours.resolve()
         if hiding or found.with_suffix(".py").exists():
+            name = job.request.target.rpartition(":")[2]
             raise CaptureError(
                 f"{found.name} beside {name} hides the package shardproof, which the patch imports",
                 file=job.patched_file,
@@ -274,6 +282,24 @@ def _refuse_other_runtime(tree: Path, job: Job) -> None:
     module = sys.modules.get("shardproof.runtime.placement")
     if module is not None and Path(str(module.__file__)).resolve() != runtime.FILE.resolve():
         raise CaptureError("shardproof.runtime is not the installed one", file=job.patched_file)
+
+
+def _refuse_other_files(tree: Path, job: Job, order: Order) -> None:
+    """Raise CaptureError where the patched code imports a file of the owner's that is not patched,
+    and that was not captured as it is now: what is read here is to differ by the patch alone."""
+    if not order.files:
+        return
+    back = Moved(tree, Path(job.patched_root))
+    for file in imported(str(tree)):
+        place = back(Path(file))
+        if place.as_posix() in order.patched:
+            continue
+        digest = hashlib.sha256(Path(file).read_bytes()).hexdigest()
+        if order.files.get(str(place.resolve())) != digest:
+            raise CaptureError(
+                f"the patched code imports {place}, which the model did not as it was captured",
+                file=job.patched_file,
+            )
 
 
 def _known(folder: Path) -> dict[str, Constant]:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardproof.synthesis.emit.patch import Patch
-from shardproof.synthesis.execute.job import Job, patched_folder, run_child
+from shardproof.synthesis.execute.job import Job, patched_folder, place_of, run_child
 from shardproof.synthesis.frontends.torch.asserted import Asserted
 from shardproof.synthesis.frontends.torch.captured import ModelFacts
 from shardproof.synthesis.frontends.torch.errors import CaptureError
@@ -48,6 +48,12 @@ class Order:
     """Asserts on values of tensors, which are left out."""
     whole: bool = False
     """Whether rows that values choose are read as all rows."""
+    returned: tuple[str, ...] = ()
+    """What `forward` calls its results on one device."""
+    files: Mapping[str, str] = field(default_factory=dict[str, str])
+    """SHA-256 of the owner's files that were captured, by their place."""
+    patched: tuple[str, ...] = ()
+    """The places of those that the patch changes."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +102,7 @@ def read_patch(
         CaptureError: the patched code cannot be traced, or its ranks run no one program.
         ExecuteError: the process that traces it was ended.
     """
+    file, root = place_of(request, patch)
     inputs = tuple(
         replace(spec, shape=planned.inputs[spec.name].local_shape)
         if spec.name in planned.inputs
@@ -103,8 +110,18 @@ def read_patch(
         for spec in facts.inputs
     )
     untrained = (*facts.unused, *facts.untrained)
-    order = Order(inputs, facts.tied, facts.groups, untrained, facts.asserts, facts.whole)
-    with patched_folder(patch) as folder:
+    order = Order(
+        inputs,
+        facts.tied,
+        facts.groups,
+        untrained,
+        facts.asserts,
+        facts.whole,
+        facts.returned,
+        {f.location: f.sha256 for f in facts.files} if root else {},
+        tuple((root / path).as_posix() for path in patch.files) if root else (),
+    )
+    with patched_folder(patch, root) as folder:
         arrays: Any = {k: np.asarray(v) for k, v in consts.items()}
         np.savez(folder / "consts.npz", **arrays)
         (folder / "order.json").write_text(json.dumps(asdict(order)))
@@ -112,7 +129,8 @@ def read_patch(
             request,
             plan,
             request.dtype,
-            next(iter(patch.files)),
+            file,
+            str(root or ""),
             patch.function,
             train=facts.train,
             known_ops=str(known_ops or ""),

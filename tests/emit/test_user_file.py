@@ -154,11 +154,11 @@ def test_an_extent_read_from_a_tensor_stays(tmp_path: Path) -> None:
     assert "reshape(-1, t, y.size(1) * 2)" in new
 
 
-def test_an_extent_in_another_file_is_an_error(tmp_path: Path) -> None:
+def test_an_extent_in_a_file_elsewhere_is_an_error(tmp_path: Path) -> None:
     path = write(tmp_path)
     extra = LocalExtent("/site/other.py", 3, "reshape", "", (8,), (4,))
     plan = replace(models.plan(str(path)), local_extents=(extra,))
-    with pytest.raises(EmitError, match=r"/site/other.py:3: .*only block.py is patched"):
+    with pytest.raises(EmitError, match=r"/site/other.py:3: .*only files in .* are patched"):
         emit(models.facts(path), plan, tmp_path)
 
 

@@ -50,12 +50,12 @@ def _model(session: Session, words: Words) -> Outcome:
     from shardproof.synthesis.execute.job import collect_facts
     from shardproof.synthesis.frontends.torch.captured import dump
     from shardproof.synthesis.frontends.torch.errors import OR_TRANSLATE, CaptureError
-    from shardproof.synthesis.frontends.torch.request import split_target
+    from shardproof.synthesis.frontends.torch.request import is_library, split_target
 
     wanted = _wanted(words)
     target = wanted.target
     kind, _ = split_target(target)
-    seen = [kind] if kind != "hf" else []
+    seen = [] if is_library(target) else [kind]
     asked = wanted.request()
     if asked.config_file:
         seen.append(asked.config_file)
@@ -63,7 +63,7 @@ def _model(session: Session, words: Words) -> Outcome:
     try:
         captured = pipeline.captured_in(session.run, asked)
     except CaptureError as error:
-        if kind == "hf" or OR_TRANSLATE not in error.hint:
+        if is_library(target) or OR_TRANSLATE not in error.hint:
             raise
         return translating.offer(session, wanted, error)
     for file in captured.facts.files:

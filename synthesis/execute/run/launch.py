@@ -146,9 +146,10 @@ def main(home: Path) -> None:
 if __name__ == "__main__":
     import arguments
     import rank
+    import results
 
     _process = rank.main
     _home = Path(sys.path.pop(0))
-    for _own in (arguments, rank):  # the owner's code may have modules of these names
+    for _own in (arguments, rank, results):  # the owner's code may have modules of these names
         del sys.modules[_own.__name__]
     main(_home)

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from shardproof.synthesis.frontends.torch.process import LIBRARIES, environment
@@ -69,10 +69,15 @@ class Launcher:
         return alive and self.home.is_dir() and self.environment == environment()
 
     def launch(
-        self, folder: Path, processes: int, seconds: float, meanwhile: Callable[[], None]
+        self,
+        folder: Path,
+        processes: int,
+        seconds: float,
+        meanwhile: Callable[[], None],
+        variables: Mapping[str, str],
     ) -> list[int | None]:
         """Run `processes` of them, and call `meanwhile` again and again until all have ended;
-        their exit statuses, None of one that had to be ended.
+        their exit statuses, None of one that had to be ended. `variables` are set in them.
 
         Raises:
             LaunchError: the parent was ended.
@@ -80,7 +85,7 @@ class Launcher:
         order = {
             "folder": str(folder),
             "processes": processes,
-            "variables": {"GLOO_SOCKET_IFNAME": "lo", "TMPDIR": str(folder)},
+            "variables": {**variables, "GLOO_SOCKET_IFNAME": "lo", "TMPDIR": str(folder)},
             "cwd": str(Path.cwd()),
             "seconds": seconds,
             "patience": PATIENCE_S,

@@ -30,6 +30,7 @@ import sys
 import time
 import traceback
 import warnings
+from collections.abc import Callable
 from datetime import timedelta
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -194,28 +195,33 @@ class Process:
         self.earlier |= self.modules
         self.modules.clear()
         for name, module in list(sys.modules.items()):
-            file = getattr(module, "__file__", None) or ""
-            if "-packages" not in file and any(file.startswith(f"{h}/") for h in self.home):
+            if self.owned(getattr(module, "__file__", None) or ""):
                 del sys.modules[name]
 
     def imported(self, side: dict[str, Any]) -> Any:
-        """The owner's file as a module; files beside it can be imported by it."""
+        """The owner's file as a module, a member of its package where it is in one; what lies in
+        the folders of the side can be imported by it."""
         path = Path(side["file"])
         if side["file"] not in self.modules:
-            folders = [str(path.parent), *side.get("paths", ())]
+            folders = side["paths"] or [str(path.parent)]
             sys.path[:0] = [f for f in folders if f not in self.home]
-            self.home += [f for f in folders if f not in self.home]
-            spec: Any = importlib.util.spec_from_file_location(path.stem, path)
-            module = importlib.util.module_from_spec(spec)
-            sys.modules.setdefault(path.stem, module)
+            sys.path += [f for f in side["late"] if f not in self.home]
+            self.home += [f for f in (*folders, *side["late"]) if f not in self.home]
+            name = side["module"] or path.stem
             try:
-                spec.loader.exec_module(module)
+                module = importlib.import_module(name) if side["module"] else loaded(name, path)
             except Exception:
                 if side["file"] not in self.earlier:
                     raise
-                module = sys.modules[path.stem] = self.earlier[side["file"]]
+                module = sys.modules[name] = self.earlier[side["file"]]
             self.modules[side["file"]] = module
         return self.modules[side["file"]]
+
+    def owned(self, file: str) -> bool:
+        """Whether a file is the owner's."""
+        below = any(file.startswith(f"{h}/") for h in self.home)
+        foreign = "-packages" in file or any(file.startswith(f) for f in self.order["foreign"])
+        return below and not foreign
 
     def of_library(self, side: dict[str, Any], seed: int) -> nn.Module:
         """A class of transformers; on a rank, split as its plan says."""
@@ -351,7 +357,7 @@ class Process:
         self.seed_generators(seed + 100 + call)
         before = {name: state() for name, state in GENERATORS.items()}
         inputs = self.inputs(seed, call, given)
-        watch = Watch(self.home) if self.order["varied"] else contextlib.nullcontext()
+        watch = Watch(self.owned) if self.order["varied"] else contextlib.nullcontext()
         try:
             with watch:
                 found = self.step(model, inputs, seed, call, given)
@@ -610,8 +616,7 @@ class Process:
 
     def tell_error(self, problem: BaseException) -> None:
         frames = traceback.extract_tb(problem.__traceback__)
-        mine = [f for f in frames if any(f.filename.startswith(h) for h in self.home if h)]
-        mine = [f for f in mine if "-packages" not in f.filename]
+        mine = [f for f in frames if self.owned(f.filename)]
         at = mine[-1] if mine else None
         self.write(
             f"error-{self.index}.json",
@@ -631,8 +636,8 @@ class Watch:
     """Notes the lines of the owner's at which a generator is drawn from: an observer of calls, as
     a profiler is."""
 
-    def __init__(self, home: list[str]) -> None:
-        self.home = home
+    def __init__(self, owned: Callable[[str], bool]) -> None:
+        self.owned = owned
         self.lines: dict[str, list[str]] = {}
         self.states = {name: state() for name, state in GENERATORS.items()}
 
@@ -658,8 +663,14 @@ class Watch:
                     held = self.lines.setdefault(name, [])
                     held += [line] if line not in held else []
 
-    def owned(self, file: str) -> bool:
-        return "-packages" not in file and any(file.startswith(h) for h in self.home if h)
+
+def loaded(name: str, path: Path) -> Any:
+    """A file as a module that is no package's."""
+    spec: Any = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(name, module)
+    spec.loader.exec_module(module)
+    return module
 
 
 def piece(whole: torch.Tensor, line: Any) -> torch.Tensor:

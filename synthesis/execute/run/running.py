@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from shardproof.synthesis.execute.run.launcher import LaunchError, launcher
+from shardproof.synthesis.frontends.torch.homes import FOREIGN, Moved, home_of, ways
+from shardproof.synthesis.frontends.torch.process import owners
 from shardproof.verifier.kernel.program.types import Mesh
 
 SEEDS = (0, 1, 2)
@@ -43,12 +45,31 @@ class Side:
     file: str = ""
     config: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Fields of a config, or arguments."""
+    module: str = ""
+    """What the file is imported as; empty where it is a member of no package."""
     paths: tuple[str, ...] = ()
-    """Folders that its imports are looked up in, beside that of the file."""
+    """Folders that its imports are looked up in before those of Python."""
+    late: tuple[str, ...] = ()
+    """And after them."""
     model: "Side | None" = None
     """What is built first, and given as the argument `model`."""
     plan: str | Mapping[str, str] | None = None
     """Of a class of transformers, on a rank."""
+
+
+def of_file(
+    name: str,
+    file: Path,
+    config: Mapping[str, Any],
+    moved: Moved | None = None,
+    model: Side | None = None,
+) -> Side:
+    """A class or a function of the owner's file, imported as `homes` says; `moved`: the file lies
+    in a copy of a folder."""
+    home = home_of(file)
+    first, last = ways(home, moved)
+    module = home.name if home.packaged else ""
+    return Side("file", name, str(home.file), config, module, first, last, model)
 
 
 @dataclass(frozen=True)
@@ -79,6 +100,8 @@ class Order:
     seeds: tuple[int, ...] = SEEDS
     calls: int = CALLS
     seconds: float = SECONDS
+    env: tuple[str, ...] = ()
+    """Variables of the environment that the code is given, each `NAME` or `NAME=VALUE`."""
     filled: tuple[str, ...] = ()
     """Names and patterns of tensors whose layout is stated: buffers of floats that are named so, or
     by a pattern that no parameter fits, hold other numbers than their constructor gives them."""
@@ -265,12 +288,17 @@ class _Run:
             "dtype": self.dtype,
             "seeds": self.seeds,
             "patience": PATIENCE_S,
+            "foreign": FOREIGN,
         }
         (at / "order.json").write_text(json.dumps(order))
         count = 1 if turn.nudge else self.size + 1
         said = {"given": "given.json" in self.known, "outputs": "outputs.json" in self.known}
         status = self.launcher.launch(
-            at, count, self.order.seconds, lambda: self._meanwhile(at, count, said)
+            at,
+            count,
+            self.order.seconds,
+            lambda: self._meanwhile(at, count, said),
+            owners(self.order.env),
         )
         failed = self._failed(at, status, turn)
         if failed is not None:

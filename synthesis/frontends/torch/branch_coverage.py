@@ -13,8 +13,10 @@ import linecache
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
+
+from shardproof.synthesis.frontends.torch.errors import shown
+from shardproof.synthesis.frontends.torch.homes import own
 
 _NAME = "__shardproof_way__"
 MOST_STEPS = 10_000
@@ -60,11 +62,8 @@ class Ways:
         """How an op came out that decides entry by entry, in a line of a file below the root."""
         if key not in self.seen:
             text = linecache.getline(key[0], key[1]).strip()
-            path = Path(key[0])
-            shown = (
-                str(path.relative_to(self.root)) if path.is_relative_to(self.root) else path.name
-            )
-            self.seen[key] = Way(shown, key[1], f"{text}: {what}", False)
+            place = shown(key[0], self.root)
+            self.seen[key] = Way(place, key[1], f"{text}: {what}", False)
         self.seen[key].true += true
         self.seen[key].false += false
 
@@ -134,13 +133,12 @@ def watched(root: str) -> Iterator[Ways]:
 
     def get_code(self: Any, fullname: str) -> Any:
         path = self.get_filename(fullname)
-        if not root or not Path(path).is_relative_to(root) or "site-packages" in path:
+        if not own(root, path):
             return original(self, fullname)
         data = self.get_data(path)
         tree = ast.parse(data, path)
         lines = data.decode("utf-8", "replace").split("\n")
-        shown = str(Path(path).relative_to(root))
-        changed = _Watcher(ways, path, shown, lines).visit(tree)
+        changed = _Watcher(ways, path, shown(path, root), lines).visit(tree)
         changed = seen(changed) if is_watching() else changed
         code = compile(changed, path, "exec", dont_inherit=True)
         import builtins

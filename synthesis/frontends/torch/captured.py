@@ -95,6 +95,8 @@ class ModelFacts:
     """Asserts on values of tensors, which are left out."""
     whole: bool = False
     """Whether rows that values choose are read as all rows."""
+    returned: tuple[str, ...] = ()
+    """What `forward` calls its results."""
 
     @property
     def param_bytes(self) -> int:

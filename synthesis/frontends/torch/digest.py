@@ -25,6 +25,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.homes import own
 from shardproof.synthesis.frontends.torch.provenance import Provenance
 
 Stack = tuple[tuple[str, int], ...]
@@ -404,7 +405,7 @@ def difference(first: Log, second: Log, root: str) -> Place:
 
 def _placed(step: Step, other: Stack, root: str) -> Place:
     """Where an op is: the innermost line of the user's."""
-    mine = [frame for frame in step.stack if not root or _inside(frame[0], root)] or step.stack
+    mine = [frame for frame in step.stack if not root or own(root, frame[0])] or step.stack
     if not mine:
         return Place(op=step.op)
     parted = next((frame for frame in mine if frame not in other), mine[-1])
@@ -413,10 +414,6 @@ def _placed(step: Step, other: Stack, root: str) -> Place:
     shown = Provenance(root).shown
     caller = "" if parted == mine[-1] else f"{shown(parted[0])}:{parted[1]}"
     return Place(shown(file), line, text, step.op, caller if other else "")
-
-
-def _inside(file: str, root: str) -> bool:
-    return Path(file).is_relative_to(root) and "-packages" not in file
 
 
 def _aligned(a: Sequence[Step], b: Sequence[Step]) -> tuple[Step | None, Step | None]:
@@ -458,16 +455,30 @@ def drawn_apart(name: str, line: str, at: Place) -> CaptureError:
 _PLAIN = (bool, int, float, str, type(None))
 
 
-def plain_state(model: torch.nn.Module, module: Any = None) -> dict[str, Any]:
-    """Numbers, strings and flags that a model's modules, and its file, hold."""
+def plain_state(model: torch.nn.Module, files: Mapping[str, Any]) -> dict[str, Any]:
+    """Numbers, strings and flags that a model's modules, and its files, hold; the name of the
+    target's own file is empty."""
     out: dict[str, Any] = {}
     for path, part in model.named_modules():
         for key, value in vars(part).items():
             if isinstance(value, _PLAIN):
                 out[f"{path}.{key}" if path else key] = value
-    for key, value in vars(module).items() if module is not None else ():
-        if isinstance(value, _PLAIN) and not key.startswith("__"):
-            out[f"the global {key}"] = value
+    for name, module in files.items():
+        for key, value in vars(module).items():
+            if isinstance(value, _PLAIN) and not key.startswith("__"):
+                out[f"the global {name}.{key}" if name else f"the global {key}"] = value
+    return out
+
+
+def files_of(module: Any, root: str) -> dict[str, Any]:
+    """The owner's Python modules that are imported by now; `module` is the target's own."""
+    known = {id(module)}
+    out = {} if module is None else {"": module}
+    for name, other in list(sys.modules.items()):
+        file = getattr(other, "__file__", None) or ""
+        if id(other) not in known and file and own(root, file):
+            known.add(id(other))
+            out[name] = other
     return out
 
 

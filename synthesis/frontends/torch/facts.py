@@ -4,7 +4,6 @@
 
 import hashlib
 import inspect
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 from torch import nn
 
 from shardproof.synthesis.frontends.torch.captured import ModelFacts, ModuleFact, SourceFile
+from shardproof.synthesis.frontends.torch.homes import imported
 from shardproof.synthesis.frontends.torch.lower import DTYPES
 from shardproof.synthesis.frontends.torch.materialize import tied_groups
 from shardproof.synthesis.frontends.torch.provenance import Provenance
@@ -89,17 +89,7 @@ def read_files(
     target's own first, or the library's model file."""
     own = inspect.getsourcefile(type(model)) or ""
     paths = [own] if own else []
-    top = target.root.rstrip("/") + "/"
-    if target.root:
-        for module in list(sys.modules.values()):
-            file = getattr(module, "__file__", None) or ""
-            if (
-                file.endswith(".py")
-                and file not in paths
-                and file.startswith(top)
-                and "site-packages" not in file
-            ):
-                paths.append(file)
+    paths += [file for file in imported(target.root) if file != own]
     known = {str(Path(path).resolve()) for path in paths}
     paths += [path for path in opened if path not in known]
     out: list[SourceFile] = []

@@ -95,6 +95,14 @@ def _library_inputs(request: CaptureRequest, target: Target) -> tuple[InputSpec,
     names = inspect.signature(target.cls.forward).parameters
     config = target.hf_config
     batch = request.batch or BATCH
+    if config is None and target.image is not None:
+        return (InputSpec(list(names)[1], (batch, *target.image), request.dtype),)
+    if config is None:
+        takes = [p.name for p in list(names.values())[1:] if p.default is p.empty]
+        raise CaptureError(
+            f"{target.cls.__name__} does not tell the sizes of {', '.join(takes)}",
+            hint=f"give --input {takes[0] if takes else 'x'}=f32[4,16] and so on",
+        )
     labels = "labels" in names
     if "input_ids" in names:
         longest = getattr(config, "max_position_embeddings", None) or SEQ

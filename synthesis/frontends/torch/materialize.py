@@ -13,6 +13,7 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import is_fake
 from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
 
 from shardproof.synthesis.frontends.torch import torch_api
 
@@ -20,24 +21,46 @@ LARGE = 1 << 28
 """Elements from which on a tensor is a parameter, whatever it is made for."""
 
 
-class _LargeOnMeta(TorchFunctionMode):
-    """Large tensors are made without memory: a stack of experts may be larger than the machine."""
+class _WithoutMemory(TorchFunctionMode):
+    """Large tensors are made without memory: a stack of experts may be larger than the machine.
+    The device of a parameter is said to be the one that it would have: what is made on it, such as
+    a table, has values. Where the two meet in an op, that has none."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if func == _DEVICE and isinstance(args[0], nn.Parameter) and args[0].is_meta:
+            return torch.device("cpu")
         if func in (torch.empty, torch.zeros, torch.ones, torch.randn, torch.rand):
             extents = kwargs.get(
                 "size", args[0] if args and isinstance(args[0], Sequence) else args
             )
             if math.prod(extents) >= LARGE:
                 kwargs = {**kwargs, "device": "meta"}
-        return func(*args, **kwargs)
+        try:
+            return func(*args, **kwargs)
+        except RuntimeError:
+            kinds = {t.is_meta for t in pytree.tree_leaves((args, kwargs)) if _is_tensor(t)}
+            if len(kinds) < 2:
+                raise
+            args, kwargs = pytree.tree_map_only(torch.Tensor, _on_meta, (args, kwargs))
+            return func(*args, **kwargs)
+
+
+_DEVICE: Any = torch.Tensor.device.__get__  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, torch.Tensor)
+
+
+def _on_meta(t: torch.Tensor) -> torch.Tensor:
+    return t if t.is_meta else t.to("meta")
 
 
 @contextmanager
 def parameters_on_meta() -> Iterator[None]:
     """Parameters move to the meta device as soon as a module gets them. Ties are kept."""
-    with _LargeOnMeta(), _registered_on_meta():
+    with _WithoutMemory(), _registered_on_meta():
         yield
 
 
@@ -48,7 +71,7 @@ def _registered_on_meta() -> Iterator[None]:
     moved: dict[int, tuple[weakref.ref[torch.Tensor], nn.Parameter]] = {}
 
     def register(module: nn.Module, name: str, param: Any) -> None:
-        if isinstance(param, nn.Parameter) and param.device.type != "meta":
+        if isinstance(param, nn.Parameter) and not param.is_meta:
             known = moved.get(id(param))
             if known is not None and known[0]() is param:
                 param = known[1]

@@ -29,6 +29,7 @@ from shardproof.synthesis.frontends.torch.digest import (
     changed,
     difference,
     drawn_apart,
+    files_of,
     parted,
     plain_state,
     unsteady,
@@ -132,7 +133,7 @@ def compare_modes(
     value: what traces the model has more to say of it.
 
     Args:
-        module: the user's Python module, whose globals are looked at.
+        module: the user's Python module; its globals, and those of their others, are looked at.
         root: its folder.
 
     Raises:
@@ -157,7 +158,8 @@ def _compared(
     digest = Digest(tracked=True)
     _named(digest, model, kwargs)
     start = _held(model, digest)
-    before = plain_state(in_mode(model, gradients), module)
+    files = files_of(module, root)
+    before = plain_state(in_mode(model, gradients), files)
     dropped: dict[str, None] = {}
 
     drawn = itertools.count(1)
@@ -203,7 +205,7 @@ def _compared(
         return apart
 
     second = steady(gradients, first)
-    moved = changed(before, plain_state(model, module))
+    moved = changed(before, plain_state(model, files))
     if second is not None:
         raise unsteady(name, first, second, moved, root)
     if moved and reads_whole():

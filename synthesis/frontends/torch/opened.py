@@ -11,16 +11,22 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from shardproof.synthesis.frontends.torch.homes import further, own
+
 
 class Opened:
-    """Files below a folder that this process, and those that are forked of it, read from now on.
+    """The owner's files that this process, and those that are forked of it, read from now on:
+    those below a folder, and code of theirs that is imported from elsewhere.
 
     A hook of Python's is told of every file that is opened (PEP 578). It cannot be taken off: a
     process has one of these.
     """
 
     def __init__(self, root: str) -> None:
-        self.root = f"{Path(root).resolve()}{os.sep}"
+        self.root = root
+        self.scratch = f"{Path(os.environ.get('HOME', os.devnull)).parent}{os.sep}"
+        """Of the process itself: what it writes there is nobody's code."""
+        further()
         self.log = tempfile.TemporaryFile()  # noqa: SIM115  (for as long as the process lives)
         os.set_inheritable(self.log.fileno(), True)
         sys.addaudithook(self._told)
@@ -30,7 +36,10 @@ class Opened:
             return
         writes = isinstance(args[2], int) and args[2] & (os.O_WRONLY | os.O_RDWR)
         path = os.path.abspath(os.fsdecode(args[0]))  # noqa: PTH100  (Path would open nothing else)
-        if not writes and path.startswith(self.root) and "-packages" not in path and not _shown():
+        if writes or path.startswith(self.scratch) or not own(self.root, path):
+            return
+        inside = path.startswith(f"{self.root}{os.sep}") or path.endswith((".py", ".pyc"))
+        if inside and not _shown():
             os.lseek(self.log.fileno(), 0, os.SEEK_END)
             os.write(self.log.fileno(), path.encode() + b"\n")
 

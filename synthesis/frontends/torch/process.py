@@ -28,10 +28,14 @@ from typing import Any
 
 from shardproof.installed import IMPORTED_FROM
 from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.homes import python_path
 from shardproof.synthesis.frontends.torch.request import Limits, Progress, silent
 from shardproof.synthesis.frontends.torch.sessions import end_session, session_memory
 
 KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
+"""Besides PYTHONPATH, whose folders the owner's code imports from."""
+DROPPED = "SHARDPROOF_DROPPED"
+"""Of the environment of a job: the names of variables that it is not given."""
 KEPT_OUTPUT = 64 * 1024
 """Bytes of the user's output that are kept, from its end."""
 NUMBER = struct.Struct("=i")
@@ -120,6 +124,25 @@ def environment() -> dict[str, str]:
     }
 
 
+def owners(env: Sequence[str] = ()) -> dict[str, str]:
+    """What of the environment the owner's code is given besides: PYTHONPATH, and the variables of
+    `env`, each as `NAME` or `NAME=VALUE`.
+
+    Raises:
+        CaptureError: no such variable is set.
+    """
+    out: dict[str, str] = {}
+    for item in env:
+        name, given, value = item.partition("=")
+        if not given and name not in os.environ:
+            raise CaptureError(f"{name} is not set", hint=f"--env {name}=VALUE sets it")
+        out[name] = value if given else os.environ[name]
+    paths = (IMPORTED_FROM, *map(str, python_path()))
+    known = {*KEPT_VARIABLES, *environment(), *out, "HOME", "TMPDIR", "OLDPWD", "PWD", "SHLVL", "_"}
+    dropped = sorted({*os.environ} - known)
+    return {**out, "PYTHONPATH": os.pathsep.join(paths), DROPPED: " ".join(dropped)}
+
+
 def run_worker(
     task: str, request: dict[str, Any], limits: Limits, progress: Progress, folder: Path
 ) -> None:
@@ -131,7 +154,9 @@ def run_worker(
     """
     (folder / "request.json").write_text(json.dumps({"task": task, "request": request}))
     entry = "shardproof.synthesis.frontends.torch.worker:main"
-    finished = run_job(Job(entry, request["target"], folder, limits.wall_s, limits), progress)
+    variables = owners(request["env"])
+    job = Job(entry, request["target"], folder, limits.wall_s, limits, variables)
+    finished = run_job(job, progress)
     report = folder / "report.json"
     if report.is_file():
         found = json.loads(report.read_text())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import tomllib
@@ -14,6 +15,8 @@ from typing import Any, cast
 from pydantic import TypeAdapter
 
 from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.homes import python_path
+from shardproof.synthesis.frontends.torch.named import NAMED
 
 Progress = Callable[[str], None]
 """Called with the name of each phase as it begins."""
@@ -108,6 +111,8 @@ class CaptureRequest:
     attention: str = "eager"
     """`eager` or `sdpa`, for Hugging Face models."""
     dtype: str = "f32"
+    env: tuple[str, ...] = ()
+    """Variables of the environment that the owner's code is given, each `NAME` or `NAME=VALUE`."""
     limits: Limits = Limits()
 
     def to_json(self) -> dict[str, Any]:
@@ -167,13 +172,92 @@ def read_config_file(path: str) -> dict[str, Any]:
     return cast(dict[str, Any], data)
 
 
-def split_target(target: str) -> tuple[str, str]:
-    """(`hf` or the file, class name). Raises CaptureError."""
+def is_library(target: str) -> bool:
+    """Whether a target is a model of a library, by name."""
+    kind, colon, name = target.partition(":")
+    return kind in ("hf", *NAMED) and bool(colon and name)
+
+
+def resolved(target: str) -> str:
+    """`package.module:Class` as the file of that module, looked up in the working directory and in
+    the folders of PYTHONPATH; other targets as they are.
+
+    Raises:
+        CaptureError: there is no such module.
+    """
     kind, colon, name = target.rpartition(":")
+    parts = kind.split(".")
+    if not colon or is_library(target) or parts[-1] == "py" or not all(map(_is_name, parts)):
+        return target
+    here = Path.cwd()
+    for folder in (here, *python_path()):
+        place = folder.joinpath(*parts)
+        for file in (place.with_name(f"{place.name}.py"), place / "__init__.py"):
+            if file.is_file():
+                shown = file.relative_to(here) if file.is_relative_to(here) else file
+                return f"{shown}:{name}"
+    raise CaptureError(
+        f"there is no module {kind} in the working directory or in PYTHONPATH",
+        hint="write path/model.py:ClassName",
+    )
+
+
+def _is_name(text: str) -> bool:
+    return text.isidentifier()
+
+
+def ask_for_inputs(request: CaptureRequest) -> None:
+    """Ask what `forward` is to be given where nothing can say it: before PyTorch is imported.
+
+    Raises:
+        CaptureError: the model's file has no `example_inputs`, and no inputs are given; a library
+            is not installed.
+    """
+    kind, name = split_target(request.target)
+    if kind in NAMED:
+        NAMED[kind].find()
+    if request.inputs or kind == "hf" or (kind in NAMED and NAMED[kind].sized):
+        return
+    if kind in NAMED:
+        hint = "give each argument of forward: --input x=f32[4,16]"
+        raise CaptureError(f"{kind} does not tell what {name} is given", hint=hint)
+    text = Path(kind).read_text(encoding="utf-8", errors="replace")
+    takes = None if "example_inputs" in text or "import *" in text else _takes(text, name)
+    if takes is None:
+        return
+    given = " ".join(f"--input {argument}=f32[4,16]" for argument in takes or ("x",))
+    raise CaptureError(
+        f"no example inputs: {name}.forward takes {', '.join(takes) or 'none by name'}",
+        file=Path(kind).name,
+        hint=f"give dtype and extents of each, {given}; or define example_inputs() in the file",
+    )
+
+
+def _takes(text: str, name: str) -> list[str] | None:
+    """Names of the arguments without a default of the `forward` of a class; None where the text
+    does not define that."""
+    try:
+        body = ast.parse(text).body
+    except SyntaxError:
+        return None
+    found = [n for n in body if isinstance(n, ast.ClassDef) and n.name == name]
+    methods = [m for c in found for m in c.body if isinstance(m, ast.FunctionDef)]
+    for method in methods:
+        if method.name == "forward":
+            given = [a.arg for a in method.args.args]
+            return given[1 : len(given) - len(method.args.defaults)]
+    return None
+
+
+def split_target(target: str) -> tuple[str, str]:
+    """(`hf`, another library of `NAMED` or the file; the name). Raises CaptureError."""
+    kind, colon, name = resolved(target).rpartition(":")
+    if kind in NAMED and name:
+        return kind, name
     if not colon or not name.isidentifier() or not kind:
         raise CaptureError(
             f"{target!r} names no model",
-            hint="write path/model.py:ClassName, or hf:LlamaForCausalLM",
+            hint="write path/model.py:ClassName, package.module:ClassName or hf:LlamaForCausalLM",
         )
     if kind != "hf":
         path = Path(kind)

@@ -19,6 +19,8 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from shardproof.synthesis.frontends.torch.branch_coverage import MOST_STEPS, Ways
+from shardproof.synthesis.frontends.torch.errors import shown
+from shardproof.synthesis.frontends.torch.homes import own
 from shardproof.synthesis.frontends.torch.observed import Handwritten, Value
 from shardproof.synthesis.frontends.torch.request import InputSpec
 from shardproof.synthesis.frontends.torch.target import TORCH_DTYPES
@@ -141,7 +143,7 @@ class Watch(TorchFunctionMode):
     def _frame(self) -> Any:
         """The innermost line of the user's that is being run."""
         frame: Any = sys._getframe(2)
-        while frame is not None and not _own(frame.f_code.co_filename, self.root):
+        while frame is not None and not own(self.root, frame.f_code.co_filename):
             frame = frame.f_back
         return frame
 
@@ -153,12 +155,8 @@ class Watch(TorchFunctionMode):
         if frame is None:
             return
         self.elements += t.numel()
-        shown = str(Path(frame.f_code.co_filename).relative_to(self.root))
-        self.values.append(Value(shown, frame.f_lineno, name, array(t)))
-
-
-def _own(file: str, root: str) -> bool:
-    return bool(root) and file.startswith(root + "/") and "site-packages" not in file
+        at = shown(frame.f_code.co_filename, self.root)
+        self.values.append(Value(at, frame.f_lineno, name, array(t)))
 
 
 def _decides(name: str, args: Any, result: Any) -> bool:
@@ -308,8 +306,8 @@ def examine(cls: Any, args: tuple[Any, ...], root: str, wide: bool) -> Handwritt
     file, line = inspect.getsourcefile(cls) or "", 0
     with suppress(OSError, TypeError):
         line = inspect.getsourcelines(cls.backward)[1]
-    shown = str(Path(file).relative_to(root)) if _own(file, root) else Path(file).name
-    plain = Handwritten(cls.__name__.removeprefix("GeneratedBackwardFor_"), shown, line)
+    place = shown(file, root) if own(root, file) else Path(file).name
+    plain = Handwritten(cls.__name__.removeprefix("GeneratedBackwardFor_"), place, line)
     names = list(inspect.signature(cls.forward).parameters)[1:]
     if len(names) < len(args):
         names = [f"argument {i}" for i in range(len(args))]
@@ -345,7 +343,7 @@ def examine(cls: Any, args: tuple[Any, ...], root: str, wide: bool) -> Handwritt
 
         found = slope(value, args[i], grad, 11 + i)
         if not found.agree:
-            return Handwritten(plain.name, shown, line, names[i], found.slope, found.told)
+            return Handwritten(plain.name, place, line, names[i], found.slope, found.told)
     return plain
 
 

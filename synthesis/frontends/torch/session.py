@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -29,6 +28,7 @@ from shardproof.synthesis.frontends.torch.chosen import read_whole, reads_whole
 from shardproof.synthesis.frontends.torch.dependence import refuse_constant
 from shardproof.synthesis.frontends.torch.errors import CaptureError, HandwrittenError
 from shardproof.synthesis.frontends.torch.facts import read_facts, read_files
+from shardproof.synthesis.frontends.torch.homes import root_of
 from shardproof.synthesis.frontends.torch.inputs import find_inputs, torch_types
 from shardproof.synthesis.frontends.torch.lower import Lowered, Lowering
 from shardproof.synthesis.frontends.torch.materialize import (
@@ -44,10 +44,15 @@ from shardproof.synthesis.frontends.torch.opened import Opened
 from shardproof.synthesis.frontends.torch.provenance import Provenance
 from shardproof.synthesis.frontends.torch.prune import prune
 from shardproof.synthesis.frontends.torch.ranks.places import Places
-from shardproof.synthesis.frontends.torch.request import CaptureRequest, Progress, split_target
+from shardproof.synthesis.frontends.torch.request import (
+    CaptureRequest,
+    Progress,
+    is_library,
+    split_target,
+)
 from shardproof.synthesis.frontends.torch.rolling.depth import Depth, choose, roll_program
 from shardproof.synthesis.frontends.torch.rolling.roll import NotRolledError
-from shardproof.synthesis.frontends.torch.surroundings import Surroundings, root_of
+from shardproof.synthesis.frontends.torch.surroundings import Surroundings
 from shardproof.synthesis.frontends.torch.switching import in_mode
 from shardproof.synthesis.frontends.torch.target import EXPERTS, TORCH_DTYPES, Target, find
 from shardproof.synthesis.frontends.torch.torch_api import no_gradient_hooks, plain_kernels
@@ -81,8 +86,8 @@ def capture_here(request: CaptureRequest, progress: Progress) -> Captured:
         Exception: whatever the user's code raises.
     """
     plain_kernels()
-    kind, _ = split_target(request.target)
-    opened = None if kind == "hf" else Opened(str(Path(kind).parent))
+    split_target(request.target)
+    opened = None if is_library(request.target) else Opened(root_of(request.target))
     with sources_watched():
         return _captured(request, Clock(progress), opened)
 
@@ -166,6 +171,7 @@ class Session:
             untrained=untrained,
             asserts=asserts,
             whole=reads_whole(),
+            returned=self.target.result_names,
         )
         return Captured(
             rolled.program,
@@ -310,7 +316,7 @@ def block_lists(model: nn.Module) -> list[str]:
         for path, module in model.named_modules()
         if isinstance(module, (nn.ModuleList, nn.Sequential))
         and len(module) > 1
-        and all(any(True for _ in child.children()) for child in module)
+        and all(child is not None and any(True for _ in child.children()) for child in module)
     ]
 
 

@@ -28,6 +28,7 @@ from unittest.mock import patch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
+from shardproof.synthesis.frontends.torch.process import DROPPED
 from shardproof.synthesis.frontends.torch.ranks.places import Places
 
 LAUNCHED = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
@@ -108,12 +109,6 @@ def noted(frame: Any, what: str) -> None:
             watching._note(frame, what)
 
 
-def root_of(target: str) -> str:
-    """The folder of the owner's file; '' for a class of a library."""
-    file, colon, _ = target.rpartition(":")
-    return "" if not colon or file == "hf" else str(Path(file).resolve().parent)
-
-
 class Surroundings:
     """Writes down what the owner's files below a root read. `known` are variables of which the
     values are part of what is judged."""
@@ -183,7 +178,9 @@ class Surroundings:
         if frame is None or key in self.known:
             return
         name = str(key)
-        if found is None:
+        if found is None and name in os.environ.get(DROPPED, "").split():
+            was = f"which is not passed on (--env {name} does)"
+        elif found is None:
             was = "which was not set here"
         elif any(part in name.upper() for part in _HIDDEN):
             was = "which was set here"

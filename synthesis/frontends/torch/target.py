@@ -4,6 +4,7 @@
 
 import dataclasses
 import difflib
+import importlib
 import importlib.util
 import inspect
 import re
@@ -18,6 +19,8 @@ from torch import nn
 
 from shardproof.synthesis.frontends.torch.asked.watching import watching
 from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.homes import Moved, home_of, make_importable, root_of
+from shardproof.synthesis.frontends.torch.named import NAMED, image_of
 from shardproof.synthesis.frontends.torch.ranks.places import Places
 from shardproof.synthesis.frontends.torch.request import (
     EXPERTS,
@@ -54,17 +57,22 @@ class Target:
     """The user's module; None for a library model."""
     hf_config: Any = None
     result_names: tuple[str, ...] = ()
+    image: tuple[int, int, int] | None = None
+    """Channels, height and width of what a model of a library is given, where it tells them."""
     dropout: tuple[str, ...] = ()
     """Fields of the Hugging Face config that were set to 0."""
 
 
-def find(request: CaptureRequest) -> Target:
-    """Import the class. Raises CaptureError, or what the user's file raises."""
+def find(request: CaptureRequest, moved: Moved | None = None) -> Target:
+    """Import the class, of a file in a copy where its folder was `moved`. Raises CaptureError, or
+    what the user's file raises."""
     kind, name = split_target(request.target)
     fields = read_config_file(request.config_file) if request.config_file else {}
     if kind == "hf":
         return library(name, fields, dict(request.config), request.attention)
-    return _user(Path(kind), name, {**fields, **request.config})
+    if kind in NAMED:
+        return named(kind, name, {**fields, **request.config})
+    return _user(Path(kind), name, {**fields, **request.config}, moved)
 
 
 def library(
@@ -129,6 +137,28 @@ def library(
     )
 
 
+def named(kind: str, name: str, config: dict[str, Any]) -> Target:
+    """A model of another library; `config` holds arguments of what builds it.
+
+    Raises:
+        CaptureError: the library is not installed, has no such model, or refuses the arguments.
+    """
+
+    make_importable()
+
+    def build() -> nn.Module:
+        return NAMED[kind].build(name, config)
+
+    try:
+        with torch.device("meta"):
+            model = build()
+    except (TypeError, ValueError, RuntimeError) as problem:
+        reason = " ".join(str(problem).split())
+        raise CaptureError(f"{kind}:{name} cannot be built: {reason}") from problem
+    image = image_of(model, name) if NAMED[kind].sized else None
+    return Target(type(model), build, config, "", image=image)
+
+
 def _mentioned(key: str, cls: Any) -> bool:
     """Whether the library's code reads a field that the config class does not declare, or knows
     an older name of one, such as `rope_theta`."""
@@ -149,23 +179,36 @@ def _no_dropout(config: Any) -> list[str]:
     return changed
 
 
-def import_file(path: Path) -> Any:
-    """Run a file of the user's as a module; files beside it can be imported by it."""
-    path = path.resolve()
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None:
-        raise CaptureError(f"{path.name} cannot be imported")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules.setdefault(path.stem, module)
-    sys.path.insert(0, str(path.parent))
-    with watching(Places(str(path.parent)), real=True, building=True, importing=True):
+def import_file(path: Path, moved: Moved | None = None) -> Any:
+    """Run a file of the user's as a module, a member of its package where it is in one; what lies
+    in its `ways` can be imported by it.
+
+    Raises:
+        CaptureError: its name is another module's.
+        Exception: whatever the file raises.
+    """
+    home = home_of(path)
+    make_importable(home, moved)
+    with watching(Places(str(home.base)), real=True, building=True, importing=True):
+        if home.packaged:
+            module = importlib.import_module(home.name)
+            if Path(module.__file__ or "").resolve() != home.file:
+                raise CaptureError(
+                    f"{home.name} is {module.__file__} to Python, not {home.file}",
+                    hint=f"rename the package {home.name.partition('.')[0]}",
+                )
+            return module
+        spec = importlib.util.spec_from_file_location(home.name, home.file)
+        if spec is None or spec.loader is None:
+            raise CaptureError(f"{home.file.name} cannot be imported")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules.setdefault(home.name, module)
         spec.loader.exec_module(module)
     return module
 
 
-def _user(path: Path, name: str, fields: dict[str, Any]) -> Target:
-    path = path.resolve()
-    module = import_file(path)
+def _user(path: Path, name: str, fields: dict[str, Any], moved: Moved | None) -> Target:
+    module = import_file(path, moved)
     cls: Any = getattr(module, name, None)
     if cls is None:
         classes = [
@@ -183,7 +226,7 @@ def _user(path: Path, name: str, fields: dict[str, Any]) -> Target:
         cls,
         lambda: cls(**kwargs),
         fields,
-        str(path.parent),
+        root_of(f"{path}:{name}"),
         module,
         result_names=returned_names(cls.forward),
     )

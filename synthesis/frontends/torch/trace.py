@@ -101,6 +101,8 @@ class Run(nn.Module):
     """Calls the model; returns its tensors as a flat tuple and remembers their names.
 
     With a scalar loss among them, the others are detached: the gradient is that of the loss.
+    Without one, several are copies: of two that are views of one tensor, a trace would have the
+    gradients of both come in through one.
     """
 
     def __init__(self, model: nn.Module, result_names: tuple[str, ...] = ()) -> None:
@@ -115,7 +117,9 @@ class Run(nn.Module):
         named, loss = named_outputs(result, self.result_names)
         self.record.names, self.record.loss = [name for name, _ in named], loss
         self.record.notes = [*ungraded(named, loss), *uncompared(result)]
-        return tuple(t.detach() if loss is not None and name != loss else t for name, t in named)
+        if loss is not None:
+            return tuple(t if name == loss else t.detach() for name, t in named)
+        return tuple(t.clone() if len(named) > 1 else t for _, t in named)
 
 
 def trace(model: nn.Module, kwargs: dict[str, Any], result_names: tuple[str, ...] = ()) -> Traced:

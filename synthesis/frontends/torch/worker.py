@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from shardproof.synthesis.frontends.torch.errors import OR_TRANSLATE, CaptureError, shown
+from shardproof.synthesis.frontends.torch.homes import own, root_of
+from shardproof.synthesis.frontends.torch.process import DROPPED
 from shardproof.verifier.kernel.program.types import NOWHERE, Source
 
 _PLAIN = {
@@ -112,17 +114,13 @@ def _frame(problem: BaseException, root: str) -> traceback.FrameSummary | None:
         seen.add(id(current))
         frames = list(traceback.extract_tb(current.__traceback__)) + frames
         current = current.__cause__ or current.__context__
-    own = str(Path(__file__).parent)
+    ours = str(Path(__file__).parent)
     if root:
-        users = [
-            f
-            for f in frames
-            if Path(f.filename).is_relative_to(root) and "site-packages" not in f.filename
-        ]
+        users = [f for f in frames if own(root, f.filename)]
         if users:
             return users[-1]
     library = [
-        f for f in frames if "/transformers/" in f.filename and not f.filename.startswith(own)
+        f for f in frames if "/transformers/" in f.filename and not f.filename.startswith(ours)
     ]
     return library[-1] if library else None
 
@@ -135,9 +133,17 @@ _HINTS = {
 }
 
 
+def _dropped() -> list[str]:
+    """The variables of the environment that the code is not given."""
+    return os.environ.get(DROPPED, "").split()
+
+
 def _hint(problem: BaseException) -> str:
     if isinstance(problem, ModuleNotFoundError) and problem.name:
-        return f"install {problem.name.partition('.')[0]}{OR_TRANSLATE}"
+        package = problem.name.partition(".")[0]
+        return f"install {package}, or name its folder in PYTHONPATH{OR_TRANSLATE}"
+    if isinstance(problem, KeyError) and str(problem).strip("'") in _dropped():
+        return f"--env {problem!s} passes the variable on".replace("'", "")
     hint = _HINTS.get(type(problem).__name__)
     return f"{hint}{OR_TRANSLATE}" if hint else ""
 
@@ -149,8 +155,7 @@ def main(folder: Path) -> None:
     report: dict[str, Any] = {}
     try:
         target = json.loads((folder / "request.json").read_text())["request"]["target"]
-        if not target.startswith("hf:"):
-            root = str(Path(target.rpartition(":")[0]).resolve().parent)
+        root = root_of(target)
         run(folder)
         report["done"] = True
     except BaseException as problem:  # noqa: BLE001

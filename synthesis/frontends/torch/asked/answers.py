@@ -325,7 +325,7 @@ seen as what a draw decides. A tensor that is printed is shown to nobody who cou
 def no_other_kernels() -> None:
     """From now on, code of the user's may give no op of PyTorch another kernel: the program of such
     code would be written in ops that it does not run."""
-    from shardproof.synthesis.frontends.torch.asked.sources import is_users
+    from shardproof.synthesis.frontends.torch.homes import is_users
 
     library: Any = torch.library.Library
     original = library.impl
@@ -367,7 +367,7 @@ _SHOWN = {
 def shown_to_nobody() -> Iterator[None]:
     """What a tensor looks like, as text or as bytes, is refused where a line of the user's asks;
     its memory, where one has it handed to another library."""
-    from shardproof.synthesis.frontends.torch.asked.sources import is_users
+    from shardproof.synthesis.frontends.torch.homes import is_users
 
     kept: list[tuple[Any, str, Any]] = []
 

@@ -63,7 +63,7 @@ def passing() -> None:
 
 def _only_traced(problem: BaseException) -> bool:
     """Whether a run on real tensors may not raise this."""
-    from shardproof.synthesis.frontends.torch.asked.sources import is_users
+    from shardproof.synthesis.frontends.torch.homes import is_users
 
     if isinstance(problem, CaptureError):
         return True

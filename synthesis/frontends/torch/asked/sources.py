@@ -13,18 +13,14 @@ the code does on real tensors stays as well. Files of packages are left as they 
 import ast
 import builtins
 import importlib.machinery
-import sysconfig
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
-from pathlib import Path
 from typing import Any, TypeVar
 
-from shardproof.installed import OURS
 from shardproof.synthesis.frontends.torch.asked import answers, caught
+from shardproof.synthesis.frontends.torch.homes import is_users
 
 T = TypeVar("T", bound=ast.AST)
-_STDLIB = str(Path(sysconfig.get_path("stdlib")))
 _NAMES = {
     "__shardproof_called__": answers.called,
     "__shardproof_read__": answers.read,
@@ -39,15 +35,6 @@ _METHODS = frozenset(("join", "extend", "fromkeys", "pop", "from_iterable", "red
 """Functions and methods that go through what they are given, or are methods of."""
 _BY_KEY = frozenset(("sorted", "min", "max"))
 """Functions of which the result does not depend on the order, but among equal keys."""
-
-
-@cache
-def is_users(file: str) -> bool:
-    """Whether a file is the user's: neither of a package, of Python nor of this project."""
-    if file.startswith("<") or "site-packages" in file or "dist-packages" in file:
-        return False
-    path = Path(file)
-    return not any(path.is_relative_to(p) for p in (*OURS, _STDLIB))
 
 
 @contextmanager

@@ -159,7 +159,7 @@ def threads_followed(refuse: Refuse, passing: Callable[[], None]) -> Iterator[No
 
 def _by_users(frame: Any) -> bool:
     """Whether a line of the user's is at a frame: threads of libraries go their way."""
-    from shardproof.synthesis.frontends.torch.asked.sources import is_users
+    from shardproof.synthesis.frontends.torch.homes import is_users
 
     return frame is not None and is_users(frame.f_code.co_filename)
 

@@ -26,6 +26,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from shardproof.synthesis.frontends.torch.asked.watching import AskedError, watching
 from shardproof.synthesis.frontends.torch.built_draws import BuiltDraws
 from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.homes import root_of
 from shardproof.synthesis.frontends.torch.materialize import fake_mode, to_fake
 from shardproof.synthesis.frontends.torch.ranks import averaging
 from shardproof.synthesis.frontends.torch.ranks.arguments import MissingError, arguments
@@ -191,7 +192,7 @@ def build(
         type(model),
         lambda: model,
         dict(config),
-        str(path.resolve().parent),
+        root_of(target),
         module,
         result_names=returned_names(type(model).forward),
     )

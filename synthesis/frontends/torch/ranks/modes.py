@@ -24,6 +24,7 @@ from shardproof.synthesis.frontends.torch.digest import (
     changed,
     difference,
     drawn_apart,
+    files_of,
     plain_state,
     unsteady,
 )
@@ -131,7 +132,8 @@ def _traced_twice(make: Make, mode: str, quick: Mapping[str, Any], module: Any) 
     order = make(mode)
     for p in order.model.parameters():
         p.grad = None
-    before = plain_state(order.model, module)
+    files = files_of(module, order.watch.places.root)
+    before = plain_state(order.model, files)
     digest = _digest(order)
     held = dict(order.model.named_buffers())
     read = surroundings(order.watch.places)
@@ -139,7 +141,7 @@ def _traced_twice(make: Make, mode: str, quick: Mapping[str, Any], module: Any) 
         followed = follow(order)
     first = digest.log
     lines, second = _second(order, lambda: _again(make, mode, digest, held), first)
-    moved = changed(before, plain_state(order.model, module))
+    moved = changed(before, plain_state(order.model, files))
     root = order.watch.places.root
     if second is not None:
         raise unsteady(type(order.model).__name__, first, second, moved, root)

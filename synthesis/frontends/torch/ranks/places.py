@@ -4,16 +4,16 @@
 
 import linecache
 import os
-import sysconfig
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from shardproof.synthesis.frontends.torch.errors import shown
+from shardproof.synthesis.frontends.torch.homes import further, own
 from shardproof.synthesis.frontends.torch.provenance import Provenance
 
 _OURS = str(Path(__file__).parents[1]) + os.sep
-_LIBRARY = str(Path(sysconfig.get_path("stdlib"))) + os.sep
 _PACKAGES = ("site-packages" + os.sep, "dist-packages" + os.sep)
 
 
@@ -59,8 +59,11 @@ class Places:
             frame = getattr(frame, "f_back", None)
         return out
 
+    def __post_init__(self) -> None:
+        further()  # read of the environment before anything watches what is
+
     def own(self, file: str) -> bool:
-        return _own(self.root, file)
+        return own(self.root, file)
 
     def of(self, frame: Any) -> tuple[str, int, str]:
         """File as it is shown, line and text of a frame."""
@@ -70,7 +73,7 @@ class Places:
         file, line = frame.f_code.co_filename, frame.f_lineno
         text = linecache.getline(file, line).strip()
         if self.own(file):
-            file = str(Path(file).relative_to(self.root))
+            file = shown(file, self.root)
         return file, line, text
 
 
@@ -81,15 +84,9 @@ def _kind(root: str, file: str) -> str:
         return "ours"
     if file.startswith("<"):
         return ""
-    if _own(root, file):
+    if own(root, file):
         return "own"
     return "package" if _package(file) else ""
-
-
-@cache
-def _own(root: str, file: str) -> bool:
-    inside = bool(root) and file.startswith(root.rstrip("/") + "/")
-    return inside and not any(p in file for p in _PACKAGES)
 
 
 def _package(file: str) -> bool:

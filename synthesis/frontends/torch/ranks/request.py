@@ -75,6 +75,8 @@ class RanksRequest:
     filled: tuple[str, ...] = ()
     """Names of the model, or patterns of these, whose layouts are stated: a buffer of floats among
     them is filled by something else than its constructor."""
+    env: tuple[str, ...] = ()
+    """Variables of the environment that the owner's code is given, each `NAME` or `NAME=VALUE`."""
     limits: Limits = field(default_factory=Limits)
 
     def to_json(self) -> dict[str, Any]:

@@ -44,6 +44,7 @@ from shardproof.synthesis.frontends.torch.chosen import read_whole, reads_whole
 from shardproof.synthesis.frontends.torch.decompose import decompositions
 from shardproof.synthesis.frontends.torch.dependence import refuse_constant
 from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.homes import root_of
 from shardproof.synthesis.frontends.torch.inputs import find_inputs, torch_types
 from shardproof.synthesis.frontends.torch.known_ops import known_ops
 from shardproof.synthesis.frontends.torch.lower import DTYPES, type_of
@@ -295,7 +296,7 @@ def _root(target: str) -> str:
         import transformers
 
         return str(Path(transformers.__file__).parent)
-    return str(Path(target.rpartition(":")[0]).resolve().parent)
+    return root_of(target)
 
 
 def _all(folder: Path, work: Work, root: str) -> list[Said]:

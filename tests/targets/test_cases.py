@@ -1,0 +1,77 @@
+"""Models as people have them, code in several files among it, are proved and run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.commands import COMMAND, environment
+
+pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.xdist_group("gloo")]
+
+CASES = Path(__file__).parent / "cases"
+TARGETS = {
+    "pkg/relative.py:Net": ("pkg/relative.py",),
+    "pkg.absolute:Net": ("pkg/absolute.py",),
+    "pkg/heads.py:Net": ("pkg/attention.py", "pkg/heads.py"),
+    "sibling.py:Net": ("sibling.py",),
+    "folder.py:Net": ("folder.py",),
+    "two_files_heads.py:Net": ("heads_parts.py", "two_files_heads.py"),
+    "needs_path.py:Net": ("needs_path.py",),
+    "none_in_list.py:Net": ("none_in_list.py",),
+    "buffer_device.py:Net": ("buffer_device.py",),
+    "transposed_output.py:Both": ("transposed_output.py",),
+}
+"""Targets, with the files that their patches change."""
+
+
+def done(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    env = environment()
+    paths = (*filter(None, [env.get("PYTHONPATH")]), str(CASES / "elsewhere"))
+    env["PYTHONPATH"] = os.pathsep.join(paths)
+    return subprocess.run([*COMMAND, *words], cwd=folder, env=env, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_model_is_split_proved_and_run(tmp_path: Path, target: str) -> None:
+    out = tmp_path / "out"
+    words = ("parallelize", target, "--mesh", "tp=2", "--run", "--out", str(out))
+    ran = done(CASES, *words)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "agrees" in ran.stdout + ran.stderr
+    diff = (out / "patch.diff").read_text()
+    found = [
+        line.split()[-1].removeprefix("b/") for line in diff.splitlines() if line[:5] == "diff "
+    ]
+    assert tuple(found) == TARGETS[target]
+    assert "RowwiseParallel" in diff
+
+
+def test_a_patch_of_two_files_is_applied_and_proved_again(tmp_path: Path) -> None:
+    for name in ("two_files_heads.py", "heads_parts.py"):
+        (tmp_path / name).write_text((CASES / name).read_text())
+    target = "two_files_heads.py:Net"
+    made = done(tmp_path, "parallelize", target, "--mesh", "tp=2", "--no-run", "--out", "out")
+    assert made.returncode == 0, made.stdout + made.stderr
+    again = done(tmp_path, "verify", "out", "--recapture")
+    assert again.returncode == 0, again.stdout + again.stderr
+    applied = done(tmp_path, "apply", "out", "--yes")
+    assert applied.returncode == 0, applied.stdout + applied.stderr
+    assert "view(b, t, -1, self.size)" in (tmp_path / "heads_parts.py").read_text()
+    assert "def parallelize(" in (tmp_path / "two_files_heads.py").read_text()
+
+
+def test_a_second_file_that_changes_in_between_is_refused(tmp_path: Path) -> None:
+    for name in ("two_files_heads.py", "heads_parts.py"):
+        (tmp_path / name).write_text((CASES / name).read_text())
+    target = "two_files_heads.py:Net"
+    made = done(tmp_path, "parallelize", target, "--mesh", "tp=2", "--no-run", "--out", "out")
+    assert made.returncode == 0, made.stdout + made.stderr
+    second = tmp_path / "heads_parts.py"
+    second.write_text(second.read_text() + "\nX = 1\n")
+    again = done(tmp_path, "apply", "out", "--yes")
+    assert again.returncode != 0
+    assert "heads_parts.py" in again.stdout + again.stderr
