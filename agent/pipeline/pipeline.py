@@ -270,18 +270,25 @@ def settled(
             priced(phase, made)
         chosen(run, made.plan)
         first = found = _judged(run, job, captured, facts, made)
-        while not isinstance(found.verdict, Proof):
+        proved = found if isinstance(found.verdict, Proof) else None
+        while found is not proved or planning.halving:
             refuted = isinstance(found.verdict, Counterexample)
             reason = verdicts.message(found.verdict).split("\n")[0]
             with run.phase("plan") as phase:
-                again = planning.other(found.made, "refuted" if refuted else "unproved", reason)
-                phase.summary = "no other plan"
+                if found is proved:
+                    again, phase.summary = planning.more(), "no larger plan"
+                else:
+                    again = planning.other(found.made, "refuted" if refuted else "unproved", reason)
+                    phase.summary = "no other plan"
                 if again is None:
-                    found = first
                     break
                 priced(phase, again)
             chosen(run, again.plan)
             found = _judged(run, job, captured, facts, again)
+            proved = found if isinstance(found.verdict, Proof) else proved
+        if found is not (proved or first):
+            found = proved or first
+            chosen(run, found.made.plan)
         tried = planning.tried(found.made, isinstance(found.verdict, Proof))
     finally:
         if model is not None:
