@@ -3,8 +3,8 @@
 A plan that no patch stands for or that is not proved is left for the next candidate; where none is
 left, its offending choice is banned, or looked for by halves where no error names it; then a
 language model's proposals become starting points, if one was asked for. At most three rounds know
-of each other; then the search starts afresh with what was refused. Memory is weighed by the search alone: where its choice needs more than there is, so do
-all others.
+of each other; then the search starts afresh with what was refused. Memory is weighed by the search
+alone: where its choice needs more than there is, so do all others.
 """
 
 from __future__ import annotations
@@ -343,8 +343,7 @@ class Planning:
 
     @property
     def _tp_size(self) -> int:
-        mesh = self.asked.mesh
-        return mesh["tp"] if "tp" in mesh else 1
+        return dict(self.asked.mesh.dims).get("tp", 1)
 
     def _without_tactics(self, constraints: Constraints) -> tuple[str, Constraints | None]:
         """One more constraint for the search where no failure tells of a place."""

@@ -343,7 +343,7 @@ def test_of_a_plan_that_fails_at_no_known_place_the_part_at_fault_stays_whole(
     assert last is not None
     split = {m.path for m in last.plan.modules}
     assert fault not in split
-    assert last.plan.useful
+    assert last.plan.whole_attention == (("layers.*.attn",) if "attn" in fault else ())
     beside = fault.rpartition(".")[0]
     kept = {"layers.*.attn.q", "layers.*.attn.o", "layers.*.mlp.up", "layers.*.mlp.down"}
     assert {p for p in kept if beside not in p or not beside} <= split
