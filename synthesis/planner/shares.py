@@ -19,7 +19,7 @@ def shares(found: Found, tp: str, size: int) -> dict[str, float]:
     """`split_share` of the parameters that the mesh could split, and `compute_share` of the work of
     products: of the whole model, or without embedding and output projection, whichever is less.
 
-    What is split and gathered at once counts as whole: all that reads it is computed on every rank.
+    A product that is gathered at once counts as whole: all that reads it is computed on every rank.
     """
     vocabulary = heads(found.modules)
     outer = {m.path for m in found.modules if m.use == "embedding"} | vocabulary
@@ -84,12 +84,14 @@ def beside_column(module: Module, best: Candidate) -> bool:
 
 
 def _gathered(found: Found, vocabulary: frozenset[str]) -> set[str]:
-    """Modules whose split result is made whole at once; not the output projection, which nothing in
-    the model reads."""
-    convs = {m.path for m in found.modules if m.use == "conv"}
-    styles = found.best.point.styles
-    gathered = {p for p, s in styles if s == "gathered" or (s == "column" and p in convs)}
-    return gathered - vocabulary
+    """Products whose split result is made whole at once; not the output projection, which nothing
+    in the model reads, and no table, which computes nothing."""
+    styles = dict(found.best.point.styles)
+    return {
+        m.path
+        for m in found.modules
+        if styles[m.path] == "gathered" and m.use != "embedding" and m.path not in vocabulary
+    }
 
 
 def _splittable(found: Found, tp: str, size: int) -> list[tuple[Module, int, bool]]:
