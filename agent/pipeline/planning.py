@@ -311,7 +311,7 @@ class Planning:
                 self._tell(at, failure, f"with {listed(whole)} whole")
                 obstacles = dict.fromkeys(sorted(whole), f"{WORDS[failure.kind]}: {failure.reason}")
                 part = self._with(made, result)
-                known = obstacles | part.found.obstacles
+                known = part.found.obstacles | obstacles
                 tried, self.halving = tried + 1, True
                 yield replace(part, found=replace(part.found, obstacles=known))
                 proved = proved or self._held

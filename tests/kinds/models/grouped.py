@@ -53,7 +53,7 @@ class CountingAttention(nn.Module):
 class Mlp(nn.Module):
     def __init__(self):
         super().__init__()
-        self.up, self.down = nn.Linear(32, 96, bias=False), nn.Linear(96, 32, bias=False)
+        self.up, self.down = nn.Linear(32, 128, bias=False), nn.Linear(128, 32, bias=False)
 
     def forward(self, x):
         return self.down(F.silu(self.up(x)))
