@@ -105,13 +105,13 @@ class Emit:
         """The operand and attributes of the `op` that made `x` here, if one did.
 
         Views of different modules are not joined: what a module returns stays visible. Neither are
-        reshapes of different lines of a forward: each line writes extents of its own.
+        reshapes of different lines of a forward on one device: each line writes extents of its own.
         """
         made = self._made.get(x)
         if made is None or made[0] != op:
             return None
         there, here = made[3], self.b.source
-        written = op == "reshape" and self.scope[1] != "backward"
+        written = op == "reshape" and self.scope[1] != "backward" and not self.groups
         if there.module != here.module or (written and there.line != here.line):
             return None
         return made[1], made[2]
