@@ -105,13 +105,15 @@ class Emit:
         """The operand and attributes of the `op` that made `x` here, if one did.
 
         Views of different modules are not joined: what a module returns stays visible. Neither are
-        reshapes of different lines of a forward on one device: each line writes extents of its own.
+        reshapes of different lines of a forward: each line writes extents of its own. Under dp
+        they are joined, since hooks of `fully_shard` reshape at lines that differ between layers.
         """
         made = self._made.get(x)
         if made is None or made[0] != op:
             return None
         there, here = made[3], self.b.source
-        written = op == "reshape" and self.scope[1] != "backward" and not self.groups
+        written = op == "reshape" and self.scope[1] != "backward"
+        written = written and not any("dp" in dims for dims in self.groups.values())
         if there.module != here.module or (written and there.line != here.line):
             return None
         return made[1], made[2]
