@@ -18,8 +18,8 @@ from shardproof.agent.run.errors import InputError
 
 EXITS = (
     "Exit codes: 0 done and proved (a certificate: accepted), 1 refuted, unknown or rejected, "
-    "2 usage, config or input, 3 model endpoint, 4 budget or time, 5 nothing selected, 6 alarm of "
-    "the guard, 70 our own fault, 130 interrupted."
+    "2 usage, config or input, 3 model endpoint, 4 budget or time, 5 nothing selected, or "
+    "nothing useful, 6 alarm of the guard, 70 our own fault, 130 interrupted."
 )
 
 

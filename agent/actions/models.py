@@ -198,6 +198,9 @@ class Parallelize(Asking, Constrained, Chosen, work="pipeline.starting:paralleli
         "Run the patched model on local processes and compare it with one process; by default "
         "where the model is small enough.",
     )
+    require_useful: bool = option(
+        False, "End with exit code 5 where the plan shards less than half of what it could."
+    )
     guard: bool = option(False, "Make the patch watch what ranks exchange.")
     inline: bool = option(False, "Paste what the patch needs instead of importing shardproof.")
     force: bool = option(False, "Replace what an earlier run wrote to --out.")

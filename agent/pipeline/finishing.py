@@ -14,6 +14,7 @@ from shardproof.agent.pipeline.execution import reason_not_to_run, small
 from shardproof.agent.pipeline.writing import Written, told, write
 from shardproof.agent.report import summary, write_report
 from shardproof.agent.run import events, outdir
+from shardproof.agent.run.errors import Exit
 from shardproof.agent.run.machine import peak_memory, versions
 from shardproof.agent.run.run import Outcome, Run, completed
 from shardproof.agent.training import strategy
@@ -84,6 +85,8 @@ def finish(
     if isinstance(found.verdict, Proof):
         found.verdict = replace(found.verdict, assumptions=summary.assumptions(found))
     outcome = verdicts.report(run, found.verdict, patch=found.patch_standing)
+    if job.asked.require_useful and outcome.exit is Exit.PROVED and not made.plan.useful:
+        outcome = replace(outcome, exit=Exit.NOTHING)
     found.exit_code = int(outcome.exit)
     found.peak_memory = max(peak_memory(), captured.peak_bytes)
     return _write(run, job, found, judged, outcome, tried)
@@ -213,4 +216,6 @@ def _answer(job: Job, found: summary.Findings) -> str:
     if found.patch is not None:
         lines.append(f"diff: {job.out / 'patch.diff'}")
     lines.append(f"report: {job.out / 'report.html'}")
+    if not found.plan.useful:
+        lines.append(f"not useful: shards {summary.sharded(found.plan)}")
     return "\n".join(lines)

@@ -27,11 +27,11 @@ from shardproof.synthesis.frontends.torch.captured import Captured, ModelFacts a
 from shardproof.synthesis.frontends.torch.request import CaptureRequest
 from shardproof.synthesis.hardware import Cluster, load
 from shardproof.synthesis.planner.constraints import NO_CONSTRAINTS, Constraints
-from shardproof.synthesis.planner.describe import left_whole
 from shardproof.synthesis.planner.plan import Plan
 from shardproof.synthesis.planner.planner import Asked, Synthesis, synthesize
 from shardproof.synthesis.planner.scoring import CAPTURED as AS_CAPTURED, Pricing
 from shardproof.synthesis.planner.search import axes
+from shardproof.synthesis.planner.shares import left_whole
 from shardproof.synthesis.repair.diagnosis import verify
 from shardproof.synthesis.strategy.choice import Choice
 from shardproof.synthesis.strategy.shape import mismatch
@@ -153,14 +153,19 @@ def parallelize(
 
 
 def _tell_useless(run: Run, found: Settled) -> None:
-    """Warn of a plan that splits less than half of what the mesh could split, and say why."""
+    """Warn of a plan that splits less than half of what the mesh could split, and of attention that
+    stays whole, and say why."""
     plan = found.made.plan
-    if plan.tp is None or plan.useful:
+    if plan.tp is None:
+        return
+    if plan.whole_attention:
+        run.warn(f"attention stays whole: {', '.join(plan.whole_attention)}")
+    if plan.useful:
         return
     if all(m.style == "replicate" for m in plan.modules):
         said = "nothing is sharded: every rank computes the same"
     else:
-        said = f"{plan.estimates['split_share']:.0%} of the shardable parameters are sharded"
+        said = f"{summary.sharded(plan)} are sharded"
     kept = left_whole(found.made.found, plan.tp, plan.tp_size)
     failed = found.tried.failed.values() if found.tried is not None else ()
     why = next((f"; a plan that shards more was {f.why}" for f in failed), "")
@@ -270,18 +275,25 @@ def settled(
             priced(phase, made)
         chosen(run, made.plan)
         first = found = _judged(run, job, captured, facts, made)
-        while not isinstance(found.verdict, Proof):
+        proved = found if isinstance(found.verdict, Proof) else None
+        while found is not proved or planning.halving:
             refuted = isinstance(found.verdict, Counterexample)
             reason = verdicts.message(found.verdict).split("\n")[0]
             with run.phase("plan") as phase:
-                again = planning.other(found.made, "refuted" if refuted else "unproved", reason)
-                phase.summary = "no other plan"
+                if found is proved:
+                    again, phase.summary = planning.more(), "no larger plan"
+                else:
+                    again = planning.other(found.made, "refuted" if refuted else "unproved", reason)
+                    phase.summary = "no other plan"
                 if again is None:
-                    found = first
                     break
                 priced(phase, again)
             chosen(run, again.plan)
             found = _judged(run, job, captured, facts, again)
+            proved = found if isinstance(found.verdict, Proof) else proved
+        if found is not (proved or first):
+            found = proved or first
+            chosen(run, found.made.plan)
         tried = planning.tried(found.made, isinstance(found.verdict, Proof))
     finally:
         if model is not None:

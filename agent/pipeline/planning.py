@@ -1,29 +1,37 @@
 """The plan of a run, and what is done where it does not hold.
 
 A plan that no patch stands for or that is not proved is left for the next candidate; where none is
-left, its offending choice is banned; then a language model's proposals become starting points, if
-one was asked for. At most three rounds know of each other; then the search starts afresh with what
-was refused. Memory is weighed by the search alone: where its choice needs more than there is, so do
-all others.
+left, its offending choice is banned, or looked for by halves where no error names it; then a
+language model's proposals become starting points, if one was asked for. At most three rounds know
+of each other; then the search starts afresh with what was refused. Memory is weighed by the search
+alone: where its choice needs more than there is, so do all others.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from shardproof.agent.pipeline.halving import READINGS, halves
 from shardproof.agent.run import events
 from shardproof.agent.run.run import Run
 from shardproof.synthesis.emit import EmitError, ModelFacts
 from shardproof.synthesis.planner.assign import PlanError, Point
-from shardproof.synthesis.planner.constraints import ConstraintError, Constraints, show_bytes
+from shardproof.synthesis.planner.constraints import (
+    ConstraintError,
+    Constraints,
+    settle,
+    show_bytes,
+)
 from shardproof.synthesis.planner.describe import describe
 from shardproof.synthesis.planner.judging import WORDS, Judge, Judgement, Status
+from shardproof.synthesis.planner.narrowing import layered
 from shardproof.synthesis.planner.plan import PassedOver
-from shardproof.synthesis.planner.planner import Asked, Synthesis, synthesize
+from shardproof.synthesis.planner.planner import Asked, Synthesis, can_emit, synthesize
+from shardproof.synthesis.planner.regions import Regions
 from shardproof.synthesis.planner.scoring import Candidate, prepare
 from shardproof.synthesis.planner.search import ROOM, Search
 from shardproof.synthesis.planner.tactics import TACTICS
@@ -84,6 +92,9 @@ class Planning:
     last: Synthesis | None = None
     raised: PlanError | None = None
     proposed: Counter[str] = field(default_factory=Counter[str])
+    halving: bool = False
+    """Whether the plan at hand splits a part of one that failed: `more` may give a larger one."""
+    _held: bool = False
     _steps: Iterator[Synthesis] | None = None
 
     def first(self) -> Synthesis:
@@ -114,6 +125,12 @@ class Planning:
         self._failed(made.found.best, Judgement(kind, reason))
         return next(self._steps, None)
 
+    def more(self) -> Synthesis | None:
+        """The next plan that splits more than one that was proved; None where none is left."""
+        assert self._steps is not None
+        self._held = True
+        return next(self._steps, None)
+
     def _search(self) -> Iterator[Synthesis]:
         for context in range(1, CONTEXTS + 1):
             constraints = self._start()
@@ -129,7 +146,13 @@ class Planning:
                     self.last, self.like = made, made.found.state
                     yield from self._candidates(made, (turn, context), constraints)
                 new = self.failures[known:]
-                step, more = self._next(constraints, new)
+                step, more = self._narrowed(constraints, new)
+                if more is None or turn == ROUNDS:
+                    yield from self._halved(new, (turn, context))
+                    if self.halving:
+                        return
+                if more is None:
+                    step, more = self._without_tactics(constraints)
                 if more is None and self.model is not None and self._ask():
                     step, more = "starting points that the model proposes", constraints
                 afresh = context < CONTEXTS and self._start() != constraints
@@ -200,12 +223,16 @@ class Planning:
                 return
             else:
                 found = self._with(made, candidate)
-                if not found.plan.useful and self._narrowed(constraints, self.failures[known:])[1]:
+                if not found.plan.useful and self._mendable(constraints, self.failures[known:]):
                     self.spare.append(found)
                     return
                 yield found
             if index + 1 < len(left):
                 self._tell(at, self.failures[-1], f"next candidate: {left[index + 1].origin}")
+
+    def _mendable(self, constraints: Constraints, new: list[Failure]) -> bool:
+        """Whether there is more to try after these failures than to split nothing."""
+        return self._narrowed(constraints, new)[1] is not None or self._parts(new) is not None
 
     def _with(self, made: Synthesis, candidate: Candidate) -> Synthesis:
         """The same search with another candidate as its choice."""
@@ -259,11 +286,67 @@ class Planning:
             seen.add(reason)
         return new
 
-    def _next(self, constraints: Constraints, new: list[Failure]) -> tuple[str, Constraints | None]:
-        """One more constraint for the search after these failures, the likeliest first."""
-        step, more = self._narrowed(constraints, new)
-        if more is not None:
-            return step, more
+    def _halved(self, new: list[Failure], at: tuple[int, int]) -> Iterator[Synthesis]:
+        """Plans that split parts of the first that failed, see `halves`. `halving` stays set where
+        one of them was proved."""
+        found = self._parts(new)
+        if found is None:
+            return
+        failure, regions = found
+        assert failure.point is not None
+        assert self.last is not None
+        state = self.last.found.state
+        assert state is not None
+        made, tried, proved = self.last, 0, False
+        rules = settle(self.asked.constraints, state.modules, self._tp_size, can_emit)
+        judge, asked = Judge(made, self.consts, self.facts), halves(regions.parts)
+        every = frozenset[str]().union(*regions.parts)
+        split = next(asked, None)
+        while split is not None and tried < READINGS:
+            whole = every - split
+            point = rules.keep(failure.point.styled(dict.fromkeys(whole, "replicate")))
+            result = state.score(point, f"{failure.name}, in part", failure.tactic)
+            self._held = False
+            if isinstance(result, Candidate) and not result.over and not judge.emitted(result):
+                self._tell(at, failure, f"with {listed(whole)} whole")
+                obstacles = dict.fromkeys(sorted(whole), f"{WORDS[failure.kind]}: {failure.reason}")
+                part = self._with(made, result)
+                known = part.found.obstacles | obstacles
+                tried, self.halving = tried + 1, True
+                yield replace(part, found=replace(part.found, obstacles=known))
+                proved = proved or self._held
+            try:
+                split = asked.send(self._held)
+            except StopIteration:
+                split = None
+        self.halving = proved
+
+    def _parts(self, new: list[Failure]) -> tuple[Failure, Regions] | None:
+        """The first failure of a plan that splits several parts; which can be left whole."""
+        for failure in new:
+            regions = None
+            if failure.point is not None and failure.point.stream == "R":
+                regions = self._regions(failure)
+            if regions is not None and failure.kind != "memory" and len(regions.parts) > 1:
+                return failure, regions
+        return None
+
+    def _regions(self, failure: Failure) -> Regions | None:
+        state = self.last.found.state if self.last is not None else None
+        if state is None or state.tp is None or failure.point is None:
+            return None
+        scored = state.seen.get(failure.point)
+        if not isinstance(scored, Candidate):
+            return None
+        split = {path for path, style in failure.point.styles if style != "replicate"}
+        return Regions(state.program, scored.lowered, state.modules, split, state.tp)
+
+    @property
+    def _tp_size(self) -> int:
+        return dict(self.asked.mesh.dims).get("tp", 1)
+
+    def _without_tactics(self, constraints: Constraints) -> tuple[str, Constraints | None]:
+        """One more constraint for the search where no failure tells of a place."""
         names = self._ban_twice()
         if names:
             more = replace(
@@ -302,8 +385,9 @@ class Planning:
         return "", None
 
     def _reads(self, failure: Failure) -> list[str]:
-        """The modules that a plan splits, and whose parameters the line reads that it failed at;
-        where it reads none, those in the module whose line it is."""
+        """The modules that a plan splits, and whose parameters the line reads that it failed at.
+        Where it reads none, those in the module whose line it is that are split together with what
+        the line works on; where none are, all in that module."""
         at = re.search(r"(\S+):(\d+)\b", failure.reason)
         if at is None or self.last is None or failure.point is None:
             return []
@@ -318,7 +402,10 @@ class Planning:
         paths = [m.path for m in self.last.found.modules]
         split = {p: _any_layer(p) for p in paths if failure.point.style(p) != "replicate"}
         whole = [p for p, path in split.items() if path in read]
-        return whole or [p for p, path in split.items() if path.startswith(inside)]
+        around = [p for p, path in split.items() if path.startswith(inside)]
+        regions = self._regions(failure)
+        together = regions.at((at[1], int(at[2]))) if regions is not None else frozenset[str]()
+        return whole or [p for p in around if p in together] or around
 
     def _ask(self) -> bool:
         """Whether the model has starting points that were not tried yet."""
@@ -399,6 +486,13 @@ class Planning:
 def _one_file(a: str, b: str) -> bool:
     """Whether two names may be of one file, each relative to a folder of its own."""
     return a == b or a.endswith(f"/{b}") or b.endswith(f"/{a}")
+
+
+def listed(paths: Iterable[str]) -> str:
+    """Paths of modules, those of all layers as one, the first few by name."""
+    named = list(dict.fromkeys(map(layered, sorted(paths))))
+    more = f" and {len(named) - 4} more" if len(named) > 4 else ""
+    return ", ".join(named[:4]) + more
 
 
 def _any_layer(path: str) -> str:

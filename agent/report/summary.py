@@ -98,13 +98,27 @@ def strategy(plan: Plan) -> str:
             parts.append("activations between blocks sharded along the sequence")
         if plan.loss_parallel:
             parts.append("vocabulary-parallel loss")
+        if plan.whole_attention:
+            parts.append(f"attention stays whole: {', '.join(plan.whole_attention)}")
         if not plan.useful:
-            share = plan.estimates["split_share"]
-            parts.append(f"not useful: shards {share:.0%} of the shardable parameters")
+            parts.append(f"not useful: shards {sharded(plan)}")
     if plan.dp and plan.dp_size > 1:
         how = "parameters, gradients and optimizer sharded" if plan.data == "fsdp" else "replicas"
         parts.append(f"{plan.dp}={plan.dp_size}: batch sharded, {how}")
     return "; ".join(parts) or "one device"
+
+
+def sharded(plan: Plan) -> str:
+    """How much of a model a plan shards, in words."""
+    parts = [
+        f"{plan.estimates[name]:.0%} of {what}"
+        for name, what in (
+            ("split_share", "the shardable parameters"),
+            ("compute_share", "the compute"),
+        )
+        if name in plan.estimates
+    ]
+    return " and ".join(parts)
 
 
 def build(found: Findings) -> m.Report:

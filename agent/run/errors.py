@@ -25,7 +25,7 @@ class Exit(IntEnum):
     LIMIT = 4
     """Budget or time."""
     NOTHING = 5
-    """Nothing selected."""
+    """Nothing selected; a proved plan that is not useful, where it has to be."""
     ALARM = 6
     """A run under the guard exchanged something else than it should have."""
     FAULT = 70

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeVar, cast
 
+from shardproof.synthesis.emit.axes import axes_of, without_lengths
 from shardproof.synthesis.emit.patch import EmitError
 from shardproof.synthesis.emit.source import Edit, SourceText
 from shardproof.synthesis.planner.plan import LocalExtent
 
 SHAPED = frozenset({"view", "reshape", "expand", "repeat", "unflatten"})
 SPLITS = frozenset({"split", "split_with_sizes"})
+_FREE = ast.UnaryOp(ast.USub(), ast.Constant(1))
 _Node = TypeVar("_Node", bound=ast.AST)
 
 
@@ -26,8 +28,15 @@ class Site:
 
 
 def site_of(node: ast.AST) -> Site | None:
-    """Read `x.view(a, b)`, `x.view((a, b))`, `torch.reshape(x, (a, b))`, `x.split(n, dim)`."""
-    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+    """Read `x.view(a, b)`, `x.view((a, b))`, `torch.reshape(x, (a, b))`, `x.split(n, dim)`, and
+    `rearrange(x, "t (h d) -> t h d", h=a)`, in which an axis without a length counts as -1."""
+    if not isinstance(node, ast.Call):
+        return None
+    axes = axes_of(node)
+    if axes is not None:
+        given = map(axes.given, axes.names)
+        return Site(node, " ".join(axes.names), tuple(k.value if k else _FREE for k in given))
+    if not isinstance(node.func, ast.Attribute):
         return None
     method = node.func.attr
     if method not in SHAPED | SPLITS:
@@ -153,6 +162,10 @@ def _split_edit(source: SourceText, site: Site, extent: LocalExtent) -> list[Edi
 def shape_edit(source: SourceText, site: Site, extent: LocalExtent) -> list[Edit]:
     """The argument of the sharded dim becomes `-1` (or the operand's own last extent). A -1 before
     it becomes the operand's own extent where another argument is written with the same number."""
+    axes = axes_of(site.call)
+    if axes is not None:
+        names = [axes.names[i] for i in differing(extent)]
+        return without_lengths(source, axes, names, f"{extent.file}:{extent.line}")
     edits: list[Edit] = []
     free = [i for i, e in enumerate(site.extents) if _is_minus_one(e)]
     for index in differing(extent):

@@ -1,7 +1,6 @@
 """A candidate of the search written down as a plan."""
 
 from collections.abc import Mapping
-from math import prod
 
 from shardproof.synthesis.autodiff.forward import forward_values
 from shardproof.synthesis.lower import Lowered, Pair
@@ -10,6 +9,7 @@ from shardproof.synthesis.planner.plan import CollectiveUse, LocalExtent, Module
 from shardproof.synthesis.planner.roles import Module, heads
 from shardproof.synthesis.planner.scoring import Candidate, StepPrice, axes
 from shardproof.synthesis.planner.search import Found
+from shardproof.synthesis.planner.shares import attention_left_whole, beside_column, shares
 from shardproof.verifier.kernel.layout import Dim, Layout, bound
 from shardproof.verifier.kernel.program.program import Program
 from shardproof.verifier.kernel.program.types import Mesh
@@ -56,52 +56,12 @@ def describe(
             f"Have the same number of unmasked labels on every {b.mesh_dim} rank."
             for b in best.lowered.contract.balanced[:1]
         ),
-        estimates=_estimates(best, baseline) | _bound(found) | _share(found, tp, mesh),
+        estimates=_estimates(best, baseline)
+        | _bound(found)
+        | (shares(found, tp, mesh[tp]) if tp else {}),
         collectives=_collectives(best.estimate, best.lowered.program),
+        whole_attention=attention_left_whole(found, tp) if tp else (),
     )
-
-
-def left_whole(found: Found, tp: str, size: int) -> tuple[Module, str] | None:
-    """The largest module that the mesh could split and the plan does not, and the obstacle."""
-    rows = [r for r in _splittable(found, tp, size) if not r[2]]
-    if not rows:
-        return None
-    module = max(rows, key=lambda row: row[1])[0]
-    why = found.obstacles.get(module.path)
-    if why is None:
-        nodes = (n for _, n in found.program.walk() if n.source.module == module.path)
-        at = next((str(n.source) for n in nodes if n.source.line), module.path)
-        why = f"{module.kind or 'its class'} has no style that shards it  {at}"
-    return module, why
-
-
-def _splittable(found: Found, tp: str, size: int) -> list[tuple[Module, int, bool]]:
-    """(module, numbers, whether they are split) of parameters with a dim that divides."""
-    rows: list[tuple[Module, int, bool]] = []
-    beside = [m for m in found.modules if 0 < m.heads < size and _beside_column(m, found.best)]
-    for module in found.modules:
-        for param in module.params:
-            if len(param.shape) < 2 or all(n % size for n in param.shape):
-                continue
-            layout = found.best.lowered.contract.inputs[param.name]
-            split = tp in layout.sharded or module in beside
-            rows.append((module, prod(layout.global_shape), split))
-    return rows
-
-
-def _share(found: Found, tp: str | None, mesh: Mesh) -> dict[str, float]:
-    """What is split of what the mesh could split, with and without the vocabulary: the less."""
-    if tp is None:
-        return {}
-    rows = _splittable(found, tp, mesh[tp])
-    vocabulary = heads(found.modules)
-    inner = [r for r in rows if r[0].use != "embedding" and r[0].path not in vocabulary]
-    shares = [
-        sum(n for _, n, split in some if split) / sum(n for _, n, _ in some)
-        for some in (rows, inner)
-        if some
-    ]
-    return {"split_share": min(shares)} if shares else {}
 
 
 def placed_as(layout: Layout, mesh_dim: str) -> str:
@@ -163,7 +123,7 @@ def _module(
     if tp is None:
         return None
     if style == "replicate":
-        if module.use == "linear" and 0 < module.heads < mesh[tp] and _beside_column(module, best):
+        if module.use == "linear" and 0 < module.heads < mesh[tp] and beside_column(module, best):
             style, parts, takes, gives = "kv_column", module.heads, stream, "S(-1)"
         else:
             split = _token_split(module, best.lowered, tp) if module.is_norm else None
@@ -204,14 +164,6 @@ def _split_params(module: Module, style: str) -> tuple[tuple[str, int, int], ...
         dim = 1 - out_dim if style == "row" else out_dim if is_weight else 0
         rows.append((param.path.rpartition(".")[2], dim, 1))
     return tuple(rows)
-
-
-def _beside_column(module: Module, best: Candidate) -> bool:
-    parent = module.path.rpartition(".")[0]
-    return any(
-        path.rpartition(".")[0] == parent and style in ("column", "fused_column")
-        for path, style in best.point.styles
-    )
 
 
 def _token_split(module: Module, lowered: Lowered, tp: str) -> str | None:

@@ -109,6 +109,8 @@ class Plan:
     estimates: Mapping[str, float] = field(default_factory=dict[str, float])
     """`step_s`, `comm_bytes`, `memory_bytes_before`, `memory_bytes_after` ..."""
     collectives: tuple[CollectiveUse, ...] = ()
+    whole_attention: tuple[str, ...] = ()
+    """Modules whose attention every rank of `tp` computes in full."""
 
     def module(self, path: str) -> ModulePlan | None:
         """The entry for `path`, if the plan has one."""
@@ -116,9 +118,9 @@ class Plan:
 
     @property
     def useful(self) -> bool:
-        """Whether at least half of what the mesh could split is split: of all parameters, and of
-        those besides embedding and output projection."""
-        return self.estimates.get("split_share", 1.0) >= 0.5
+        """Whether at least half of what the mesh could split is split, of the parameters and of the
+        compute: of the whole model, and of it without embedding and output projection."""
+        return all(self.estimates.get(n, 1.0) >= 0.5 for n in ("split_share", "compute_share"))
 
     @property
     def tp_size(self) -> int:
@@ -167,6 +169,7 @@ def from_json(text: str) -> Plan:
         fields["modules"] = tuple(map(_module, fields.get("modules", ())))
         fields["local_extents"] = tuple(_extent(e) for e in fields.get("local_extents", ()))
         fields["collectives"] = tuple(CollectiveUse(**c) for c in fields.get("collectives", ()))
+        fields["whole_attention"] = tuple(fields.get("whole_attention", ()))
         fields["obligations"] = tuple(fields.get("obligations", ()))
         plan = Plan(**fields)
     except (TypeError, KeyError, AttributeError, ValueError) as error:

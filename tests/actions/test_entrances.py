@@ -149,6 +149,7 @@ IN_A_SESSION = {
         "answer_cache": "chat --no-answer-cache",
         "translation": "/translate --reply",
         "force": "the report in a session's own folder is replaced, another one never",
+        "require_useful": "the plan itself says whether it is useful",
     },
     Translate: {
         "target": "/translate TARGET",

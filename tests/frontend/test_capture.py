@@ -329,3 +329,55 @@ def test_a_module_that_is_converted_to_what_it_is_stays(user_model):
     assert other.weight.dtype == torch.float64
     with pytest.raises(TypeError, match="only accepts floating point"):
         _converted(torch.nn.Linear(2, 2), torch.int64)
+
+
+NAMED = """import torch
+from torch import nn
+
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.q = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.q(x).view(2, 2, 2).sin()
+
+
+class Block(nn.Module):
+    def __init__(self, count):
+        super().__init__()
+        self.attn = nn.ModuleList(Attention() for _ in range(count))
+
+    def forward(self, x):
+        for attn in self.attn:
+            x = attn.forward(x).reshape(2, 4)
+        return x
+
+
+class One(nn.Module):
+    def __init__(self, count=1):
+        super().__init__()
+        self.block = Block(count)
+
+    def forward(self, x):
+        return self.block(x)
+
+
+class Two(One):
+    def __init__(self):
+        super().__init__(2)
+
+
+def example_inputs():
+    return {"x": torch.randn(2, 4)}
+"""
+
+
+@pytest.mark.parametrize(("name", "module"), [("One", "block.attn.0"), ("Two", "block")])
+def test_a_forward_that_is_called_by_name_is_its_module_s(tmp_path, name, module):
+    """No hook tells of the call; a module is known by its methods where no other has them."""
+    path = tmp_path / "named.py"
+    path.write_text(NAMED)
+    program = capture(CaptureRequest(f"{path}:{name}")).program
+    assert {n.source.module for _, n in program.walk() if n.op == "sin"} == {module}

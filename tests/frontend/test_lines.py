@@ -10,7 +10,7 @@ from shardproof.synthesis.frontends.torch.aten.table import Emit
 from shardproof.synthesis.frontends.torch.aten.views import scatter_lines, slice_
 from shardproof.verifier.domains.floats import Floats
 from shardproof.verifier.kernel.program.builder import Builder
-from shardproof.verifier.kernel.program.types import TensorType
+from shardproof.verifier.kernel.program.types import Source, TensorType
 from shardproof.verifier.refute.evaluate import evaluate
 
 pytestmark = pytest.mark.torch
@@ -49,3 +49,31 @@ def test_a_product_that_is_added_to_zeros_is_the_product_alone() -> None:
         e.op = "addmm"
         addmm(e, e.full(value, (4, 4), "f64"), x, x, alpha=0.5)
         assert [n.op for n in b.build().nodes] == ops
+
+
+@pytest.mark.parametrize(
+    ("direction", "count"), [("forward", 3), ("backward", 2)], ids=["forward", "backward"]
+)
+def test_reshapes_of_a_forward_are_joined_within_a_line_only(direction: str, count: int) -> None:
+    b = Builder("lines")
+    x = b.input("x", TensorType((4, 6), "f64"))
+    e = Emit(b)
+    e.scope = ("", direction)
+    for line, shape in ((3, (4, 6, 1)), (3, (4, 3, 2)), (5, (2, 2, 3, 2))):
+        with b.at(Source("m.py", line, "attn")):
+            x = e.reshape(x, shape)
+    with b.at(Source("m.py", 5, "")):
+        e.reshape(x, (24,))
+    assert len([n for n in b.build().nodes if n.outputs[0] in _reached(b)]) == count
+
+
+def _reached(b: Builder) -> set[str]:
+    """The values that the last one is made from."""
+    nodes = b.build().producers()
+    found, todo = set[str](), [b.build().nodes[-1].outputs[0]]
+    while todo:
+        name = todo.pop()
+        if name in nodes:
+            found.add(name)
+            todo += nodes[name].inputs
+    return found

@@ -20,7 +20,7 @@ PROVED = (
     ("captions.py:Captioner", "tp=2"),
     ("gpt.py:Checkpointed", "dp=2"),
     ("gpt.py:Checkpointed", "tp=2"),
-    ("graph.py:Gcn", "tp=2"),
+    ("grouped.py:Grouped", "tp=2"),
     ("heads.py:GatedSinks", "tp=2"),
     ("heads.py:Masked", "tp=2"),
     ("heads.py:Sinks", "tp=2"),
@@ -40,6 +40,8 @@ PROVED = (
     ("unet.py:UNet", "tp=2"),
     ("wrapped.py:Valued", "tp=2"),
 )
+GATHERED = (("graph.py:Gcn", "tp=2"),)
+"""Models of which nothing but columns that are gathered at once can be split."""
 LEFT = (
     ("running.py:EMA", "dp=2", 1, "partial sum over dp", "running.py"),
     ("graph.py:Gcn", "dp=2", 1, "samples of it meet here: the loss of all is not", "graph.py"),
@@ -54,6 +56,22 @@ def test_proved_run_and_equal(target, mesh, command):
     said = done.out + done.err
     assert "read again and proved | run on 2 processes, agrees" in said
     assert "not useful" not in said
+
+
+@pytest.mark.parametrize(("target", "mesh"), GATHERED)
+def test_a_plan_of_gathered_columns_is_proved_and_not_useful(target, mesh, command):
+    done = command("parallelize", f"{MODELS}/{target}", "--mesh", mesh, "--require-useful")
+    assert done.code == 5, done.out + done.err
+    assert done.out.rstrip().split("\n")[-1].startswith("not useful: shards 0% of")
+
+
+def test_attention_that_cannot_be_split_takes_nothing_else_down(command):
+    target = f"{MODELS}/grouped.py:Counting"
+    done = command("parallelize", target, "--mesh", "tp=2", "--require-useful", "--out", "out")
+    said = done.out + done.err
+    assert done.code == 0, said
+    assert "attention stays whole: layers.*.attn" in said
+    assert "tp=2: 2 column, 2 row" in said
 
 
 @pytest.mark.parametrize(("target", "mesh", "code", "why", "where"), LEFT)

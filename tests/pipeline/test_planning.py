@@ -11,6 +11,7 @@ import pytest
 
 from shardproof.agent.llm.answers import NoModel
 from shardproof.agent.llm.client import Model
+from shardproof.agent.pipeline.halving import halves
 from shardproof.agent.pipeline.planning import CONTEXTS, ROUNDS, Planning
 from shardproof.agent.run import events
 from shardproof.agent.run.run import Run
@@ -22,7 +23,8 @@ from shardproof.synthesis.planner.constraints import NO_CONSTRAINTS, ConstraintE
 from shardproof.synthesis.planner.cost import Estimate
 from shardproof.synthesis.planner.judging import passed_over
 from shardproof.synthesis.planner.plan import Plan
-from shardproof.synthesis.planner.planner import Asked, synthesize
+from shardproof.synthesis.planner.planner import Asked, Synthesis, synthesize
+from shardproof.synthesis.planner.regions import Regions
 from shardproof.synthesis.planner.scoring import Pricing, StepPrice
 from shardproof.verifier.kernel.program.types import Mesh, Source
 from tests.llm.scripted import Scripted
@@ -172,7 +174,7 @@ def test_the_same_reason_twice_bans_the_tactic(seen: Seen, emitter: Rule) -> Non
 def test_after_three_rounds_the_search_starts_afresh(seen: Seen, emitter: Rule) -> None:
     def refuses(plan: Plan) -> str:
         rows = [m.path for m in plan.modules if m.style in ("row", "column")]
-        return f"{rows[0]}: no {style(plan, rows[0])}" if rows else ""
+        return f"{rows[0]}: no {style(plan, rows[0])}" if rows else "no patch at all"
 
     emitter(refuses)
     with pytest.raises(EmitError):
@@ -308,3 +310,53 @@ def test_constraints_of_the_owner_are_not_bent(seen: Seen, emitter: Rule) -> Non
     loop = planning(seen, NO_CONSTRAINTS.with_constraint("pin", f"{path}=row"))
     with pytest.raises((EmitError, PlanError), match="no row"):
         loop.first()
+
+
+@pytest.mark.parametrize("count", [2, 3, 5, 8, 13])
+def test_one_part_at_fault_is_found_by_halves(count: int) -> None:
+    parts = [frozenset({str(n)}) for n in range(count)]
+    for fault in range(count):
+        looked, asked = halves(parts), 0
+        split, held = next(looked), frozenset[str]()
+        while split:
+            asked, holds = asked + 1, str(fault) not in split
+            held = split if holds else held
+            try:
+                split = looked.send(holds)
+            except StopIteration:
+                split = frozenset()
+        assert held == frozenset().union(*parts) - {str(fault)}
+        assert asked <= 2 * (count - 1).bit_length()
+
+
+@pytest.mark.parametrize("fault", ["layers.*.attn.q", "layers.*.mlp.down", "embed"])
+def test_of_a_plan_that_fails_at_no_known_place_the_part_at_fault_stays_whole(
+    seen: Seen, emitter: Rule, fault: str
+) -> None:
+    loop = planning(seen)
+    emitter(lambda plan: "differs" if style(plan, fault) != "replicate" else "")
+    made: Synthesis | None = loop.first()
+    last = made
+    while made is not None:
+        last = made
+        made = loop.more() if loop.halving else None
+    assert last is not None
+    split = {m.path for m in last.plan.modules}
+    assert fault not in split
+    assert last.plan.whole_attention == (("layers.*.attn",) if "attn" in fault else ())
+    beside = fault.rpartition(".")[0]
+    kept = {"layers.*.attn.q", "layers.*.attn.o", "layers.*.mlp.up", "layers.*.mlp.down"}
+    assert {p for p in kept if beside not in p or not beside} <= split
+    assert "differs" in next(iter(last.found.obstacles.values()))
+
+
+def test_modules_are_split_together_where_one_takes_what_another_leaves_split() -> None:
+    state, best = ALONE.found.state, ALONE.found.best
+    assert state is not None
+    split = {p for p, s in best.point.styles if s != "replicate"}
+    parts = Regions(state.program, best.lowered, state.modules, split, "tp").parts
+    attention = {f"layers.*.attn.{n}" for n in "qkvo"}
+    mlp = {"layers.*.mlp.up", "layers.*.mlp.down"}
+    assert attention in parts
+    assert any(mlp <= part for part in parts)
+    assert not any(part & attention and part & mlp for part in parts)

@@ -6,10 +6,10 @@ import pytest
 
 from shardproof.synthesis.planner.assign import PlanError
 from shardproof.synthesis.planner.constraints import NO_CONSTRAINTS, Constraints
-from shardproof.synthesis.planner.describe import left_whole
 from shardproof.synthesis.planner.narrowing import layered
 from shardproof.synthesis.planner.plan import from_json, to_json
 from shardproof.synthesis.planner.planner import Asked, Synthesis, synthesize
+from shardproof.synthesis.planner.shares import left_whole
 from shardproof.synthesis.repair.diagnosis import verify
 from shardproof.verifier.kernel.inline import inline
 from shardproof.verifier.kernel.live import live
@@ -72,6 +72,7 @@ def test_less_than_half_of_what_could_be_split_is_no_useful_plan() -> None:
     assert (useful.useful, useless.useful) == (True, False)
     assert useful.estimates["split_share"] == pytest.approx(256 / (256 + 64))
     assert useless.estimates["split_share"] == pytest.approx(64 / (64 + 5 * 64))
+    assert useful.estimates["compute_share"] == useful.estimates["split_share"]
     assert from_json(to_json(useless)).useful is False
     told = left_whole(few.found, "tp", 2)
     assert told is not None
@@ -91,3 +92,14 @@ def test_layers_are_told_from_places_in_a_sequence() -> None:
     assert layered("blocks.3.mlp.0") == "blocks.*.mlp.0"
     assert layered("layers.0.1.up") == "layers.*.*.up"
     assert layered("norm") == "norm"
+
+
+def test_what_is_gathered_at_once_does_not_count() -> None:
+    """Its parameters are split, but all that reads its result is computed on every rank."""
+    plan = made(5, 8).plan
+    gathered = [m for m in plan.modules if m.path.startswith("pre.")]
+    assert gathered
+    assert {m.output for m in gathered} == {"R"}
+    assert plan.params["pre.0.lin.weight"]["tp"] == "S(0)"
+    assert not plan.useful
+    assert plan.estimates["split_share"] == pytest.approx(64 / (64 + 5 * 64))

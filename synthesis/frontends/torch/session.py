@@ -41,7 +41,7 @@ from shardproof.synthesis.frontends.torch.materialize import (
 )
 from shardproof.synthesis.frontends.torch.modes import Modes, compare_modes, mode_of
 from shardproof.synthesis.frontends.torch.opened import Opened
-from shardproof.synthesis.frontends.torch.provenance import Provenance
+from shardproof.synthesis.frontends.torch.provenance import Methods, Provenance
 from shardproof.synthesis.frontends.torch.prune import prune
 from shardproof.synthesis.frontends.torch.ranks.places import Places
 from shardproof.synthesis.frontends.torch.request import (
@@ -194,6 +194,7 @@ class Session:
                 stack.enter_context(BuiltDraws(places))
                 stack.enter_context(watching(places, real=True, building=True))
                 model = target.build(**override)
+            self.places.methods = Methods.of(model)
             dtype = TORCH_DTYPES[request.dtype]
             model = prepare(model, dtype, request.gradients)
             whole = model

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from shardproof.verifier.kernel.program.builder import Builder
 from shardproof.verifier.kernel.program.program import Node
-from shardproof.verifier.kernel.program.types import Attr, TensorType
+from shardproof.verifier.kernel.program.types import Attr, Source, TensorType
 
 Rule = Callable[..., Any]
 
@@ -76,7 +76,7 @@ class Emit:
         self.consts: dict[str, NDArray[Any]] = {}
         """Values of constant inputs."""
         self._known: dict[Any, str] = {}
-        self._made: dict[str, tuple[str, str, dict[str, Attr], str]] = {}
+        self._made: dict[str, tuple[str, str, dict[str, Attr], Source]] = {}
 
     def mesh_dim(self, group: str) -> str | tuple[str, ...]:
         if group not in self.groups:
@@ -98,16 +98,23 @@ class Emit:
         if found is None:
             found = self._known[key] = self.b.add(op, *inputs, **attrs)
             if len(inputs) == 1:
-                self._made[found] = (op, inputs[0], attrs, self.b.source.module)
+                self._made[found] = (op, inputs[0], attrs, self.b.source)
         return found
 
     def _inner(self, x: str, op: str) -> tuple[str, dict[str, Attr]] | None:
-        """The operand and attributes of the `op` of this module that made `x`, if one did.
+        """The operand and attributes of the `op` that made `x` here, if one did.
 
-        Views of different modules are not joined: what a module returns stays visible.
+        Views of different modules are not joined: what a module returns stays visible. Neither are
+        reshapes of different lines of a forward: each line writes extents of its own. Under dp
+        they are joined, since hooks of `fully_shard` reshape at lines that differ between layers.
         """
         made = self._made.get(x)
-        if made is None or made[0] != op or made[3] != self.b.source.module:
+        if made is None or made[0] != op:
+            return None
+        there, here = made[3], self.b.source
+        written = op == "reshape" and self.scope[1] != "backward"
+        written = written and not any("dp" in dims for dims in self.groups.values())
+        if there.module != here.module or (written and there.line != here.line):
             return None
         return made[1], made[2]
 

@@ -1,0 +1,134 @@
+"""How much of a model a plan splits: of its parameters and of its compute, and what stays whole."""
+
+from collections.abc import Iterator
+from math import prod
+
+from shardproof.synthesis.autodiff.forward import forward_values
+from shardproof.synthesis.lower import Pair
+from shardproof.synthesis.planner.narrowing import layered
+from shardproof.synthesis.planner.roles import ATTENTION, Module, heads
+from shardproof.synthesis.planner.scoring import Candidate
+from shardproof.synthesis.planner.search import Found
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.ops.classes import PRODUCTS
+
+COLUMNS = ("column", "fused_column")
+
+
+def shares(found: Found, tp: str, size: int) -> dict[str, float]:
+    """`split_share` of the parameters that the mesh could split, and `compute_share` of the work of
+    products: of the whole model, or without embedding and output projection, whichever is less.
+
+    A product that is gathered at once counts as whole: all that reads it is computed on every rank.
+    """
+    vocabulary = heads(found.modules)
+    outer = {m.path for m in found.modules if m.use == "embedding"} | vocabulary
+    gathered = _gathered(found, vocabulary)
+    rows = [
+        (m.path, float(n), split and m.path not in gathered)
+        for m, n, split in _splittable(found, tp, size)
+    ]
+    work = [(path, n, split and path not in gathered) for path, n, split in _products(found, tp)]
+    measured = {"split_share": _least(rows, outer), "compute_share": _least(work, outer)}
+    return {name: share for name, share in measured.items() if share is not None}
+
+
+def _least(rows: list[tuple[str, float, bool]], outer: set[str]) -> float | None:
+    inner = [row for row in rows if row[0] not in outer]
+    found = [
+        sum(n for _, n, split in some if split) / sum(n for _, n, _ in some)
+        for some in (rows, inner)
+        if some
+    ]
+    return min(found, default=None)
+
+
+def left_whole(found: Found, tp: str, size: int) -> tuple[Module, str] | None:
+    """The largest module that the mesh could split and the plan does not, and the obstacle."""
+    rows = [r for r in _splittable(found, tp, size) if not r[2]]
+    if not rows:
+        return None
+    module = max(rows, key=lambda row: row[1])[0]
+    why = found.obstacles.get(module.path)
+    if why is None:
+        nodes = (n for _, n in found.program.walk() if n.source.module == module.path)
+        at = next((str(n.source) for n in nodes if n.source.line), module.path)
+        why = f"{module.kind or 'its class'} has no style that shards it  {at}"
+    return module, why
+
+
+def attention_left_whole(found: Found, tp: str) -> tuple[str, ...]:
+    """The modules of attention whose scores every rank computes in full, one path for all layers.
+
+    They are known by linears inside that make heads.
+    """
+    around = {m.path.rpartition(".")[0] or m.path for m in found.modules if m.heads > 1}
+    around |= {m.path for m in found.modules if m.kind == ATTENTION}
+    owned = {m.path for m in found.modules if m.kind != ATTENTION}
+    whole: dict[str, None] = {}
+    for pair in _forward(found):
+        at, op = pair.one.source.module, pair.one.op
+        scores = op == "bmm" or at not in owned
+        if op in PRODUCTS and scores and not _is_split(pair, tp):
+            inside = (p for p in around if at == p or at.startswith(f"{p}."))
+            whole |= dict.fromkeys(layered(p) for p in inside)
+    return tuple(whole)
+
+
+def beside_column(module: Module, best: Candidate) -> bool:
+    """Whether a module beside it is split by its outputs."""
+    parent = module.path.rpartition(".")[0]
+    return any(
+        path.rpartition(".")[0] == parent and style in COLUMNS for path, style in best.point.styles
+    )
+
+
+def _gathered(found: Found, vocabulary: frozenset[str]) -> set[str]:
+    """Products whose split result is made whole at once; not the output projection, which nothing
+    in the model reads, and no table, which computes nothing."""
+    styles = dict(found.best.point.styles)
+    return {
+        m.path
+        for m in found.modules
+        if styles[m.path] == "gathered" and m.use != "embedding" and m.path not in vocabulary
+    }
+
+
+def _splittable(found: Found, tp: str, size: int) -> list[tuple[Module, int, bool]]:
+    """(module, numbers, whether they are split) of parameters with a dim that divides."""
+    rows: list[tuple[Module, int, bool]] = []
+    beside = [m for m in found.modules if 0 < m.heads < size and beside_column(m, found.best)]
+    for module in found.modules:
+        for param in module.params:
+            if len(param.shape) < 2 or all(n % size for n in param.shape):
+                continue
+            layout = found.best.lowered.contract.inputs[param.name]
+            split = tp in layout.sharded or module in beside
+            rows.append((module, prod(layout.global_shape), split))
+    return rows
+
+
+def _products(found: Found, tp: str) -> Iterator[tuple[str, float, bool]]:
+    """(module, multiplications of a step on one device, whether ranks share them) of the products
+    of the forward pass."""
+    times = _lengths(found.program)
+    for pair in _forward(found):
+        if pair.one.op in PRODUCTS:
+            first, result = pair.operands[0].global_shape, pair.result.global_shape
+            work = prod(result) * first[-1] * times.get(pair.scope, 1)
+            yield pair.one.source.module, float(work), _is_split(pair, tp)
+
+
+def _forward(found: Found) -> Iterator[Pair]:
+    forward = forward_values(found.program)
+    pairs = found.best.lowered.pairs
+    return (p for p in pairs if (p.scope, p.one.outputs[0]) in forward)
+
+
+def _is_split(pair: Pair, tp: str) -> bool:
+    return any(tp in layout.sharded for layout in pair.operands)
+
+
+def _lengths(program: Program) -> dict[str, int]:
+    scans = (n for n in program.nodes if n.body is not None)
+    return {n.outputs[0]: n.number("length") for n in scans}

@@ -1,0 +1,69 @@
+"""Extents that are given by name, as einops takes them."""
+
+from __future__ import annotations
+
+import pytest
+
+from shardproof.synthesis.emit import EmitError
+from shardproof.synthesis.emit.attributes import AttributeChange, attribute_changes
+from shardproof.synthesis.emit.extents import edit_extents
+from shardproof.synthesis.emit.facts import ModelFacts, ModuleFact
+from shardproof.synthesis.emit.source import SourceText
+from shardproof.synthesis.planner.plan import LocalExtent
+
+HEADS = LocalExtent("m.py", 1, "reshape", "h.*.attn", (2, 9, 4, 16), (2, 9, 2, 16))
+
+
+def edited(line: str, extent: LocalExtent = HEADS) -> str:
+    source = SourceText("m.py", line)
+    return source.apply(edit_extents(source, [extent]))
+
+
+@pytest.mark.parametrize(
+    ("line", "local"),
+    [
+        (
+            'q = rearrange(x, "b n (h d) -> b h n d", h=self.heads, d=self.size)',
+            'q = rearrange(x, "b n (h d) -> b h n d", d=self.size)',
+        ),
+        (
+            'q = einops.rearrange(x, "b n (h d) -> (b h) n d", d=16, h=4)',
+            'q = einops.rearrange(x, "b n (h d) -> (b h) n d", d=16)',
+        ),
+        (
+            'm = reduce(x, "b n (h d) -> b n d", "mean", h=4, d=16)',
+            'm = reduce(x, "b n (h d) -> b n d", "mean", d=16)',
+        ),
+        (
+            'q, k = (rearrange(t, "b n (h d) -> b h n d", h=4, d=16) for t in x)',
+            'q, k = (rearrange(t, "b n (h d) -> b h n d", d=16) for t in x)',
+        ),
+    ],
+)
+def test_a_length_that_the_others_tell_is_left_out(line: str, local: str) -> None:
+    assert edited(line) == local
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'y = rearrange(x, "b h n d -> b n (h d)")',
+        'y = rearrange(x, "b ... (h d) -> b ... d", h=4)',
+        "y = rearrange(x, pattern, h=4)",
+        'y = repeat(x, "b n h d -> b n h d")',
+    ],
+)
+def test_what_einops_reads_off_its_operand_stays(line: str) -> None:
+    assert edited(line) == line
+
+
+def test_a_length_that_is_the_only_one_is_an_attribute_s_to_make_local() -> None:
+    line = 'q = map(lambda t: rearrange(t, "b n (h d) -> b h n d", h=self.heads), x)'
+    with pytest.raises(EmitError, match=r"m\.py:1: no length but that of h is given in \(h d\)"):
+        edited(line)
+    text = f"class A:\n    def forward(self, x):\n        {line}\n"
+    fact = ModuleFact("h.0.attn", "A", "A", ints={"heads": 4, "size": 16})
+    extent = LocalExtent("m.py", 3, "reshape", "h.*.attn", HEADS.whole, HEADS.local)
+    facts = ModelFacts("m.py:A", "A", {}, modules=(fact,))
+    found = attribute_changes(facts, [extent], 2, lambda _: text)
+    assert found == [AttributeChange("h.*.attn", "heads", "tp.size()")]
