@@ -255,10 +255,10 @@ class Terms:
         real = tuple(sorted(d for d in dims if shape[d] != 1))
         if not real:
             return self.reshape(ref, kept if keepdim else bare)
-        if len(real) < len(dims):
-            left = [i for i in range(len(shape)) if i in real or i not in dims]
-            bare_ref = self.reshape(ref, tuple(shape[i] for i in left))
-            out = self.reduce(op, bare_ref, tuple(map(left.index, real)), False)
+        if 1 in shape:
+            wide = [i for i, n in enumerate(shape) if n != 1]
+            squeezed = self.reshape(ref, tuple(shape[i] for i in wide))
+            out = self.reduce(op, squeezed, tuple(map(wide.index, real)), False)
             return self.reshape(out, kept if keepdim else bare)
         inner = tuple(n for i, n in enumerate(shape) if i not in real)
         if op == "sum":
