@@ -12,6 +12,7 @@ from shardproof.agent.check.parts import in_parts
 from shardproof.agent.repair.repairing import told
 from shardproof.agent.run.errors import InputError
 from shardproof.synthesis.frontends.rank_programs import Ingested, judged
+from shardproof.synthesis.frontends.torch.bias_normalize import leading_dims
 from shardproof.synthesis.frontends.torch.ranks import in_time
 from shardproof.synthesis.frontends.torch.ranks.bounds import outside
 from shardproof.synthesis.frontends.torch.ranks.pairing import GRAD_OF_INPUT, STATE
@@ -160,7 +161,7 @@ def _checked(
     strays = _outside(captured)
     if isinstance(strays, Counterexample | Unknown):
         return Checked(strays, (), read, None, captured)
-    program = ordinary(_sourced(program, captured.texts))
+    program = leading_dims(ordinary(_sourced(program, captured.texts)))
     whole = captured
     captured, program, stated = in_parts(captured, program, stated)
     one = captured.one.program

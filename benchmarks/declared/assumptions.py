@@ -102,6 +102,7 @@ DECLARED = _declared(
     ("softplus", "softplus is log(1 + exp(x)) also above its threshold of {threshold}.", "PyTorch gives x there, within rounding."),
     ("renamed", "Parameters of the parallel module: {pairs}.", "Say it with --param where it is wrong."),
     ("arguments", "The parallel module takes {pairs}.", "Say it with an option where it is wrong."),
+    ("loss-outside", "The loss that is computed from the outputs is a mean over the rows: each {over} rank takes that of its own rows.", "A loss that is added up needs --loss sum."),
     ("ddp", "DistributedDataParallel is taken to average the gradients over its group.", "As PyTorch documents; a communication hook is another program."),
     ("custom-body", "The custom op {name} computes what its body in Python does.", "Its kernel is not read."),
     ("custom-taken", "The custom op {name} is taken to be {what}.", "Its kernel is not read."),

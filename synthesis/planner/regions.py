@@ -71,9 +71,10 @@ class Regions:
 
     def _touched(self, pair: Pair) -> Iterator[Value]:
         """The values of an op that are split over tp, or a sum over it."""
-        for name, layout in zip(pair.one.inputs, pair.operands, strict=True):
-            if self._tp in layout.mentioned:
-                yield pair.scope, name
+        names, split = pair.one.inputs, [self._tp in at.mentioned for at in pair.operands]
+        if len(split) != len(names):  # an op that a rank computes from other operands
+            split = [any(split)] * len(names)
+        yield from ((pair.scope, name) for name, here in zip(names, split, strict=True) if here)
         if self._tp in pair.result.mentioned:
             yield pair.scope, pair.one.outputs[0]
 

@@ -41,8 +41,7 @@ NAMED: dict[str, dict[str, str]] = {
     },
     "texts and calls of ranks: which message or collective a line is": {
         "agent/check/command.py": "send",
-        "agent/check/in_source.py": "all_reduce",
-        "agent/check/judging.py": "all_reduce",
+        "agent/check/losses.py": "all_reduce mul_scalar",
         "synthesis/frontends/torch/rolling/owned.py": (
             "all_gather all_reduce all_to_all cast mul_scalar pad reduce_scatter shard_slice"
         ),
@@ -83,6 +82,7 @@ NAMED: dict[str, dict[str, str]] = {
         "synthesis/planner/expressible.py": "add all_gather all_reduce cast mm shard_slice",
         "synthesis/planner/literal.py": "mul_scalar take",
         "synthesis/planner/roles.py": "bmm sdpa",
+        "synthesis/planner/shares.py": "bmm",
         "synthesis/planner/uses.py": "add bmm cast mm take",
     },
     "attributes and factors of these very ops on a rank": {
@@ -97,7 +97,8 @@ NAMED: dict[str, dict[str, str]] = {
         "synthesis/repair/guided.py": (
             "add all_gather all_reduce all_to_all mul_scalar reduce_scatter shard_slice"
         ),
-        "synthesis/repair/leads.py": "all_to_all broadcast gather recv scatter send",
+        "synthesis/repair/culprits.py": "all_to_all broadcast gather recv scatter send",
+        "synthesis/repair/looked.py": "all_reduce",
         "synthesis/repair/near.py": (
             "add all_gather all_reduce all_to_all amax broadcast div eq exp expm1 ge gelu "
             "gelu_grad gelu_tanh gelu_tanh_grad gt iota le log1p lt maximum merge minimum mul "
@@ -105,7 +106,7 @@ NAMED: dict[str, dict[str, str]] = {
             "shard_slice sigmoid silu silu_grad sqrt sub tanh"
         ),
         "synthesis/repair/node_changes.py": "all_gather all_reduce reduce_scatter",
-        "synthesis/repair/offers.py": "all_gather all_reduce mul_scalar reduce_scatter",
+        "synthesis/repair/propose.py": "all_reduce mul_scalar reduce_scatter",
         "synthesis/repair/search.py": "on_coord",
     },
     "words for readers, and activations by name": {
@@ -140,7 +141,7 @@ LISTS: dict[str, int] = {
     "synthesis/planner/uses.py": 2,
     "synthesis/price/model.py": 1,
     "synthesis/repair/guided.py": 1,
-    "synthesis/repair/leads.py": 1,
+    "synthesis/repair/culprits.py": 1,
     "synthesis/repair/near.py": 13,
     "synthesis/repair/node_changes.py": 3,
 }

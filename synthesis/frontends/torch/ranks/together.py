@@ -12,7 +12,6 @@ from shardproof.synthesis.frontends.rank_programs.findings import RankClass
 from shardproof.synthesis.frontends.rank_programs.form import header
 from shardproof.synthesis.frontends.rank_programs.rings import with_rings
 from shardproof.synthesis.frontends.rank_programs.write import rank_text
-from shardproof.synthesis.frontends.torch.bias_normalize import leading_dims
 from shardproof.synthesis.frontends.torch.ranks.buckets import one_by_one
 from shardproof.synthesis.frontends.torch.ranks.join import RankError, gathers_by_dim, join
 from shardproof.synthesis.frontends.torch.ranks.shared_parts import products_of_wholes
@@ -93,9 +92,9 @@ def _reshaped(program: Program, shapes: Mapping[int, tuple[int, ...]]) -> Progra
 
 def ordinary(program: Program) -> Program:
     """The program with collectives along the dims that they join, tensors of one bucket sent one
-    by one, biases added after reshapes, and what ranks compute of parts that they share as parts
-    of what they compute of wholes."""
-    return products_of_wholes(leading_dims(gathers_by_dim(one_by_one(program))))
+    by one, and what ranks compute of parts that they share as parts of what they compute of
+    wholes."""
+    return products_of_wholes(gathers_by_dim(one_by_one(program)))
 
 
 def write_texts(programs: Sequence[Program], folder: Path) -> None:
