@@ -341,7 +341,7 @@ def _tp_plan(given: str) -> str | dict[str, str]:
 
 
 def _loss(loss: str) -> str:
-    if loss and loss not in "mean|sum".split("|"):
+    if loss and loss not in ["mean", "sum"]:
         raise InputError(
             f"there is no loss {loss}",
             where=f"--loss {loss}",
