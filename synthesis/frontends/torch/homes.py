@@ -106,7 +106,13 @@ def is_users(file: str) -> bool:
     """Whether a file is the user's: neither of a package, of Python nor of this project."""
     if file.startswith("<") or any(p in file for p in _PACKAGES):
         return False
-    return not any(Path(file).is_relative_to(p) for p in FOREIGN)
+    return not any(Path(file).is_relative_to(p) for p in (*FOREIGN, *_installed()))
+
+
+@cache
+def _installed() -> tuple[Path, ...]:
+    """The folders of PYTHONPATH that packages were installed in, as `pip install --target` does."""
+    return tuple(p for p in python_path() if any(p.glob("*.dist-info")))
 
 
 FOREIGN = (*OURS, _STDLIB)
