@@ -197,7 +197,7 @@ def resolved(target: str) -> str:
                 shown = file.relative_to(here) if file.is_relative_to(here) else file
                 return f"{shown}:{name}"
     raise CaptureError(
-        f"there is no module {kind} in the working directory or in PYTHONPATH",
+        f"{kind} is not a Python file, nor a module in the working directory or in PYTHONPATH",
         hint="write path/model.py:ClassName",
     )
 
