@@ -67,7 +67,7 @@ def test_a_module_is_found_by_its_name(package: Path, monkeypatch: pytest.Monkey
     assert resolved("top.low:Net") == "top/low/__init__.py:Net"
     assert resolved("plain.py:Net") == "plain.py:Net"
     assert resolved("hf:LlamaForCausalLM") == "hf:LlamaForCausalLM"
-    with pytest.raises(CaptureError, match=r"no module low.model in the working directory or in"):
+    with pytest.raises(CaptureError, match=r"low.model is not a Python file, nor a module in"):
         resolved("low.model:Net")
     monkeypatch.setenv("PYTHONPATH", "top")
     assert resolved("low.model:Net") == "top/low/model.py:Net"
