@@ -340,8 +340,11 @@ def _tp_plan(given: str) -> str | dict[str, str]:
         ) from None
 
 
+LOSSES = "mean|sum"
+
+
 def _loss(loss: str) -> str:
-    if loss and loss not in ["mean", "sum"]:
+    if loss and loss not in LOSSES.split("|"):
         raise InputError(
             f"there is no loss {loss}",
             where=f"--loss {loss}",
