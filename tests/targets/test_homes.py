@@ -116,3 +116,22 @@ def test_a_patched_tree_holds_links_to_all_else(package: Path) -> None:
     assert (package / "top/data/table.txt").exists()
     assert (package / "top/low/model.py").read_text() == "X = 1\n"
     assert "top" not in sys.modules
+
+
+def test_code_beside_packages_that_pip_installed_is_the_owners(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = tmp_path / "lib-1.0.dist-info" / "RECORD"
+    record.parent.mkdir()
+    record.write_text("../bin/lib,,\nlib/__init__.py,,\nsingle.py,,\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    homes._installed.cache_clear()
+    homes.is_users.cache_clear()
+    try:
+        named = {
+            n: homes.is_users(str(tmp_path / n)) for n in ("lib/a.py", "single.py", "model.py")
+        }
+    finally:
+        homes._installed.cache_clear()
+        homes.is_users.cache_clear()
+    assert named == {"lib/a.py": False, "single.py": False, "model.py": True}

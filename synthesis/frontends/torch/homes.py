@@ -111,10 +111,19 @@ def is_users(file: str) -> bool:
 
 @cache
 def _installed() -> tuple[Path, ...]:
-    """The folders of PYTHONPATH that packages were installed in, as `pip install --target` does."""
-    return tuple(p for p in python_path() if any(p.glob("*.dist-info")))
+    """What pip installed into folders of PYTHONPATH (`pip install --target`), by the records of
+    its packages: what else lies there is the owner's."""
+    found: dict[Path, None] = {}
+    for folder in python_path():
+        for record in folder.glob("*.dist-info/RECORD"):
+            for line in record.read_text(encoding="utf-8", errors="replace").splitlines():
+                top = line.partition(",")[0].partition("/")[0]
+                if top not in ("", ".", ".."):  # scripts lie beside the folder
+                    found[folder / top] = None
+    return tuple(found)
 
 
+_installed()  # before anything watches what is read
 FOREIGN = (*OURS, _STDLIB)
 """Folders of which no file is the owner's."""
 
