@@ -125,13 +125,6 @@ def test_code_beside_packages_that_pip_installed_is_the_owners(
     record.parent.mkdir()
     record.write_text("../bin/lib,,\nlib/__init__.py,,\nsingle.py,,\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    homes._installed.cache_clear()
-    homes.is_users.cache_clear()
-    try:
-        named = {
-            n: homes.is_users(str(tmp_path / n)) for n in ("lib/a.py", "single.py", "model.py")
-        }
-    finally:
-        homes._installed.cache_clear()
-        homes.is_users.cache_clear()
+    files = ("lib/a.py", "single.py", "model.py")
+    named = {n: homes.is_users(str(tmp_path / n)) for n in files}
     assert named == {"lib/a.py": False, "single.py": False, "model.py": True}

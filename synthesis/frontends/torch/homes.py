@@ -2,9 +2,10 @@
 are looked up in, and which files are the owner's at all."""
 
 import os
+import re
 import sys
 import sysconfig
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -109,21 +110,29 @@ def is_users(file: str) -> bool:
     return not any(Path(file).is_relative_to(p) for p in (*FOREIGN, *_installed()))
 
 
-@cache
+_INSTALLED: dict[tuple[Path, ...], tuple[Path, ...]] = {}
+
+
 def _installed() -> tuple[Path, ...]:
     """What pip installed into folders of PYTHONPATH (`pip install --target`), by the records of
     its packages: what else lies there is the owner's."""
-    found: dict[Path, None] = {}
-    for folder in python_path():
+    folders = python_path()
+    if folders not in _INSTALLED:
+        _INSTALLED[folders] = ()  # whoever watches what is read asks this meanwhile
+        _INSTALLED[folders] = tuple(_recorded(folders))
+    return _INSTALLED[folders]
+
+
+def _recorded(folders: Sequence[Path]) -> Iterator[Path]:
+    for folder in folders:
+        tops: dict[str, None] = {}
         for record in folder.glob("*.dist-info/RECORD"):
-            for line in record.read_text(encoding="utf-8", errors="replace").splitlines():
-                top = line.partition(",")[0].partition("/")[0]
-                if top not in ("", ".", ".."):  # scripts lie beside the folder
-                    found[folder / top] = None
-    return tuple(found)
+            lines = record.read_text(encoding="utf-8", errors="replace").splitlines()
+            tops.update(dict.fromkeys(re.split("[/,]", line, maxsplit=1)[0] for line in lines))
+        # Scripts lie beside the folder.
+        yield from (folder / top for top in tops if top not in ("", ".", ".."))
 
 
-_installed()  # before anything watches what is read
 FOREIGN = (*OURS, _STDLIB)
 """Folders of which no file is the owner's."""
 
