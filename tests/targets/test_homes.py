@@ -125,6 +125,7 @@ def test_code_beside_packages_that_pip_installed_is_the_owners(
     record.parent.mkdir()
     record.write_text("../bin/lib,,\nlib/__init__.py,,\nsingle.py,,\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(homes, "_installed", homes._installed.__wrapped__)
     files = ("lib/a.py", "single.py", "model.py")
     named = {n: homes.is_users(str(tmp_path / n)) for n in files}
     assert named == {"lib/a.py": False, "single.py": False, "model.py": True}

@@ -98,7 +98,9 @@ def root_of(target: str) -> str:
 
 @cache
 def further() -> tuple[str, ...]:
-    """Where besides the owner's code is imported from in this process."""
+    """Where besides the owner's code is imported from in this process. What watches the
+    environment, or files that are opened, asks this first: whose code reads them is known then."""
+    _installed()
     return tuple(map(str, (Path.cwd().resolve(), *python_path())))
 
 
@@ -110,17 +112,11 @@ def is_users(file: str) -> bool:
     return not any(Path(file).is_relative_to(p) for p in (*FOREIGN, *_installed()))
 
 
-_INSTALLED: dict[tuple[Path, ...], tuple[Path, ...]] = {}
-
-
+@cache
 def _installed() -> tuple[Path, ...]:
     """What pip installed into folders of PYTHONPATH (`pip install --target`), by the records of
     its packages: what else lies there is the owner's."""
-    folders = python_path()
-    if folders not in _INSTALLED:
-        _INSTALLED[folders] = ()  # whoever watches what is read asks this meanwhile
-        _INSTALLED[folders] = tuple(_recorded(folders))
-    return _INSTALLED[folders]
+    return tuple(_recorded(python_path()))
 
 
 def _recorded(folders: Sequence[Path]) -> Iterator[Path]:
