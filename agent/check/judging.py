@@ -15,6 +15,7 @@ from shardproof.synthesis.frontends.rank_programs import Ingested, judged
 from shardproof.synthesis.frontends.torch.bias_normalize import leading_dims
 from shardproof.synthesis.frontends.torch.ranks import in_time
 from shardproof.synthesis.frontends.torch.ranks.bounds import outside
+from shardproof.synthesis.frontends.torch.ranks.micro_batches import in_one_body
 from shardproof.synthesis.frontends.torch.ranks.pairing import GRAD_OF_INPUT, STATE
 from shardproof.synthesis.frontends.torch.ranks.result import RanksCaptured
 from shardproof.synthesis.frontends.torch.ranks.together import in_one_shape, ordinary, together
@@ -32,6 +33,7 @@ from shardproof.verifier.verdict import Counterexample, Location, Proof, Trace, 
 Tell = Callable[[str], None]
 
 
+MICRO_BATCHES = "{dim}: {count} parts of the batch of a rank, one after the other"
 NOT_ALL_LAYERS = "the layers that were traced do not say what all do"
 
 
@@ -200,9 +202,10 @@ def _decided(
     program = read.program
     assert program is not None
     first: Checked | None = None
+    rolled = in_one_body(program)
     for masks in dropout.choices(captured, program.mesh, stated):
         contract, placed = agree(captured, program, stated, tables, masks)
-        question = Problem(one, program, contract, captured.one.consts)
+        question = Problem(one, rolled, contract, captured.one.consts)
         if captured.one.depth is not None:
             whole = in_depth(captured, question)
             if whole is None:
@@ -218,7 +221,8 @@ def _decided(
         if isinstance(verdict, Proof):
             assumed = dropout.assumed(captured, masks, program.mesh)
             told = (*verdict.assumptions, *strays, *assumed)
-            verdict = replace(verdict, assumptions=told)
+            scope = (*verdict.scope, *_micro_batches(program, rolled))
+            verdict = replace(verdict, assumptions=told, scope=scope)
         if isinstance(verdict, Proof):
             verdict = dropout.clash(captured, masks, program.mesh) or verdict
         verdict = _placed_in_source(verdict, captured.texts)
@@ -228,6 +232,12 @@ def _decided(
         first = first or found
     assert first is not None
     return first
+
+
+def _micro_batches(program: Program, rolled: Program) -> list[str]:
+    """What mesh dims stand for that are none of the ranks'."""
+    added = rolled.mesh.dims[len(program.mesh.dims) :]
+    return [MICRO_BATCHES.format(dim=dim, count=count) for dim, count in added]
 
 
 def _stuck(captured: RanksCaptured) -> Counterexample | None:

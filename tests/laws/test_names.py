@@ -66,6 +66,9 @@ NAMED: dict[str, dict[str, str]] = {
             "add all_gather all_reduce mul_scalar pad reduce_scatter"
         ),
         "synthesis/frontends/torch/ranks/meanings.py": "all_gather all_reduce reduce_scatter",
+        "synthesis/frontends/torch/ranks/micro_batches.py": (
+            "add all_gather all_reduce concat pad shard_pad shard_slice slice"
+        ),
         "synthesis/frontends/torch/ranks/pads.py": "pad",
         "synthesis/frontends/torch/ranks/preconditions.py": (
             "all_gather all_reduce all_to_all broadcast recv reduce_scatter send"
@@ -133,6 +136,7 @@ LISTS: dict[str, int] = {
     "synthesis/frontends/torch/ranks/in_time.py": 1,
     "synthesis/frontends/torch/ranks/join.py": 2,
     "synthesis/frontends/torch/ranks/meanings.py": 1,
+    "synthesis/frontends/torch/ranks/micro_batches.py": 1,
     "synthesis/frontends/torch/ranks/shared_parts.py": 3,
     "synthesis/planner/describe.py": 3,
     "synthesis/planner/expressible.py": 1,

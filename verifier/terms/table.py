@@ -261,8 +261,14 @@ class Terms:
             out = self.reduce(op, squeezed, tuple(map(wide.index, real)), False)
             return self.reshape(out, kept if keepdim else bare)
         inner = tuple(n for i, n in enumerate(shape) if i not in real)
+        term = self.nodes[ref.id]
+        if term.op == "reshape":
+            source = Ref(ref.coef, term.args[0].id)
+            whole = _digits(self.shape(source), shape, real)
+            if whole is not None:
+                out = self.reduce(op, source, whole, False)
+                return self.reshape(out, kept if keepdim else bare)
         if op == "sum":
-            term = self.nodes[ref.id]
             if term.op == "ones":
                 out = self.full(inner, ref.coef * math.prod(shape[d] for d in real))
             elif term.op == "sum":
@@ -270,9 +276,32 @@ class Terms:
                 source = term.args[0]
                 left = [i for i in range(len(self.shape(source))) if i not in before]
                 merged = tuple(sorted((*before, *(left[d] for d in real))))
-                out = self.linear("sum", [Ref(ref.coef, source.id)], (merged,), inner)
+                out = self.reduce(op, Ref(ref.coef, source.id), merged, False)
             else:
                 out = self.linear("sum", [ref], (real,), inner)
         else:
             out = self.intern(op, [ref], (real,), inner)
         return self.reshape(out, kept if keepdim else bare)
+
+
+def _digits(source: Shape, made: Shape, dims: Sequence[int]) -> tuple[int, ...] | None:
+    """The dims of the source of a reshape of which some dims of the result are the digits: what
+    is reduced over these is reduced over those. None where there are no such dims."""
+    if not {0, 1}.isdisjoint((*source, *made)):
+        return None
+    out: list[int] = []
+    i = j = 0
+    while i < len(source) and j < len(made):
+        rows, columns = [i], [j]
+        left, right = source[i], made[j]
+        i, j = i + 1, j + 1
+        while left != right:
+            if left < right:
+                left, rows, i = left * source[i], [*rows, i], i + 1
+            else:
+                right, columns, j = right * made[j], [*columns, j], j + 1
+        reduced = [c in dims for c in columns]
+        if any(reduced) and not all(reduced):
+            return None
+        out += rows if all(reduced) else []
+    return tuple(out)

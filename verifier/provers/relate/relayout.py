@@ -6,7 +6,7 @@ are the addends of their sum.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 
 from shardproof.verifier.kernel.contract import Contract, output_key
 from shardproof.verifier.kernel.layout import Atom, Layout, bound, normal
@@ -94,6 +94,24 @@ def addends(terms: Terms, index: int, fact: Fact, name: str) -> Fact | None:
     total = terms.reduce("sum", wide, (source + 1,), False)
     ref = terms.reshape(total, layout.global_shape)
     return Fact(ref, layout, (index,), f"joined:digits:{name}", fact.where)
+
+
+def totals(terms: Terms, facts: list[Fact], known: Container[int]) -> list[Fact]:
+    """The facts, followed by those that read pieces as addends of a sum that the one-device
+    program computes: where each rank has one row, its sum over rows is a reshape."""
+    out = list(facts)
+    for index, fact in enumerate(facts[:MAX_READ]):
+        for atoms in fact.layout.dims:
+            made, at = list[Fact](), index
+            for name in reversed(bound(atoms)):
+                total = addends(terms, at, (*out, *made)[at], name)
+                if total is None:
+                    break
+                made.append(total)
+                at = len(out) + len(made) - 1
+            if made and made[-1].ref.id in known:
+                out += made
+    return out
 
 
 def reread(

@@ -11,11 +11,13 @@ from shardproof.verifier.kernel.program.program import Node, Program
 from shardproof.verifier.kernel.program.types import Mesh, mesh_dims
 from shardproof.verifier.kernel.program.where import Where, common
 from shardproof.verifier.kernel.rank_sets import Regions, regions
+from shardproof.verifier.ops.classes import REARRANGING
 from shardproof.verifier.provers.relate.facts import MAX_FACTS, Break, Fact, Related
 from shardproof.verifier.provers.relate.joining import joined
 from shardproof.verifier.provers.relate.moving import is_piece, moved_facts
 from shardproof.verifier.provers.relate.peeling import want_peel
 from shardproof.verifier.provers.relate.recognition import slice_of_known
+from shardproof.verifier.provers.relate.relayout import totals
 from shardproof.verifier.provers.relate.rules import Rules
 from shardproof.verifier.provers.relate.scans import relate_scan
 from shardproof.verifier.provers.relate.strategies import Wide, plainest, recognised, share
@@ -88,6 +90,8 @@ def relate(
         if rules.wide:
             facts = recognised(sequential, plainest(facts))
         facts = joined(keep(sequential, facts), sequential.terms, rules.mesh, sequential.known)
+        if node.op in REARRANGING and len(local) < len(distributed.types[node.inputs[0]].shape):
+            facts = totals(sequential.terms, facts, sequential.known)
         if wide:
             facts = wide.at_home(node, wide.whole(recognised(sequential, facts)))
         if contract.balanced and node.op == "sum":

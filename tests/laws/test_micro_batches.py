@@ -1,0 +1,108 @@
+"""Micro-batches in one body: the same outputs as one after the other, on numbers and all ranks."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from shardproof.synthesis.frontends.torch.ranks.micro_batches import TIME, in_one_body
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import Mesh, TensorType
+from shardproof.verifier.refute.evaluate import simulate
+
+pytestmark = pytest.mark.torch
+pytest.importorskip("torch")
+
+ROWS, WIDTH = 2, 3
+MESH = Mesh.of(dp=2)
+Step = Callable[[Builder, str, str, str], str]
+"""One op of a copy: on what it made last, what it made first, and a value that all copies have."""
+STEPS: Sequence[Step] = (
+    lambda b, x, first, whole: b.add("mul", x, whole),
+    lambda b, x, first, whole: b.add("add", x, whole),
+    lambda b, x, first, whole: b.add("add", x, first),
+    lambda b, x, first, whole: b.add("sub", first, x),
+    lambda b, x, first, whole: b.add("mul", x, x),
+    lambda b, x, first, whole: b.add("all_reduce", x, mesh_dim="dp", reduce="sum"),
+    lambda b, x, first, whole: b.add("mul_scalar", x, value=Fraction(1, 2)),
+)
+
+
+def drawn(seed: int, unlike: bool = False) -> tuple[Program, int]:
+    """A batch in parts, each through the same random ops, and what is made of all parts; of
+    unlike ones, the first goes through another op."""
+    rng = random.Random(seed)
+    k = rng.choice((2, 3, 4))
+    b = Builder("parts", MESH)
+    x = b.input("x", TensorType((k * ROWS, WIDTH), "f32"))
+    w = b.param("w", TensorType((WIDTH,), "f32"))
+    steps = [rng.choice(STEPS) for _ in range(rng.randrange(1, 6))]
+    made: list[list[str]] = []
+    for at in rng.sample(range(k), k):
+        wide = b.add("mul_scalar", w, value=Fraction(3))  # each copy computes it anew
+        first = b.add("slice", x, dim=0, start=at * ROWS, stop=(at + 1) * ROWS, step=1)
+        values = [first]
+        for step in steps:
+            values.append(step(b, values[-1], first, wide))
+        if unlike and not at:
+            values.append(b.add("neg", values[-1]))
+        made.append([f"{at}", *values])
+    ordered = sorted(made, key=lambda values: int(values[0]))
+    last = [values[-1] for values in ordered]
+    b.output(b.add("concat", *last, dim=0), "output", "y")
+    b.output(_added(b, rng.sample(last, k), w, rng), "output", "sum")
+    sizes = enumerate(last)
+    apart = [b.add("pad", v, dim=0, lo=i * ROWS, hi=(k - 1 - i) * ROWS) for i, v in sizes]
+    b.output(_added(b, rng.sample(apart, k), None, rng), "grad", "x")
+    return b.build(), k
+
+
+def _added(b: Builder, terms: Sequence[str], whole: str | None, rng: random.Random) -> str:
+    total = terms[0]
+    for term in terms[1:]:
+        total = b.add("add", *rng.sample((total, term), 2))
+    return b.add("add", total, whole) if whole else total
+
+
+def outputs(program: Program, k: int, rng: np.random.Generator) -> list[list[np.ndarray]]:
+    """Those of every rank, each `k` times: as often as a mesh with a dim of time has it."""
+    given = [
+        {i.name: rng.normal(size=i.type.shape) for i in program.inputs} for _ in range(MESH.size)
+    ]
+    again = [values for values in given for _ in range(program.mesh.size // MESH.size)]
+    found = simulate(program, again)
+    times = k if program.mesh == MESH else 1
+    return [
+        [np.asarray(values[o.value], float) for o in program.outputs]
+        for values in found
+        for _ in range(times)
+    ]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_one_body_computes_what_all_copies_do(seed: int) -> None:
+    program, k = drawn(seed)
+    rolled = in_one_body(program)
+    assert rolled.mesh.dims == (*MESH.dims, (TIME, k))
+    assert len(rolled.nodes) < len(program.nodes)
+    _same(program, rolled, k, seed)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_copies_that_differ_keep_their_values(seed: int) -> None:
+    program, k = drawn(seed, unlike=True)
+    rolled = in_one_body(program)
+    assert rolled.mesh == MESH
+    _same(program, rolled, k, seed)
+
+
+def _same(program: Program, rolled: Program, k: int, seed: int) -> None:
+    made = [outputs(p, k, np.random.default_rng(seed)) for p in (program, rolled)]
+    for one, other in zip(*made, strict=True):
+        for a, b in zip(one, other, strict=True):
+            np.testing.assert_allclose(a, b, atol=1e-9, rtol=1e-9)
