@@ -14,7 +14,7 @@ program stays as it is.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 
@@ -267,6 +267,5 @@ class _Rolling:
         return self.b.add("all_gather", self.names[value], mesh_dim=self.dim, dim=dim)
 
 
-def _frozen(attrs: object) -> Key:
-    assert isinstance(attrs, dict)
+def _frozen(attrs: Mapping[str, Attr]) -> Key:
     return tuple(sorted((k, str(v)) for k, v in attrs.items()))
