@@ -538,7 +538,7 @@ def _rank(
     mine = persistent(model)
     try:
         twice, buffers = _followed(side, mode, others)
-    except (AttributeError, RuntimeError, TypeError) as problem:
+    except (AssertionError, AttributeError, RuntimeError, TypeError) as problem:
         if pipeline is None or mode != FORWARD:
             raise
         raise CaptureError(modes.UNSTEPPED) from problem
