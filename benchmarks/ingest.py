@@ -30,7 +30,7 @@ from benchmarks.rank_texts import rank_texts
 from benchmarks.steps.examples import preconditions
 from benchmarks.steps.model import MODELS, Degrees
 from benchmarks.steps.step import training_step
-from shardproof.synthesis.frontends.rank_programs import verify_ranks
+from shardproof.synthesis.frontends.rank_programs import judged, read_ranks
 from shardproof.synthesis.frontends.rank_programs.form import header
 from shardproof.synthesis.training.step import Step
 from shardproof.verifier.text.parser import to_text
@@ -136,15 +136,16 @@ def _verify(given: argparse.Namespace) -> None:
             read_s[0] = time.process_time() - begin
 
     known = preconditions(step)
-    found = verify_ranks(step.sequential, given.verify, step.contract, consts=known, progress=tell)
-    place = None if isinstance(found.verdict, Proof) else found.verdict.location
+    read = read_ranks(given.verify, tell)
+    verdict = judged(step.sequential, read, step.contract, known, tell)
+    place = None if isinstance(verdict, Proof) else verdict.location
     shown = {
         "read_s": read_s[0],
         "cpu_s": time.process_time() - begin,
         "clock_s": time.perf_counter() - clock,
         "gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6,
-        "verdict": type(found.verdict).__name__,
-        "ranks": sorted({f.rank for f in found.ingested.of_kind("deviates") if f.rank is not None}),
+        "verdict": type(verdict).__name__,
+        "ranks": sorted({f.rank for f in read.of_kind("deviates") if f.rank is not None}),
         "where": str(place.source) if place is not None else "",
     }
     print(json.dumps(shown))

@@ -19,6 +19,7 @@ HEAD = """
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     RowwiseParallel,
@@ -183,3 +184,21 @@ class Plain(Deep):
 """
     found = _checked(tmp_path, text, "ranks", "Plain", "tp=2", False)
     assert isinstance(found, shardproof.Proof) == right
+
+
+@pytest.mark.parametrize(("slope", "right"), [(1.0, True), (2.0, False)])
+def test_chunks_are_cut_of_every_layer(tmp_path: Path, slope: float, right: bool) -> None:
+    text = f"""
+class Three(Net):
+    def __init__(self):
+        super().__init__(3)
+
+
+def ranks(mesh):
+    net = Net(3, {{1: {slope}}})
+    for block in net.blocks:
+        fully_shard(block, mesh=mesh)
+    return fully_shard(net, mesh=mesh)
+"""
+    found = _checked(tmp_path, text, "ranks", "Three", "dp=2")
+    assert isinstance(found, shardproof.Proof if right else shardproof.Counterexample)

@@ -121,3 +121,20 @@ def test_chunks_are_those_of_fsdp(extent: int, ranks: int, dim: int) -> None:
     for mine, other in zip(ours, theirs, strict=True):
         assert mine.equal(other)
         assert mine.stride() == other.stride()
+
+
+def test_a_way_to_cut_of_the_owners_stays() -> None:
+    from torch.distributed.fsdp._fully_shard import _fsdp_param
+
+    from shardproof.synthesis.frontends.torch.ranks.placing import Chunks, cut_when_asked
+
+    def theirs(*_: Any) -> None: ...
+
+    pytorchs = _fsdp_param._chunk_with_empty
+    with cut_when_asked():
+        assert _fsdp_param._chunk_with_empty is Chunks
+        _fsdp_param._chunk_with_empty = theirs
+    assert _fsdp_param._chunk_with_empty is theirs
+    with cut_when_asked():
+        assert _fsdp_param._chunk_with_empty is theirs
+    _fsdp_param._chunk_with_empty = pytorchs

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from shardproof.synthesis.frontends.rank_programs import read_ranks, verify_ranks
+from shardproof.synthesis.frontends.rank_programs import read_ranks
 from shardproof.verifier.kernel.contract import Contract
 from shardproof.verifier.kernel.layout import Layout
 from shardproof.verifier.kernel.placements import from_placements
 from shardproof.verifier.text.parser import parse_text
 from shardproof.verifier.verdict import Counterexample, Proof, Trace, Witness
+from tests.rank_programs.judging import verify_ranks
 from tests.rank_programs.samples import DISTRIBUTED, SEQUENTIAL, contract, edit, file, written
 
 NUMBER = re.compile(r'(?<![\w.%/"-])\d+(?![\w./])')

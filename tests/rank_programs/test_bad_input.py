@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from shardproof.synthesis.frontends.rank_programs import read_ranks, verify_ranks
+from shardproof.synthesis.frontends.rank_programs import read_ranks
 from shardproof.verifier.verdict import Unknown
+from tests.rank_programs.judging import verify_ranks
 from tests.rank_programs.samples import DISTRIBUTED, SEQUENTIAL, contract, edit, file, written
 from tests.rank_programs.writing import write_ranks
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shardproof.synthesis.frontends.rank_programs import read_ranks, verify_ranks
+from shardproof.synthesis.frontends.rank_programs import read_ranks
 from shardproof.synthesis.frontends.rank_programs.form import header
 from shardproof.verifier.kernel.contract import Contract
 from shardproof.verifier.kernel.layout import Layout
@@ -14,6 +14,7 @@ from shardproof.verifier.kernel.placements import from_placements
 from shardproof.verifier.kernel.program.types import Mesh
 from shardproof.verifier.text.parser import parse_text
 from shardproof.verifier.verdict import Counterexample, Proof
+from tests.rank_programs.judging import verify_ranks
 
 ONE = parse_text("""
 program one

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks.rank_texts import rank_texts
-from shardproof.synthesis.frontends.rank_programs import read_ranks, verify_ranks
+from shardproof.synthesis.frontends.rank_programs import read_ranks
 from shardproof.synthesis.frontends.rank_programs.form import header
 from shardproof.verifier.domains.floats import Floats
 from shardproof.verifier.kernel.contract import Contract
@@ -23,6 +23,7 @@ from shardproof.verifier.refute.sampling import sample
 from shardproof.verifier.refute.search import too_large
 from shardproof.verifier.text.parser import parse_text
 from shardproof.verifier.verdict import Counterexample, Proof
+from tests.rank_programs.judging import verify_ranks
 
 RANK = 37
 HIDDEN = """

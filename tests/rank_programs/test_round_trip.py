@@ -13,7 +13,7 @@ from hypothesis import given, settings, strategies as st
 from benchmarks.steps.examples import preconditions
 from benchmarks.steps.model import MODELS, Degrees
 from benchmarks.steps.step import training_step
-from shardproof.synthesis.frontends.rank_programs import read_ranks, verify_ranks
+from shardproof.synthesis.frontends.rank_programs import read_ranks
 from shardproof.synthesis.repair.diagnosis import verify
 from shardproof.verifier.kernel.program.builder import Builder
 from shardproof.verifier.kernel.program.program import Program
@@ -22,6 +22,7 @@ from shardproof.verifier.problem import Problem
 from shardproof.verifier.text.parser import parse_text
 from shardproof.verifier.verdict import Proof
 from tests.rank_programs.graphs import graph, results
+from tests.rank_programs.judging import verify_ranks
 from tests.rank_programs.samples import DISTRIBUTED, SEQUENTIAL, contract, written
 from tests.rank_programs.writing import write_ranks
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from benchmarks.rank_texts import rank_texts
-from shardproof.synthesis.frontends.rank_programs import read_ranks, verify_ranks
+from shardproof.synthesis.frontends.rank_programs import read_ranks
 from shardproof.synthesis.frontends.rank_programs.form import header
 from shardproof.verifier.domains.floats import Floats
 from shardproof.verifier.kernel.contract import Contract
@@ -23,6 +23,7 @@ from shardproof.verifier.refute.evaluate import evaluate
 from shardproof.verifier.refute.scatter import piece
 from shardproof.verifier.text.parser import parse_text
 from shardproof.verifier.verdict import Counterexample, Proof, Trace, Unknown, Witness
+from tests.rank_programs.judging import verify_ranks
 from tests.rank_programs.running import Values, WrongError, run
 
 BODY = """

@@ -6,8 +6,4 @@ from shardproof.synthesis.frontends.rank_programs.findings import (
     RankClass as RankClass,
 )
 from shardproof.synthesis.frontends.rank_programs.read import read_ranks as read_ranks
-from shardproof.synthesis.frontends.rank_programs.verify import (
-    RanksVerdict as RanksVerdict,
-    judged as judged,
-    verify_ranks as verify_ranks,
-)
+from shardproof.synthesis.frontends.rank_programs.verify import judged as judged

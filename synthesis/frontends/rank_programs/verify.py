@@ -1,11 +1,10 @@
-"""`verify_ranks(sequential, path, contract)`: whether the programs of all ranks compute it."""
+"""Whether the programs of all ranks compute what one device computes."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 
 from shardproof.synthesis.frontends.rank_programs.findings import Finding, Ingested
-from shardproof.synthesis.frontends.rank_programs.read import Progress, read_ranks
+from shardproof.synthesis.frontends.rank_programs.read import Progress
 from shardproof.synthesis.repair.diagnosis import verify
 from shardproof.verifier.domains.base import Array
 from shardproof.verifier.kernel.contract import Contract, ContractError
@@ -18,32 +17,6 @@ from shardproof.verifier.verdict import Counterexample, Location, Proof, Trace, 
 BUFFERED = "a send does not wait for its recv"
 
 
-@dataclass(frozen=True)
-class RanksVerdict:
-    """The verdict on the programs of all ranks, with what was read."""
-
-    verdict: Verdict
-    ingested: Ingested
-
-
-def verify_ranks(
-    sequential: Program,
-    path: str | Path,
-    contract: Contract,
-    *,
-    consts: Mapping[str, Array] | None = None,
-    progress: Progress | None = None,
-) -> RanksVerdict:
-    """Read the programs of all ranks, and verify the one program that they are.
-
-    Ranks that wait for ever are a counterexample. A rank that deviates is part of the program,
-    exactly as it stands: it may be proved all the same; where it is not, the verdict points at it.
-    Input that is no set of rank programs is Unknown, with the first finding as its reason.
-    """
-    read = read_ranks(path, progress)
-    return RanksVerdict(judged(sequential, read, contract, consts, progress), read)
-
-
 def judged(
     sequential: Program,
     read: Ingested,
@@ -51,7 +24,12 @@ def judged(
     consts: Mapping[str, Array] | None = None,
     progress: Progress | None = None,
 ) -> Verdict:
-    """The verdict on programs that were read. Without a contract, on whether they run at all."""
+    """The verdict on programs that were read. Without a contract, on whether they run at all.
+
+    Ranks that wait for ever are a counterexample. A rank that deviates is part of the program,
+    exactly as it stands: it may be proved all the same; where it is not, the verdict points at it.
+    Input that is no set of rank programs is Unknown, with the first finding as its reason.
+    """
     for kind in ("malformed", "mismatch", "unsupported"):
         found = read.of_kind(kind)
         if found and kind == "mismatch":

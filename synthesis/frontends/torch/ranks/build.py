@@ -34,7 +34,7 @@ from shardproof.synthesis.frontends.torch.ranks.collectives import tensors
 from shardproof.synthesis.frontends.torch.ranks.new_groups import noted
 from shardproof.synthesis.frontends.torch.ranks.pipelines import SCHEDULE, Pipeline, note_schedules
 from shardproof.synthesis.frontends.torch.ranks.places import Places
-from shardproof.synthesis.frontends.torch.ranks.placing import placed_by_torch
+from shardproof.synthesis.frontends.torch.ranks.placing import cut_when_asked, placed_by_torch
 from shardproof.synthesis.frontends.torch.ranks.result import Event
 from shardproof.synthesis.frontends.torch.ranks.sharded import refuse_uncovered
 from shardproof.synthesis.frontends.torch.request import split_target
@@ -271,7 +271,7 @@ def _made(make: Callable[[], Any], mode: FakeTensorMode) -> tuple[Any, Moved]:
     """The module, its parameters without memory; with memory where it cannot be built without, as
     where `weight.data` is set or an address is asked for."""
     try:
-        with watching(Places(""), building=True), parameters_on(mode) as moved:
+        with cut_when_asked(), watching(Places(""), building=True), parameters_on(mode) as moved:
             model = make()
         if isinstance(model, nn.Module) and any(map(_was_set, model.parameters())):
             raise TypeError("data of a parameter was set")

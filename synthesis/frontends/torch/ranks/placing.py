@@ -10,6 +10,7 @@ owner's weights follows from how it came to be there.
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -96,8 +97,6 @@ class Placing(TorchDispatchMode):
             (tensor, "redistribute", self._by_torch(tensor.redistribute, "DTensor.redistribute")),
             (DTensorSpec, "__setattr__", self._by_torch(DTensorSpec.__setattr__, "a DTensorSpec")),
         ]
-        if _FSDP._chunk_with_empty is _CHUNKS:
-            self.ways.append((_FSDP, "_chunk_with_empty", Chunks))
         for name in ("_spec", "_local_tensor"):
             slot = vars(tensor)[name]
             way = property(slot.__get__, self._by_torch(slot.__set__, f"DTensor.{name}"))
@@ -105,9 +104,12 @@ class Placing(TorchDispatchMode):
         self.before = [(owner, name, vars(owner)[name]) for owner, name, _ in self.ways]
         for owner, name, way in self.ways:
             setattr(owner, name, way)
+        self.cutting = cut_when_asked()
+        self.cutting.__enter__()
         return super().__enter__()
 
     def __exit__(self, *error: Any) -> None:
+        self.cutting.__exit__(*error)
         for owner, name, way in self.before:
             setattr(owner, name, way)
         super().__exit__(*error)
@@ -202,6 +204,20 @@ class Chunks(Sequence[Any]):
         if self.size and left <= 0:
             return self.tensor.new_empty(0)
         return self.tensor.narrow(self.dim, start, min(self.size, left))
+
+
+@contextmanager
+def cut_when_asked() -> Iterator[None]:
+    """FSDP2 makes of each parameter the chunks that it takes, not one for each rank. A function
+    that other code has put in place of PyTorch's stays."""
+    ours = _FSDP._chunk_with_empty is _CHUNKS
+    if ours:
+        _FSDP._chunk_with_empty = Chunks
+    try:
+        yield
+    finally:
+        if ours and _FSDP._chunk_with_empty is Chunks:
+            _FSDP._chunk_with_empty = _CHUNKS
 
 
 def _held(model: nn.Module) -> Iterator[tuple[str, Any]]:
