@@ -66,7 +66,7 @@ def in_one_body(program: Program) -> Program:
             # What copy 1 puts first may be what all put first: only where they differ it is not.
             tried = rolling or _Rolling(program, copies, frozenset(first.pads()))
             try:
-                return live(tried.rolled())
+                return tried.rolled()
             except UnlikeError:
                 continue
     return program
@@ -114,6 +114,8 @@ class _Rolling:
     sums: dict[str, Sum] = field(default_factory=dict[str, Sum])
     same: dict[str, str] = field(default_factory=dict[str, str])
     """By a value that all copies have, the first that is equal."""
+    shaped: dict[str, str] = field(default_factory=dict[str, str])
+    """By the result of a reshape, what it is one of."""
     known: dict[Key, str] = field(default_factory=dict[Key, str])
     values: dict[Key, int] = field(default_factory=dict[Key, int])
     made: dict[int, set[int]] = field(default_factory=dict[int, set[int]])
@@ -135,13 +137,15 @@ class _Rolling:
         first = {id(node) for node, k in _batches(self.program) if k == self.copies}
         for node in self.program.nodes:
             self._take(node, id(node) in first)
-        if any(len(seen) != self.copies for seen in self.made.values()):
-            raise UnlikeError
         for out in self.program.outputs:
             if out.value in self.parts or out.value in self.sums:
                 raise UnlikeError
             self.b.output(self._whole(out.value), out.role, out.path)
-        return self.b.build()
+        made = live(self.b.build())
+        lacking = (self.names[v] for v, seen in self.made.items() if len(seen) != self.copies)
+        if any(name in made.types for name in lacking):
+            raise UnlikeError
+        return made
 
     def pads(self) -> list[str]:
         """Results of pads that not all copies have alike."""
@@ -161,6 +165,12 @@ class _Rolling:
             self._taken(node, first)
 
     def _taken(self, node: Node, first: bool) -> None:
+        if node.op == "reshape":
+            node = self._at_once(node)
+            value = node.inputs[0]
+            if self.program.types[value].shape == node.attrs["shape"] and value not in self.sums:
+                self._alias(node.outputs[0], value)
+                return
         if first:
             extent = node.number("stop") - node.number("start")
             dim, copy = node.number("dim"), node.number("start") // extent
@@ -180,6 +190,18 @@ class _Rolling:
             self._body(node, copy, "shard_pad", node.inputs, dim=dim)
             part, padded = (self.names[self.parts[v].value] for v in (*node.inputs, *node.outputs))
             self.whole[padded] = part, dim
+
+    def _at_once(self, node: Node) -> Node:
+        """A reshape of what reshapes made as one of what they were given."""
+        value = self.shaped.get(node.inputs[0], node.inputs[0])
+        self.shaped[node.outputs[0]] = value
+        return replace(node, inputs=(value,))
+
+    def _alias(self, name: str, value: str) -> None:
+        if value in self.parts:
+            self.parts[name] = self.parts[value]
+        else:
+            self.same[name] = self._whole(value)
 
     def _at_place(self, node: Node, copy: int) -> int | None:
         """The dim along which a copy's part is put among zeros, at its place."""
