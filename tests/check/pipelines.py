@@ -8,6 +8,8 @@ from torch.distributed.pipelining import (
     Schedule1F1B,
     ScheduleGPipe,
     ScheduleInterleaved1F1B,
+    ScheduleInterleavedZeroBubble,
+    ScheduleZBVZeroBubble,
 )
 
 
@@ -81,11 +83,28 @@ def known_shapes(pp_rank, pp_size, pp_group):
     return Schedule1F1B(one, 2, loss_fn=loss)
 
 
+def several(numbers, pp_size, pp_group):
+    return [stage(Stage(4, i, i + 1), i, 2 * pp_size, pp_group) for i in numbers]
+
+
 def interleaved(pp_rank, pp_size, pp_group):
-    found = [
-        stage(Stage(4, i, i + 1), i, 2 * pp_size, pp_group) for i in (pp_rank, pp_rank + pp_size)
-    ]
+    found = several((pp_rank, pp_rank + pp_size), pp_size, pp_group)
     return ScheduleInterleaved1F1B(found, 2, loss_fn=loss)
+
+
+def zero_bubble(pp_rank, pp_size, pp_group):
+    found = several((pp_rank, pp_rank + pp_size), pp_size, pp_group)
+    return ScheduleInterleavedZeroBubble(found, 2, loss_fn=loss)
+
+
+def in_a_v(pp_rank, pp_size, pp_group):
+    found = several((pp_rank, 2 * pp_size - 1 - pp_rank), pp_size, pp_group)
+    return ScheduleZBVZeroBubble(found, 4, loss_fn=loss)
+
+
+def in_a_v_not_divided(pp_rank, pp_size, pp_group):
+    found = several((pp_rank, 2 * pp_size - 1 - pp_rank), pp_size, pp_group)
+    return ScheduleZBVZeroBubble(found, 4, loss_fn=loss, scale_grads=False)
 
 
 def forward_alone(pp_rank, pp_size, pp_group):

@@ -34,6 +34,7 @@ def made(case: Callable[..., object], tmp_path: Path) -> Callable[..., object]:
 
 
 RIGHT = ["gpipe", "one_forward_one_backward", "known_shapes", "interleaved", "scaled_by_hand"]
+RIGHT += ["zero_bubble", "in_a_v"]
 
 
 @pytest.mark.parametrize("name", RIGHT)
@@ -65,7 +66,7 @@ def test_without_gradients(made: Callable[..., object]) -> None:
 
 
 WRONG = ["not_divided", "divided_twice", "skipped", "backwards", "detached", "doubled", "flipped"]
-WRONG += ["swapped", "mixed", "halved"]
+WRONG += ["swapped", "mixed", "halved", "in_a_v_not_divided"]
 
 
 @pytest.mark.parametrize("name", WRONG)
