@@ -145,6 +145,8 @@ def _hint(problem: BaseException) -> str:
     if isinstance(problem, KeyError) and str(problem).strip("'") in _dropped():
         return f"--env {problem!s} passes the variable on".replace("'", "")
     hint = _HINTS.get(type(problem).__name__)
+    if hint is None and isinstance(problem, (RuntimeError, ValueError)):
+        hint = "the code is traced on the CPU, on tensors without values: leave out what cannot run so"
     return f"{hint}{OR_TRANSLATE}" if hint else ""
 
 

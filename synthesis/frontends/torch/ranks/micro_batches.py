@@ -16,7 +16,7 @@ program stays as it is.
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count
+from itertools import count, product
 
 from shardproof.verifier.kernel.live import live
 from shardproof.verifier.kernel.program.builder import Builder
@@ -60,11 +60,11 @@ def in_one_body(program: Program) -> Program:
     if any(n.body is not None for n in program.nodes):
         return program
     program = live(program)
-    for copies in _counts(program):
-        first = _Rolling(program, copies)
+    for copies, at_once in product(_counts(program), (False, True)):
+        first = _Rolling(program, copies, at_once)
         for rolling in (first, None):
             # What copy 1 puts first may be what all put first: only where they differ it is not.
-            tried = rolling or _Rolling(program, copies, frozenset(first.pads()))
+            tried = rolling or _Rolling(program, copies, at_once, frozenset(first.pads()))
             try:
                 return tried.rolled()
             except UnlikeError:
@@ -108,6 +108,8 @@ def _cut(program: Program, node: Node) -> tuple[int, int] | None:
 class _Rolling:
     program: Program
     copies: int
+    at_once: bool
+    """Whether reshapes of reshapes count as one: not all copies may have all of them."""
     placed: frozenset[str] = frozenset()
     """Results of pads that put a copy's part at its place."""
     parts: dict[str, Part] = field(default_factory=dict[str, Part])
@@ -165,8 +167,8 @@ class _Rolling:
             self._taken(node, first)
 
     def _taken(self, node: Node, first: bool) -> None:
-        if node.op == "reshape":
-            node = self._at_once(node)
+        if self.at_once and node.op == "reshape":
+            node = self._direct(node)
             value = node.inputs[0]
             if self.program.types[value].shape == node.attrs["shape"] and value not in self.sums:
                 self._alias(node.outputs[0], value)
@@ -191,7 +193,7 @@ class _Rolling:
             part, padded = (self.names[self.parts[v].value] for v in (*node.inputs, *node.outputs))
             self.whole[padded] = part, dim
 
-    def _at_once(self, node: Node) -> Node:
+    def _direct(self, node: Node) -> Node:
         """A reshape of what reshapes made as one of what they were given."""
         value = self.shaped.get(node.inputs[0], node.inputs[0])
         self.shaped[node.outputs[0]] = value
@@ -214,7 +216,7 @@ class _Rolling:
 
     def _shared(self, node: Node) -> None:
         inputs = tuple(map(self._whole, node.inputs))
-        key = (node.op, inputs, _frozen(node.attrs), node.where, node.timing)
+        key = (node.op, inputs, _frozen(node.attrs), *_around(node))
         if key in self.known and len(node.outputs) == 1:
             self.same[node.outputs[0]] = self.known[key]
             return
@@ -224,7 +226,7 @@ class _Rolling:
     def _body(self, node: Node, copy: int, op: str, inputs: Sequence[str], **attrs: Attr) -> None:
         """An op of one copy: it is written down once, as all copies have it."""
         given = [self.parts[v].value if v in self.parts else self._whole(v) for v in inputs]
-        key = (op, tuple(given), _frozen(attrs), node.where, node.timing)
+        key = (op, tuple(given), _frozen(attrs), *_around(node))
         for number, out in enumerate(node.outputs):
             value = self.values.setdefault((*key, number), len(self.values))
             self.parts[out] = Part(value, copy)
@@ -287,6 +289,11 @@ class _Rolling:
         (value,) = values
         dim = node.number("dim")
         return self.b.add("all_gather", self.names[value], mesh_dim=self.dim, dim=dim)
+
+
+def _around(node: Node) -> Key:
+    """Where an op runs. Layers of one kind stay apart: they are rolled up as what they are."""
+    return (node.where, node.timing, node.source.module)
 
 
 def _frozen(attrs: Mapping[str, Attr]) -> Key:
