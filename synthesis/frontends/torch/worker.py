@@ -146,7 +146,7 @@ def _hint(problem: BaseException) -> str:
         return f"--env {problem!s} passes the variable on".replace("'", "")
     hint = _HINTS.get(type(problem).__name__)
     if hint is None and isinstance(problem, (RuntimeError, ValueError)):
-        hint = "the code is traced on the CPU, on tensors without values: leave out what cannot run so"
+        hint = "leave out what cannot run on the CPU, where tensors hold no values"
     return f"{hint}{OR_TRANSLATE}" if hint else ""
 
 
