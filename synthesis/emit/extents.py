@@ -13,6 +13,7 @@ from shardproof.synthesis.planner.plan import LocalExtent
 
 SHAPED = frozenset({"view", "reshape", "expand", "repeat", "unflatten"})
 SPLITS = frozenset({"split", "split_with_sizes"})
+PRODUCTS = frozenset({"matmul", "einsum", "bmm", "baddbmm"})
 _FREE = ast.UnaryOp(ast.USub(), ast.Constant(1))
 _Node = TypeVar("_Node", bound=ast.AST)
 
@@ -221,6 +222,32 @@ def edit_extents(source: SourceText, extents: Iterable[LocalExtent]) -> list[Edi
         elif extent.op in SPLITS:
             raise _error(extent, f"no split is found in {_line(source, extent.line)!r}")
     return list(dict.fromkeys(edits))
+
+
+def is_inner(tree: ast.AST, extent: LocalExtent, others: Iterable[LocalExtent]) -> bool:
+    """Whether a product of matrices reshapes an operand to an extent, and the call on its line that
+    writes as many dims reshapes the result of that product: to one of the `others`, that come
+    later."""
+    rank = len(extent.whole)
+    later = [
+        e
+        for e in others
+        if (e.file, e.line, e.op, e.module, len(e.whole))
+        == (extent.file, extent.line, extent.op, extent.module, rank)
+    ]
+    found = [s for s in sites(tree, extent.line, rank) if s.method != "split"] if later else []
+    return len(found) == 1 and _holds_product(found[0].call)
+
+
+def _holds_product(call: ast.Call) -> bool:
+    """Whether what a call reshapes multiplies matrices."""
+    return any(
+        isinstance(n, ast.BinOp)
+        and isinstance(n.op, ast.MatMult)
+        or isinstance(n, ast.Attribute)
+        and n.attr in PRODUCTS
+        for n in ast.walk(call)
+    )
 
 
 def alike(tree: ast.AST, site: Site) -> list[Site]:

@@ -101,6 +101,20 @@ def test_an_extent_of_an_operation_on_a_line_that_writes_another_needs_no_edit(
     assert emit(models.facts(path), more, tmp_path) == emit(models.facts(path), plan, tmp_path)
 
 
+def test_extents_of_a_product_on_a_line_that_joins_heads_are_not_taken_for_those_written(
+    tmp_path: Path,
+) -> None:
+    text = models.SOURCE.replace("y.transpose(1, 2).reshape(", "(y @ y.mT @ v).mT.reshape(")
+    path = write(tmp_path, text)
+    plan = models.plan(str(path))
+    *others, joined = plan.local_extents
+    inner = LocalExtent(str(path), joined.line, "reshape", "", (8, 4, 4), (4, 4, 4))
+    for extents in ((inner, joined), (joined,)):
+        more = replace(plan, local_extents=(*others, *extents))
+        new = emit(models.facts(path), more, tmp_path).diff
+        assert ".reshape(b, t, -1))" in new
+
+
 def test_a_line_without_a_split_is_an_error(tmp_path: Path) -> None:
     path = write(tmp_path)
     extra = LocalExtent(str(path), models.line_of("b, t, c = x"), "split", "", (8,), (4,))

@@ -24,6 +24,7 @@ TARGETS = {
     "none_in_list.py:Net": ("none_in_list.py",),
     "buffer_device.py:Net": ("buffer_device.py",),
     "transposed_output.py:Both": ("transposed_output.py",),
+    "own_mask.py:Net": ("own_mask.py",),
 }
 """Targets, with the files that their patches change."""
 
