@@ -11,7 +11,7 @@ from shardproof.synthesis.emit.attributes import (
     calls_another,
     parsed,
 )
-from shardproof.synthesis.emit.extents import edit_extents, is_inner
+from shardproof.synthesis.emit.extents import edit_extents, is_inner, parting_edits
 from shardproof.synthesis.emit.facts import ModelFacts
 from shardproof.synthesis.emit.form import PLAIN, Form
 from shardproof.synthesis.emit.imports import import_lines
@@ -157,10 +157,12 @@ def _local_extents(
     changes += method_changes(facts, others, read)
     for file, extent, error in refused:
         if (file, extent.line, len(extent.whole)) not in written:
-            found = attribute_changes(facts, [extent], plan.tp_size, read)
-            if not found:
+            parted = parting_edits(file.source, extent)
+            found = [] if parted else attribute_changes(facts, [extent], plan.tp_size, read)
+            if not found and not parted:
                 raise error
             changes += found
+            file.edits += parted
     return list(dict.fromkeys(changes))
 
 

@@ -82,8 +82,22 @@ def test_functions_go_before_the_main_guard(tmp_path: Path) -> None:
     assert new.endswith(main)
 
 
-def test_an_extent_beside_another_minus_one_is_an_error_with_its_line(tmp_path: Path) -> None:
+def test_beside_another_minus_one_the_last_dims_are_joined_or_parted(tmp_path: Path) -> None:
     text = models.SOURCE.replace("reshape(b, t, c)", "reshape(-1, t, c)")
+    text = text.replace("q.view(b, t, self.heads, c", "(q + 0).view(b, -1, self.heads, c")
+    path = write(tmp_path, text)
+    new = emit(models.facts(path), models.plan(str(path)), tmp_path)
+    assert "self.out(y.transpose(1, 2).flatten(-2))" in new.files["block.py"][1]
+    assert (
+        "q = (q + 0).unflatten(-1, (-1, c // self.heads)).transpose(1, 2)"
+        in (new.files["block.py"][1])
+    )
+
+
+def test_an_extent_beside_another_minus_one_is_an_error_with_its_line(tmp_path: Path) -> None:
+    text = models.SOURCE.replace(
+        "y.transpose(1, 2).reshape(b, t, c)", "torch.reshape(y, (-1, t, c))"
+    )
     path = write(tmp_path, text)
     line = models.line_of(".reshape(")
     with pytest.raises(EmitError, match=rf"block.py:{line}: reshape has extents \[2, 4, 8\]"):

@@ -25,6 +25,7 @@ TARGETS = {
     "buffer_device.py:Net": ("buffer_device.py",),
     "transposed_output.py:Both": ("transposed_output.py",),
     "own_mask.py:Net": ("own_mask.py",),
+    "joined_streams.py:Net": ("joined_streams.py",),
 }
 """Targets, with the files that their patches change."""
 
