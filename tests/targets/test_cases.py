@@ -26,6 +26,7 @@ TARGETS = {
     "transposed_output.py:Both": ("transposed_output.py",),
     "own_mask.py:Net": ("own_mask.py",),
     "joined_streams.py:Net": ("joined_streams.py",),
+    "depthwise_tokens.py:Net": ("depthwise_tokens.py",),
 }
 """Targets, with the files that their patches change."""
 
