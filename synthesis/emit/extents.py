@@ -270,10 +270,8 @@ def is_inner(tree: ast.AST, extent: LocalExtent, others: Iterable[LocalExtent]) 
 def _holds_product(call: ast.Call) -> bool:
     """Whether what a call reshapes multiplies matrices."""
     return any(
-        isinstance(n, ast.BinOp)
-        and isinstance(n.op, ast.MatMult)
-        or isinstance(n, ast.Attribute)
-        and n.attr in PRODUCTS
+        (isinstance(n, ast.BinOp) and isinstance(n.op, ast.MatMult))
+        or (isinstance(n, ast.Attribute) and n.attr in PRODUCTS)
         for n in ast.walk(call)
     )
 

@@ -12,7 +12,7 @@ class Mix(nn.Module):
 
     def forward(self, x, side=4):
         x = self.fc1(x)
-        b, n, c = x.shape
+        b, _, c = x.shape
         y = self.dw(x.transpose(1, 2).view(b, c, side, side)).flatten(2).transpose(1, 2)
         return self.fc2(nn.functional.gelu(y))
 

@@ -1,5 +1,5 @@
 import torch
-import torch.nn.functional as F
+import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
 
@@ -15,7 +15,6 @@ class Joint(nn.Module):
 
     def forward(self, x, c):
         b, n, d = x.shape
-        m = c.shape[1]
         width = d // self.heads
         q = self.to_q(x).view(b, -1, self.heads, width).transpose(1, 2)
         k = self.to_k(x).view(b, -1, self.heads, width).transpose(1, 2)

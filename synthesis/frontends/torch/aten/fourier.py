@@ -17,9 +17,7 @@ def complex_to_complex(
 
 
 @declare("_fft_r2c.default")
-def real_to_complex(
-    e: Emit, x: str, dim: Sequence[int], normalization: int, onesided: bool
-) -> str:
+def real_to_complex(e: Emit, x: str, dim: Sequence[int], normalization: int, onesided: bool) -> str:
     start = x
     *others, last = dim
     last = e.dim(x, last)
