@@ -151,6 +151,22 @@ zoo-smoke: $(OK)  ## GPT-2, Llama, Qwen3, Mistral, Gemma, BERT: plan, prove, run
 zoo: $(OK)  ## classes of transformers, small, to benchmarks/results/zoo.md; resumes
 	$(BIN)/python -m benchmarks.zoo
 
+WILD := bench/wild
+
+$(WILD)/.ok: $(OK) Makefile benchmarks/wild/listed.txt
+	@$(BIN)/python -m venv --without-pip $(WILD)
+	@site="import sysconfig; print(sysconfig.get_path('purelib'))"; \
+	  there="$$($(WILD)/bin/python -c "$$site")"; \
+	  echo "import site; site.addsitedir('$$($(BIN)/python -c "$$site")')" > "$$there/project.pth"; \
+	  $(WILD)/bin/python -m pip install -qq --disable-pip-version-check --no-deps \
+	    $$($(WILD)/bin/python -m benchmarks.wild --packages); \
+	  $(WILD)/bin/python -m benchmarks.wild.declared "$$there"
+	@touch $@
+
+.PHONY: zoo-wild
+zoo-wild: $(WILD)/.ok  ## models of packages that nobody tuned, to benchmarks/results/wild.md; resumes
+	$(WILD)/bin/python -m benchmarks.wild
+
 .PHONY: kinds
 kinds: $(OK)  ## 48 models as people write them, on tp and dp, to benchmarks/results/kinds.md; resumes
 	$(BIN)/python -m benchmarks.kinds

@@ -19,6 +19,8 @@ from benchmarks.parallelize import Job, Row, measure
 RESULTS = Path(__file__).parent / "results"
 HALF = 0.5
 NOT_TRIED = "not tried"
+NOT_USEFUL = 5
+"""What the command ends with under `--require-useful`."""
 
 
 @dataclass(frozen=True)
@@ -38,23 +40,26 @@ class Kept:
     """The plan, or why there is none, with its place and the way on."""
     seconds: float
     """Of the processor."""
+    code: int = 0
+    """What the command ended with, where that was kept."""
 
     @property
     def useful(self) -> bool:
-        return self.run and self.split >= HALF
+        return self.run and self.split >= HALF and self.code != NOT_USEFUL
 
 
 def kept(name: str, mesh: str, row: Row) -> Kept:
     """A row in few words."""
     done, sizes = row.verdict == "proved", row.estimates
-    ran = row.code == 0 and row.difference is not None
+    ran = row.code in (0, NOT_USEFUL) and row.difference is not None
     share = 0.0
     if done and "tp" in mesh:
         share = sizes.get("split_share", 0.0)
     elif done:
         share = 2 * (1 - sizes["after_parameters"] / sizes["before_parameters"])
     said = row.plan if ran else row.error
-    return Kept(name, mesh, row.verdict, ran, round(share, 3), said, round(row.processor, 1))
+    seconds = round(row.processor, 1)
+    return Kept(name, mesh, row.verdict, ran, round(share, 3), said, seconds, row.code)
 
 
 def read(path: Path) -> dict[tuple[str, str], Kept]:

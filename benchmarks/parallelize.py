@@ -12,12 +12,17 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
+HUNG = 900
+"""Seconds after which a command is ended: it takes a `--timeout`, and should end itself."""
+OUR_FAULT = 70
+TRACEBACK = "Traceback (most recent call last)"
 PHASES = ("capture", "plan", "verify", "emit", "read", "check", "run")
 
 
@@ -94,25 +99,38 @@ class Row:
 
 def measure(job: Job) -> Row:
     """Run one job in a process of its own."""
-    with tempfile.TemporaryDirectory() as scratch, tempfile.TemporaryFile("w+") as out:
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        tempfile.TemporaryFile("w+") as out,
+        tempfile.TemporaryFile("w+") as shown,
+    ):
         config = [x for item in job.config for x in ("--config", item)]
         options = [*config, *job.options, "--out", str(Path(scratch) / "out"), "--json"]
         started = time.monotonic()
         process = subprocess.Popen(
             [sys.executable, "-m", "shardproof", "parallelize", job.target, *options],
             stdout=out,
+            stderr=shown,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
         )
+        hung = threading.Timer(HUNG, process.kill)
+        hung.start()
         _, status, usage = os.wait4(process.pid, 0)
+        hung.cancel()
         process.returncode = os.waitstatus_to_exitcode(status)
         out.seek(0)
-        events: list[dict[str, Any]] = [json.loads(line) for line in out]
+        events: list[dict[str, Any]] = [json.loads(line) for line in out if line.endswith("}\n")]
+        shown.seek(0)
+        crashed = TRACEBACK in shown.read() or process.returncode == OUR_FAULT
     ran = next((e for e in events if e["event"] == "executed"), None)
     clock, processor = time.monotonic() - started, usage.ru_utime + usage.ru_stime
     plans = [e for e in events if e["event"] == "plan"]
     said = [_said(e) for e in events if e["event"] in ("error", "verdict")]
-    if not events or "verdict" not in events[-1]:
-        return Row(job.name, process.returncode or 1, "crash", {}, clock, 0, None, "no verdict")
+    if crashed or not events or "verdict" not in events[-1]:
+        verdict = "hang" if clock > HUNG else "crash"
+        why = said[-1] if said else "no verdict"
+        code = process.returncode or 1
+        return Row(job.name, code, verdict, {}, clock, 0, None, why, processor=processor)
     return Row(
         job.name,
         process.returncode,

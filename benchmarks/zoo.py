@@ -226,9 +226,9 @@ def job(name: str, mesh: str, layers: int = 2) -> Job:
     return Job(name, f"hf:{name}", items, ("--mesh", mesh, *size, *given))
 
 
-def sample(found: Sequence[tuple[str, str]], count: int) -> list[tuple[str, str]]:
-    """So many classes, from every group as many as its share."""
-    draw = random.Random(0)
+def sample(found: Sequence[tuple[str, str]], count: int, seed: int = 0) -> list[tuple[str, str]]:
+    """So many of the (group, class), from every group as many as its share, at least one."""
+    draw = random.Random(seed)
     out: list[tuple[str, str]] = []
     for group in dict.fromkeys(g for g, _ in found):
         members = [pair for pair in found if pair[0] == group]

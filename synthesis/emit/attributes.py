@@ -24,7 +24,8 @@ class AttributeChange:
 
 
 @lru_cache(16)
-def _parsed(text: str) -> ast.Module:
+def parsed(text: str) -> ast.Module:
+    """What a file says, to be read and not changed."""
     return ast.parse(text)
 
 
@@ -131,7 +132,7 @@ def attribute_changes(
     """
     out: list[AttributeChange] = []
     for extent in extents:
-        tree = _parsed(read(extent.file))
+        tree = parsed(read(extent.file))
         owner = owner_of(facts, tree, extent)
         if owner is None:
             continue
@@ -228,7 +229,7 @@ def group_changes(
         forward = facts.forwards.get(fact.kind) if fact else None
         if fact is None or forward is None:
             continue
-        tree = _parsed(read(forward.file))
+        tree = parsed(read(forward.file))
         for site in [s for s in map(site_of, ast.walk(tree)) if s and s.method == "expand"]:
             function = function_at(tree, site.call.lineno)
             names = (

@@ -13,6 +13,7 @@ from shardproof.synthesis.planner.plan import LocalExtent
 
 SHAPED = frozenset({"view", "reshape", "expand", "repeat", "unflatten"})
 SPLITS = frozenset({"split", "split_with_sizes"})
+PRODUCTS = frozenset({"matmul", "einsum", "bmm", "baddbmm"})
 _FREE = ast.UnaryOp(ast.USub(), ast.Constant(1))
 _Node = TypeVar("_Node", bound=ast.AST)
 
@@ -178,7 +179,7 @@ def shape_edit(source: SourceText, site: Site, extent: LocalExtent) -> list[Edit
             free.append(index)
             edits.append(Edit(*source.span(node), "-1"))
             continue
-        owner = site.call.func.value if isinstance(site.call.func, ast.Attribute) else None
+        owner = _owner(site.call)
         if index == len(site.extents) - 1 and isinstance(owner, ast.Name):
             edits.append(Edit(*source.span(node), f"{owner.id}.size(-1)"))
             continue
@@ -189,6 +190,12 @@ def shape_edit(source: SourceText, site: Site, extent: LocalExtent) -> list[Edit
             continue
         raise _error(extent, f"{source.of(node)!r} cannot become -1, another extent is -1 already")
     return edits
+
+
+def _owner(call: ast.Call) -> ast.expr | None:
+    """Whose method is called; None of a function of torch."""
+    owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+    return None if isinstance(owner, ast.Name) and owner.id == "torch" else owner
 
 
 def _again(node: ast.expr, site: Site) -> bool:
@@ -221,6 +228,52 @@ def edit_extents(source: SourceText, extents: Iterable[LocalExtent]) -> list[Edi
         elif extent.op in SPLITS:
             raise _error(extent, f"no split is found in {_line(source, extent.line)!r}")
     return list(dict.fromkeys(edits))
+
+
+def parting_edits(source: SourceText, extent: LocalExtent) -> list[Edit]:
+    """Where a shape has a -1 that is not the sharded dim's: a call that parts the last dim in two,
+    or joins the last two, in its place. It does the same where the other dims stay, which reading
+    the patch shows. Empty where the shape says neither."""
+    edits: list[Edit] = []
+    places, last = differing(extent), len(extent.whole) - 1
+    for site in sites(source.tree, extent.line, len(extent.whole)):
+        func = site.call.func
+        if site.method not in ("view", "reshape") or _owner(site.call) is None:
+            continue
+        assert isinstance(func, ast.Attribute)
+        if places == [last]:
+            text = "flatten(-2)"
+        elif places == [last - 1] and not _is_minus_one(site.extents[last]):
+            text = f"unflatten(-1, (-1, {source.of(site.extents[last])}))"
+        else:
+            continue
+        start = source.span(func)[1] - len(func.attr)
+        edits.append(Edit(start, source.span(site.call)[1], text))
+    return edits
+
+
+def is_inner(tree: ast.AST, extent: LocalExtent, others: Iterable[LocalExtent]) -> bool:
+    """Whether a product of matrices reshapes an operand to an extent, and the call on its line that
+    writes as many dims reshapes the result of that product: to one of the `others`, that come
+    later."""
+    rank = len(extent.whole)
+    later = [
+        e
+        for e in others
+        if (e.file, e.line, e.op, e.module, len(e.whole))
+        == (extent.file, extent.line, extent.op, extent.module, rank)
+    ]
+    found = [s for s in sites(tree, extent.line, rank) if s.method != "split"] if later else []
+    return len(found) == 1 and _holds_product(found[0].call)
+
+
+def _holds_product(call: ast.Call) -> bool:
+    """Whether what a call reshapes multiplies matrices."""
+    return any(
+        (isinstance(n, ast.BinOp) and isinstance(n.op, ast.MatMult))
+        or (isinstance(n, ast.Attribute) and n.attr in PRODUCTS)
+        for n in ast.walk(call)
+    )
 
 
 def alike(tree: ast.AST, site: Site) -> list[Site]:

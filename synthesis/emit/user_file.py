@@ -1,11 +1,17 @@
 """Edits the user's files: local extents, the loss, and a `parallelize` function."""
 
+import ast
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 
-from shardproof.synthesis.emit.attributes import AttributeChange, attribute_changes, calls_another
-from shardproof.synthesis.emit.extents import edit_extents
+from shardproof.synthesis.emit.attributes import (
+    AttributeChange,
+    attribute_changes,
+    calls_another,
+    parsed,
+)
+from shardproof.synthesis.emit.extents import edit_extents, is_inner, parting_edits
 from shardproof.synthesis.emit.facts import ModelFacts
 from shardproof.synthesis.emit.form import PLAIN, Form
 from shardproof.synthesis.emit.imports import import_lines
@@ -97,6 +103,11 @@ class _Files:
             self.known[path] = _File(path, shown)
         return self.known.get(path)
 
+    def tree(self, name: str) -> ast.Module | None:
+        """What a file of a library says; None where there is none."""
+        path = self.sources.place(name)
+        return parsed(self.sources.read(name)) if path.is_file() else None
+
     def of_model(self, facts: ModelFacts) -> list[_File]:
         """Those that define what the model's modules do."""
         found = [self.at(forward.file) for forward in facts.forwards.values()]
@@ -119,8 +130,11 @@ def _local_extents(
     others: list[LocalExtent] = []
     refused: list[tuple[_File, LocalExtent, EmitError]] = []
     read = files.sources.read
-    for extent in plan.local_extents:
+    for number, extent in enumerate(plan.local_extents):
         file = files.at(extent.file)
+        tree = file.source.tree if file is not None else files.tree(extent.file)
+        if tree is not None and is_inner(tree, extent, plan.local_extents[number + 1 :]):
+            continue
         if file is None:
             others.append(extent)
             continue
@@ -143,10 +157,12 @@ def _local_extents(
     changes += method_changes(facts, others, read)
     for file, extent, error in refused:
         if (file, extent.line, len(extent.whole)) not in written:
-            found = attribute_changes(facts, [extent], plan.tp_size, read)
-            if not found:
+            parted = parting_edits(file.source, extent)
+            found = [] if parted else attribute_changes(facts, [extent], plan.tp_size, read)
+            if not found and not parted:
                 raise error
             changes += found
+            file.edits += parted
     return list(dict.fromkeys(changes))
 
 

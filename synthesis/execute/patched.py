@@ -186,7 +186,8 @@ def _read_rank(job: Job, folder: Path, order: Order, rank: int) -> None:
     library = open_target(job.request)[0] if is_library(job.request.target) else None
     shorter = depths.shorter_config(library.hf_config, depth) if library and depth else {}
     with parameters_on_meta():
-        model, parallelize = patched_model(job, tree, shorter)
+        dropped = dict.fromkeys(library.dropout, 0.0) if library else {}
+        model, parallelize = patched_model(job, tree, {**dropped, **shorter})
     _refuse_other_runtime(tree, job)
     leave_out_again(order.asserts, model)
     if order.whole:

@@ -119,7 +119,8 @@ def _module(
 ) -> ModulePlan | None:
     best = found.best
     style = best.point.style(module.path)
-    parts, takes, gives = module.parts, "R", "R"
+    parts = module.parts if style != "channels" else 1
+    takes, gives = "R", "R"
     if tp is None:
         return None
     if style == "replicate":

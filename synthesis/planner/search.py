@@ -172,12 +172,14 @@ def search(
     )
     if constraints.memory_bytes is not None:
         ranked.sort(key=lambda c: c.over > 0)
+    refused = [r for r in state.seen.values() if isinstance(r, Refusal)]
     if tp and all(style == "replicate" for _, style in ranked[0].point.styles):
+        reasons = [f"{name} {why}" for name, why in failed.items()]
+        reasons = reasons or [r.reason for r in refused][:1] or [_unsplit(state, size, tp)]
         raise PlanError(
             f"no plan that splits the model over {tp}={size} can be written as module styles: "
-            + "; ".join(f"{name} {why}" for name, why in failed.items())
+            + "; ".join(reasons)
         )
-    refused = [r for r in state.seen.values() if isinstance(r, Refusal)]
     return Found(
         state.program,
         ranked[0],

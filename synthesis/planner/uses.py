@@ -310,7 +310,7 @@ class _Scope:
         else but biases that each head looks up, numbers for each channel, and what integers choose.
 
         A norm's own parameter on the way, a carry or an input of the program ends the walk: none.
-        So do joined `channels`.
+        So do joined `channels`, and a sum over all of them.
         """
         origin = self.origin
         weights = {p for p, dims in origin.values() if len(dims) > 1}
@@ -335,7 +335,7 @@ class _Scope:
                 todo.append(made.inputs[0])
                 continue
             joined = channels and made.op == "concat" and made.number("dim") == 1
-            if joined or made.op in ("scan", "take"):
+            if joined or made.op in ("scan", "take") or (channels and self._over_all(made)):
                 return frozenset()
             if made.op in PRODUCTS and made.inputs[1] in origin:
                 found.add(origin[made.inputs[1]][0])
@@ -346,6 +346,12 @@ class _Scope:
                 return frozenset()
             todo += [v for v in made.inputs if v not in vectors]
         return frozenset(found)
+
+    def _over_all(self, node: Node) -> bool:
+        """Whether a node sums up each entry of a batch, as a norm over all channels does."""
+        if node.op != "sum" or 0 in node.numbers("dims"):
+            return False
+        return math.prod(self.shape(node.outputs[0])) == self.shape(node.inputs[0])[0]
 
     def _constant(self, value: str) -> bool:
         """Whether a value is a table of the program."""

@@ -82,8 +82,22 @@ def test_functions_go_before_the_main_guard(tmp_path: Path) -> None:
     assert new.endswith(main)
 
 
-def test_an_extent_beside_another_minus_one_is_an_error_with_its_line(tmp_path: Path) -> None:
+def test_beside_another_minus_one_the_last_dims_are_joined_or_parted(tmp_path: Path) -> None:
     text = models.SOURCE.replace("reshape(b, t, c)", "reshape(-1, t, c)")
+    text = text.replace("q.view(b, t, self.heads, c", "(q + 0).view(b, -1, self.heads, c")
+    path = write(tmp_path, text)
+    new = emit(models.facts(path), models.plan(str(path)), tmp_path)
+    assert "self.out(y.transpose(1, 2).flatten(-2))" in new.files["block.py"][1]
+    assert (
+        "q = (q + 0).unflatten(-1, (-1, c // self.heads)).transpose(1, 2)"
+        in (new.files["block.py"][1])
+    )
+
+
+def test_an_extent_beside_another_minus_one_is_an_error_with_its_line(tmp_path: Path) -> None:
+    text = models.SOURCE.replace(
+        "y.transpose(1, 2).reshape(b, t, c)", "torch.reshape(y, (-1, t, c))"
+    )
     path = write(tmp_path, text)
     line = models.line_of(".reshape(")
     with pytest.raises(EmitError, match=rf"block.py:{line}: reshape has extents \[2, 4, 8\]"):
@@ -99,6 +113,20 @@ def test_an_extent_of_an_operation_on_a_line_that_writes_another_needs_no_edit(
     inner = LocalExtent(str(path), line, "reshape", "", (8, 4, 2), (4, 4, 2))
     more = replace(plan, local_extents=(inner, *plan.local_extents))
     assert emit(models.facts(path), more, tmp_path) == emit(models.facts(path), plan, tmp_path)
+
+
+def test_extents_of_a_product_on_a_line_that_joins_heads_are_not_taken_for_those_written(
+    tmp_path: Path,
+) -> None:
+    text = models.SOURCE.replace("y.transpose(1, 2).reshape(", "(y @ y.mT @ v).mT.reshape(")
+    path = write(tmp_path, text)
+    plan = models.plan(str(path))
+    *others, joined = plan.local_extents
+    inner = LocalExtent(str(path), joined.line, "reshape", "", (8, 4, 4), (4, 4, 4))
+    for extents in ((inner, joined), (joined,)):
+        more = replace(plan, local_extents=(*others, *extents))
+        new = emit(models.facts(path), more, tmp_path).diff
+        assert ".reshape(b, t, -1))" in new
 
 
 def test_a_line_without_a_split_is_an_error(tmp_path: Path) -> None:

@@ -51,6 +51,11 @@ def ended(pid, within=5.0):
         ("y = self.w(x)\nraise ValueError('bad thing')", "ValueError: bad thing", 9),
         ("import sys\nsys.exit(3)", "the user's code called sys.exit(3)", 9),
         ("if self.w(x).sum() > 0:\n    return x\nreturn 2 * x", "data-dependent", 8),
+        (
+            "return nn.functional.interpolate(self.w(x)[:, None], size=[x.sum().long()])",
+            "a shape is data-dependent",
+            8,
+        ),
         ("return torch.linalg.det(self.w(x) @ x.T)", "aten._linalg_det.default has no meaning", 8),
         ("return self.v(x)", "no attribute 'v'", 8),
     ],

@@ -100,6 +100,11 @@ REFUSED = {
         "self.k = getattr(self, 'k', 0) + 1\nreturn self.w(x) * self.k  # here",
         "the second call of M does something else than the first: aten.mul.Tensor (k changed)",
     ),
+    "a buffer that is made of the first argument": (
+        "if not hasattr(self, 't'):\n    self.register_buffer('t', x.detach().sum(0))  # here\n"
+        "return self.w(x) * self.t",
+        "the second call of M does something else than the first: aten.sum",
+    ),
     "a global": (
         "global COUNT\nCOUNT += 1\nreturn self.w(x) if COUNT < 2 else 3 * self.w(x)  # here",
         "(the global COUNT changed)",
@@ -174,6 +179,10 @@ SAME = {
     "a counter that nothing reads": "self.k = getattr(self, 'k', 0) + 1\nreturn self.w(x)",
     "a table that is made once": (
         "if not hasattr(self, 't'):\n    self.t = torch.arange(4.0)\nreturn self.w(x) * self.t"
+    ),
+    "a buffer that is made once": (
+        "if not hasattr(self, 't'):\n    self.register_buffer('t', torch.arange(4.0))\n"
+        "return self.w(x) * self.t"
     ),
     "layers that are never dropped": (
         "h = self.w(x)\nif self.training and torch.rand([]) < 0.0:\n    h = self.w(h)\nreturn h"

@@ -21,6 +21,8 @@ OPS = (
     "as_strided",
     "logaddexp",
     "round",
+    "fft.rfft",
+    "fft.irfft2",
 )
 
 

@@ -105,6 +105,17 @@ def test_a_block_behind_a_whole_convolution_is_a_pair() -> None:
     assert (chosen["a"], chosen["n"], chosen["c"]) == ("column", "channels", "row")
 
 
+def test_a_block_behind_a_norm_over_all_channels_is_a_pair_of_its_own() -> None:
+    b = Builder("over all")
+    stem = convolved(b, b.input("x", decoder.f64(4, 6, 9)), "stem", 6)
+    flat = b.add("reshape", stem, shape=(4, 1, 48))
+    total = b.add("sum", flat, dims=(2,), keepdim=True)
+    x = scaled(b, b.add("sub", stem, b.add("mul_scalar", total, value=Fraction(1, 48))), "n")
+    found, chosen = styles(b, convolved(b, convolved(b, x, "a", 8), "c", 6))
+    assert chosen == {"stem": "replicate", "n": "replicate", "a": "column", "c": "row"}
+    assert not found["a"].follows
+
+
 def test_joined_channels_are_no_pair() -> None:
     b = Builder("joined")
     x = b.input("x", decoder.f64(4, 6, 9))

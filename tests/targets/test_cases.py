@@ -24,6 +24,9 @@ TARGETS = {
     "none_in_list.py:Net": ("none_in_list.py",),
     "buffer_device.py:Net": ("buffer_device.py",),
     "transposed_output.py:Both": ("transposed_output.py",),
+    "own_mask.py:Net": ("own_mask.py",),
+    "joined_streams.py:Net": ("joined_streams.py",),
+    "depthwise_tokens.py:Net": ("depthwise_tokens.py",),
 }
 """Targets, with the files that their patches change."""
 

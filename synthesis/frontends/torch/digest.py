@@ -141,12 +141,13 @@ class Digest(TorchDispatchMode):
         self._led = {}
 
     def age(self, trained: bool) -> None:
-        """Before another call, whose arguments are others, and with `trained` its parameters: what
-        was made of these, and of buffers that a call changed, is no more what it would make."""
+        """Before another call, whose arguments are others, and with `trained` its parameters that
+        take a gradient: what was made of these, and of buffers that a call changed, is no more what
+        it would make."""
         moving, kept = 0, 0
         for name, bit in self._bits.items():
             is_parameter = name.startswith("parameter ")
-            if is_parameter and not trained:
+            if is_parameter and not (trained and self._named[name].requires_grad):
                 kept |= bit
             elif is_parameter or name.startswith("argument ") or self._is_changed(name):
                 moving |= bit

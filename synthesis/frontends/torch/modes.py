@@ -8,7 +8,7 @@ One of them is traced. That stands for the others where they run the same ops, d
 import itertools
 import linecache
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -168,7 +168,7 @@ def _compared(
     def call(train: bool, singles: Singles | None = None) -> Log:
         in_mode(model, train)
         digest.age(gradients)
-        _named(digest, model, kwargs)
+        _named(digest, model, kwargs, start)
         singles = singles or Singles((next(drawn) * LEAST,), places)
         try:
             return _call(model, kwargs, digest, nothing_drawn(dropped, places, singles), places)
@@ -187,8 +187,10 @@ def _compared(
         if first.left[label] != start[label]:
             at = digest.wrote(t, root)
             raise changes("parameter", label, at.file, at.line, at.text)
-    state = tuple(n for n, _ in model.named_buffers() if first.left[n] != start[n])
-    _no_parameter(model, state)
+    held = [n for n, _ in model.named_buffers()]
+    state = tuple(n for n in held if n in start and first.left[n] != start[n])
+    made = [n for n in held if n not in start]
+    _no_parameter(model, (*state, *made))
     if state and numbers:
         raise CaptureError(
             f"forward changes the buffer {state[0]} and draws a number, at {numbers[0]}",
@@ -225,7 +227,7 @@ def _compared(
     )
     found = Modes(
         tuple(dropped),
-        tuple(moved),
+        (*moved, *made),
         gradients,
         asserts=asserts,
         bounded=clamped,
@@ -303,15 +305,19 @@ def _no_parameter(model: nn.Module, state: tuple[str, ...]) -> None:
             )
 
 
-def _named(digest: Digest, model: nn.Module, kwargs: dict[str, Any]) -> None:
-    """Call what a call is given by its names."""
+def _named(
+    digest: Digest, model: nn.Module, kwargs: dict[str, Any], start: Collection[str] | None = None
+) -> None:
+    """Call what a call is given by its names; of parameters and buffers, those that the model had
+    at the `start`: what a call made since is what that made it of."""
     for kind, group in (
         ("parameter", model.named_parameters()),
         ("buffer", model.named_buffers()),
         ("argument", kwargs.items()),
     ):
         for label, t in group:
-            digest.leaf(t, f"{kind} {label}")
+            if kind == "argument" or start is None or label in start:
+                digest.leaf(t, f"{kind} {label}")
 
 
 def _runs(model: nn.Module, kwargs: dict[str, Any]) -> bool:

@@ -64,8 +64,8 @@ def explain(problem: BaseException, root: str) -> dict[str, Any]:
     frame = _frame(problem, root)
     lines = [line.strip() for line in str(problem).strip().splitlines() if line.strip()]
     first = " ".join(lines[: 2 if lines and lines[0].endswith(":") else 1])
-    if type(problem).__name__ in _PLAIN:
-        message = _PLAIN[type(problem).__name__]
+    if _kind(problem) in _PLAIN:
+        message = _PLAIN[_kind(problem)]
     elif ".numpy() is not supported for tensor subclasses" in first:
         message = "forward goes through numpy, where capture cannot follow"
     elif isinstance(problem, SystemExit):
@@ -128,9 +128,16 @@ def _frame(problem: BaseException, root: str) -> traceback.FrameSummary | None:
 _HINTS = {
     "GuardOnDataDependentSymNode": "use torch.where or torch.cond",
     "DataDependentOutputException": "keep the value in a tensor",
-    "DynamicOutputShapeException": "a mask as an index? use torch.where",
+    "DynamicOutputShapeException": "take extents from shapes; a mask as an index? use torch.where",
     "Unsupported": "torch.export does not support this construct: write it with tensor operations",
 }
+
+
+def _kind(problem: BaseException) -> str:
+    """The name of an error's class; of what PyTorch raises where an extent is the value of a
+    tensor, that of a shape that depends on values."""
+    unknown = "expected to contain only concrete integers" in str(problem)
+    return "DynamicOutputShapeException" if unknown else type(problem).__name__
 
 
 def _dropped() -> list[str]:
@@ -144,7 +151,7 @@ def _hint(problem: BaseException) -> str:
         return f"install {package}, or name its folder in PYTHONPATH{OR_TRANSLATE}"
     if isinstance(problem, KeyError) and str(problem).strip("'") in _dropped():
         return f"--env {problem!s} passes the variable on".replace("'", "")
-    hint = _HINTS.get(type(problem).__name__)
+    hint = _HINTS.get(_kind(problem))
     if hint is None and isinstance(problem, (RuntimeError, ValueError)):
         hint = "leave out what cannot run on the CPU, where tensors hold no values"
     return f"{hint}{OR_TRANSLATE}" if hint else ""

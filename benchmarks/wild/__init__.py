@@ -1,0 +1,1 @@
+"""Models of packages that nobody tuned: `python -m benchmarks.wild`."""
