@@ -239,6 +239,7 @@ class Watch(TorchDispatchMode):
         else:
             number = _autograd._get_sequence_nr() - 1
             owner = self.modules[-1] if self.modules else None
+            meta["in_hook"] = self.places.in_hook(sys._getframe(1))
             self.lines.setdefault(number, line)
             if owner is not None:
                 self.owners.setdefault(number, owner)
