@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import nn
 
-from shardproof.synthesis.frontends.torch import depth as depths
+from shardproof.synthesis.frontends.torch import depth as depths, sparse_buffers
 from shardproof.synthesis.frontends.torch.asked.sources import sources_watched
 from shardproof.synthesis.frontends.torch.asked.watching import watching
 from shardproof.synthesis.frontends.torch.asserts import (
@@ -177,7 +177,7 @@ class Session:
             rolled.program,
             {k: v for k, v in lowered.consts.items() if k in used},
             facts,
-            tuple(self._assumptions(facts, lowered, modes)),
+            (*self._assumptions(facts, lowered, modes), *sparse_buffers.told(model)),
         )
 
     def _flat(self) -> tuple[Lowered, ModelFacts, nn.Module, Modes]:
