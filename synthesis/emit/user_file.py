@@ -4,16 +4,17 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 
-from shardproof.synthesis.emit.attributes import AttributeChange, attribute_changes, calls_another
+from shardproof.synthesis.emit.attributes import attribute_changes, calls_another, length_changes
 from shardproof.synthesis.emit.extents import edit_extents
 from shardproof.synthesis.emit.facts import ModelFacts
 from shardproof.synthesis.emit.form import PLAIN, Form
 from shardproof.synthesis.emit.imports import import_lines
 from shardproof.synthesis.emit.libraries import Sources
 from shardproof.synthesis.emit.loss import loss_file, user_loss
-from shardproof.synthesis.emit.methods import MethodChange, method_changes
+from shardproof.synthesis.emit.methods import method_changes
 from shardproof.synthesis.emit.obligations import obligations
 from shardproof.synthesis.emit.parallelize import (
+    Change,
     definitions,
     parallelize_code,
     placed_modules,
@@ -103,9 +104,7 @@ class _Files:
         return list(dict.fromkeys([self.main, *(f for f in found if f is not None)]))
 
 
-def _local_extents(
-    files: _Files, facts: ModelFacts, plan: Plan
-) -> list[AttributeChange | MethodChange]:
+def _local_extents(files: _Files, facts: ModelFacts, plan: Plan) -> list[Change]:
     """Edit the files so that extents are local; where a line leaves no room for that, is a
     library's, or calls the function that writes it, the attribute that it reads is changed instead.
     Where others of that line are those it writes, one that it has no room for comes from inside an
@@ -114,7 +113,7 @@ def _local_extents(
     Raises:
         EmitError: an extent that can be made local in neither way.
     """
-    changes: list[AttributeChange | MethodChange] = []
+    changes: list[Change] = []
     written = set[tuple[_File, int, int]]()
     others: list[LocalExtent] = []
     refused: list[tuple[_File, LocalExtent, EmitError]] = []
@@ -140,6 +139,7 @@ def _local_extents(
                 f"{files.sources.root} are patched"
             )
     changes += attribute_changes(facts, others, plan.tp_size, read)
+    changes += length_changes(facts, plan.local_extents, plan.tp_size)
     changes += method_changes(facts, others, read)
     for file, extent, error in refused:
         if (file, extent.line, len(extent.whole)) not in written:
@@ -152,10 +152,11 @@ def _local_extents(
 
 def _changes(
     facts: ModelFacts, extent: LocalExtent, plan: Plan, read: Callable[[str], str]
-) -> list[AttributeChange | MethodChange]:
+) -> list[Change]:
     """What makes an extent of a file local that stays as it is."""
     attributes = attribute_changes(facts, [extent], plan.tp_size, read)
-    return [*attributes, *method_changes(facts, [extent], read)]
+    lengths = length_changes(facts, [extent], plan.tp_size)
+    return [*attributes, *lengths, *method_changes(facts, [extent], read)]
 
 
 def user_patch(

@@ -24,6 +24,7 @@ TARGETS = {
     "none_in_list.py:Net": ("none_in_list.py",),
     "buffer_device.py:Net": ("buffer_device.py",),
     "transposed_output.py:Both": ("transposed_output.py",),
+    "sparse_buffer.py:Net": ("sparse_buffer.py",),
 }
 """Targets, with the files that their patches change."""
 
@@ -48,6 +49,17 @@ def test_a_model_is_split_proved_and_run(tmp_path: Path, target: str) -> None:
     ]
     assert tuple(found) == TARGETS[target]
     assert "RowwiseParallel" in diff
+
+
+def test_reshapes_of_different_lines_are_local_on_a_mesh_with_dp(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    words = ("parallelize", "grouped.py:Net", "--mesh", "dp=2,tp=2", "--no-run", "--out", str(out))
+    ran = done(CASES, *words)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    diff = (out / "patch.diff").read_text()
+    assert "RowwiseParallel" in diff
+    assert "fully_shard" in diff
+    assert "expand(b, t, -1, 2, 8)" in diff
 
 
 def test_a_patch_of_two_files_is_applied_and_proved_again(tmp_path: Path) -> None:
