@@ -25,6 +25,7 @@ TARGETS = {
     "buffer_device.py:Net": ("buffer_device.py",),
     "transposed_output.py:Both": ("transposed_output.py",),
     "sparse_buffer.py:Net": ("sparse_buffer.py",),
+    "label_dropout.py:Net": ("label_dropout.py",),
 }
 """Targets, with the files that their patches change."""
 
@@ -60,6 +61,15 @@ def test_reshapes_of_different_lines_are_local_on_a_mesh_with_dp(tmp_path: Path)
     assert "RowwiseParallel" in diff
     assert "fully_shard" in diff
     assert "expand(b, t, -1, 2, 8)" in diff
+
+
+def test_ranks_that_split_the_batch_draw_numbers_of_their_own(tmp_path: Path) -> None:
+    words = ("--mesh", "dp=2", "--run", "--out", str(tmp_path / "out"))
+    ran = done(CASES, "parallelize", "label_dropout.py:Net", *words)
+    said = " ".join((ran.stdout + ran.stderr).split())
+    assert ran.returncode == 0, said
+    assert "ranks along dp draw their own (different random states)" in said
+    assert "the patch was not run: its dp ranks draw random numbers of their own" in said
 
 
 def test_a_patch_of_two_files_is_applied_and_proved_again(tmp_path: Path) -> None:
