@@ -149,7 +149,7 @@ def reaching(made: Sequence[Draw], graph: fx.Graph) -> dict[int, Draw]:
             seen.add(node)
             todo += node.all_input_nodes
     stand_in = f"{DRAW.replace('::', '.')}.default"
-    numbers: set[Any] = {n.args[1] for n in seen if str(n.target) == stand_in}
+    numbers = [n.args[1] for n in seen if str(n.target) == stand_in]
     return {number: draw for number, draw in enumerate(made) if number in numbers}
 
 
