@@ -17,6 +17,7 @@ from shardproof.synthesis.frontends.torch.aten.complex_pairs import COMPLEX
 from shardproof.synthesis.frontends.torch.aten.refused import REFUSED
 from shardproof.synthesis.frontends.torch.aten.table import TABLE
 from shardproof.synthesis.frontends.torch.decompose import decompositions
+from shardproof.synthesis.frontends.torch.ranks.draws import DRAWN
 
 PAGE = Path("docs/aten.md")
 CENSUS = Path(__file__).parent / "census.csv"
@@ -39,6 +40,8 @@ def _standing(op: torch._ops.OpOverload) -> tuple[str, str]:
     base = name.partition(".")[0]
     if base in CONSTANT:
         return "covered", "evaluated at capture"
+    if base in DRAWN:
+        return "covered", "an input of any value"
     if op in decompositions():
         return "decomposed", ""
     return "refused", REFUSED.get(base, "no rule yet")

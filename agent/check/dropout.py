@@ -1,23 +1,21 @@
-"""Masks of dropout: what each rank draws must be its piece of what one device draws.
-
-Entries of a mask are independent of each other. So pieces that different ranks hold must be drawn
-from different random states, and a piece that several ranks hold from the same state. One state
-cannot do both along one mesh dim.
-"""
+"""Random numbers, as masks of dropout: what each rank draws must be its piece of what one device
+draws."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from shardproof.agent.check.contract import Statements, splits
 from shardproof.agent.run.errors import InputError
+from shardproof.synthesis.frontends.torch import random_states
+from shardproof.synthesis.frontends.torch.captured import Draw
 from shardproof.synthesis.frontends.torch.ranks.result import RanksCaptured
 from shardproof.synthesis.frontends.torch.ranks.stated import layout_for
 from shardproof.verifier.kernel.layout import Layout
 from shardproof.verifier.kernel.program.types import Mesh, Source
 from shardproof.verifier.verdict import Location, Unknown
 
-MASKS = "dropout."
-"""Before the names of masks."""
+MASKS = ("dropout.", "drawn.")
+"""Before the names of masks, and of other draws."""
 MOST_CHOICES = 16
 """Layouts of all masks together that are tried."""
 Masks = Mapping[str, Layout]
@@ -30,14 +28,14 @@ def choices(captured: RanksCaptured, mesh: Mesh, stated: Statements) -> list[Mas
     Raises:
         InputError: ranks draw differently, or a shape that is no piece.
     """
-    drawn = [[(d.name, d.shape, d.keep) for d in side.draws] for side in captured.ranks]
+    drawn = [[(d.name, d.shape, d.law) for d in side.draws] for side in captured.ranks]
     for rank, found in enumerate(drawn):
         if found != drawn[0]:
             odd = [*captured.ranks[rank].draws, *captured.ranks[0].draws][0]
             raise InputError(
-                f"rank {rank} drops other values than rank 0, or in another order",
+                f"rank {rank} draws other numbers than rank 0, or in another order",
                 where=str(odd),
-                hint="let every rank draw the same masks, in the same order",
+                hint="let every rank draw alike, in the same order",
             )
     local = {d.name: d.shape for d in captured.ranks[0].draws}
     options: list[list[Layout]] = []
@@ -48,10 +46,10 @@ def choices(captured: RanksCaptured, mesh: Mesh, stated: Statements) -> list[Mas
         fitting = [f for f in found if f.local_shape == local[draw.name] and not f.pending]
         if not fitting:
             raise InputError(
-                f"{draw.name} masks {list(draw.shape)} entries on one device and "
+                f"{draw.name} has {list(draw.shape)} entries on one device and "
                 f"{list(local[draw.name])} on a rank, which are not a piece of them",
                 where=str(captured.ranks[0].draws[list(local).index(draw.name)]),
-                hint="drop a piece of what the model drops",
+                hint="draw a piece of what the model draws",
             )
         options.append(fitting)
     names = [d.name for d in captured.one.draws]
@@ -62,56 +60,29 @@ def choices(captured: RanksCaptured, mesh: Mesh, stated: Statements) -> list[Mas
 def clash(captured: RanksCaptured, masks: Masks, mesh: Mesh) -> Unknown | None:
     """Two draws from one state, of which one must be the same on all ranks along a mesh dim and
     the other differ."""
-    for name, size in mesh.dims:
-        if size == 1:
-            continue
-        whole, split = _along(captured, masks, name)
-        if whole and split:
-            draw = next(d for d in captured.ranks[0].draws if d.name in split)
-            other = next(d for d in captured.ranks[0].draws if d.name in whole)
-            return Unknown(
-                f"dropout at {draw} is on pieces over {name}, so ranks along {name} must draw "
-                f"differently; dropout at {other} is on values that all of them hold, so they must "
-                "draw the same: one random state does not do both",
-                Location(
-                    "dropout",
-                    draw.text,
-                    f"{draw.name} is split over {name}, {other.name} is not",
-                    Source(draw.file, draw.line, "", draw.text),
-                ),
-            )
-    return None
+    found = random_states.clash(drawn(captured), masks, mesh)
+    if found is None:
+        return None
+    name, other, draw = found
+    return Unknown(
+        f"what {draw} draws is for pieces over {name}, so ranks along {name} must draw "
+        f"differently; what {other} draws is for values that all of them hold, so they must draw "
+        "the same: one random state does not do both",
+        Location(
+            "dropout",
+            draw.text,
+            f"{draw.name} is split over {name}, {other.name} is not",
+            Source(draw.file, draw.line, "", draw.text),
+        ),
+    )
 
 
-def _along(captured: RanksCaptured, masks: Masks, name: str) -> tuple[list[str], list[str]]:
-    """Masks that all ranks along a mesh dim hold, and those of which each holds a piece."""
-    names = [d.name for d in captured.one.draws]
-    split = [n for n in names if name in masks[n].sharded]
-    return [n for n in names if n not in split], split
+def drawn(captured: RanksCaptured) -> list[Draw]:
+    """The draws of one device, each with the line of a rank."""
+    first = {d.name: d for d in captured.ranks[0].draws}
+    return [first[d.name] for d in captured.one.draws]
 
 
 def assumed(captured: RanksCaptured, masks: Masks, mesh: Mesh) -> list[str]:
     """What is taken for granted of random states."""
-    out: list[str] = []
-    for name, size in mesh.dims if captured.one.draws else ():
-        if size == 1:
-            continue
-        whole, split = _along(captured, masks, name)
-        if whole:
-            out.append(
-                f"Dropout at {_lines(captured, whole)} on values that are whole on every {name} "
-                f"rank: ranks along {name} draw the same mask (same random state)."
-            )
-        if split:
-            out.append(
-                f"Dropout at {_lines(captured, split)} on pieces over {name}: ranks along {name} "
-                "draw masks of their own (different random states)."
-            )
-    if out:
-        out.append("Results with dropout are equal in distribution: for every mask.")
-    return out
-
-
-def _lines(captured: RanksCaptured, names: Sequence[str]) -> str:
-    found = [str(d) for d in captured.ranks[0].draws if d.name in names]
-    return ", ".join(dict.fromkeys(found))
+    return list(random_states.assumed(drawn(captured), masks, mesh))

@@ -22,6 +22,7 @@ PLACEMENT = (
     "RecurrentParallel",
     "Replicated",
     "causal_lm_loss",
+    "divide_axes",
     "divide_held",
     "dp_shard",
     "edited_method",

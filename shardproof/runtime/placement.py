@@ -619,6 +619,14 @@ def edited_method(module, name, *texts):
     setattr(module, name, MethodType(made[name], module))
 
 
+def divide_axes(layer, **parts):
+    """A layer of einops is told that these axes are so many times shorter."""
+    state = layer.__getstate__()
+    lengths = dict(state["axes_lengths"])
+    lengths |= {name: lengths[name] // n for name, n in parts.items()}
+    layer.__setstate__({**state, "axes_lengths": lengths})
+
+
 def divide_held(owner, name, attribute, parts):
     """An integer of the module that `owner` holds as `name` is divided, also of one that stands
     there when `owner` is called later on."""

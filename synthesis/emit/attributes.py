@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from shardproof.synthesis.emit.axes import groups_of, over_dims
 from shardproof.synthesis.emit.extents import Site, differing, function_at, of_kind, site_of, sites
 from shardproof.synthesis.emit.facts import ModelFacts, ModuleFact
 from shardproof.synthesis.emit.values import assigned, called, calls_with, fields
@@ -21,6 +22,15 @@ class AttributeChange:
     value: int = 0
     replaced: bool = False
     """Whether `forward` puts another module in the place of this one."""
+
+
+@dataclass(frozen=True, slots=True)
+class LengthChange:
+    """The layer of einops at `path` is told of some axes that they are shorter, by `divisor`."""
+
+    path: str
+    names: tuple[str, ...]
+    divisor: str
 
 
 @lru_cache(16)
@@ -213,6 +223,25 @@ def _alike(
         if single and fact.ints[known[0]] != whole:
             return False
     return True
+
+
+def length_changes(
+    facts: ModelFacts, extents: Iterable[LocalExtent], tp: int
+) -> list[LengthChange]:
+    """The layers of einops whose pattern takes an axis apart that is shorter on a rank."""
+    out: list[LengthChange] = []
+    for extent in extents:
+        fact = facts.find(extent.module)
+        if fact is None:
+            continue
+        written = [name for group in groups_of(fact.pattern) for name in group]
+        names = over_dims(written, len(extent.whole))
+        if len(names) != len(extent.whole):
+            continue
+        shorter = tuple(names[i] for i in differing(extent) if names[i] in fact.lengths)
+        if shorter and all(extent.local[names.index(n)] * tp == fact.lengths[n] for n in shorter):
+            out.append(LengthChange(extent.module, shorter, "tp.size()"))
+    return list(dict.fromkeys(out))
 
 
 def group_changes(

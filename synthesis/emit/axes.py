@@ -9,6 +9,7 @@ from shardproof.synthesis.emit.patch import EmitError
 from shardproof.synthesis.emit.source import Edit, SourceText
 
 FUNCTIONS = frozenset({"rearrange", "repeat", "reduce"})
+DOTS = "..."
 _GROUP = re.compile(r"\(([^()]*)\)|(\S+)")
 _NAME = re.compile(r"[A-Za-z_]\w*")
 
@@ -31,16 +32,27 @@ class Axes:
 
 
 def axes_of(call: ast.Call) -> Axes | None:
-    """Read a call of einops whose pattern is a literal; None of any other, and where an ellipsis
-    leaves the number of dims open."""
+    """Read a call of einops whose pattern is a literal; None of any other."""
     func = call.func
     name = func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")
     patterns = [a.value for a in call.args if isinstance(a, ast.Constant)]
     pattern = next((p for p in patterns if isinstance(p, str) and "->" in p), None)
-    if name not in FUNCTIONS or pattern is None or "..." in pattern:
+    if name not in FUNCTIONS or pattern is None:
         return None
+    return Axes(call, groups_of(pattern))
+
+
+def groups_of(pattern: str) -> tuple[tuple[str, ...], ...]:
+    """Of each dim of what `b (h d) -> b h d` takes, the axes it consists of."""
     found = _GROUP.findall(pattern.partition("->")[0])
-    return Axes(call, tuple(tuple((inner or single).split()) for inner, single in found))
+    return tuple(tuple((inner or single).split()) for inner, single in found)
+
+
+def over_dims(names: Sequence[str], rank: int) -> tuple[str, ...]:
+    """The axes of a pattern, an ellipsis as often as there are dims that it stands for."""
+    at = names.index(DOTS) if DOTS in names else len(names)
+    missing = rank - len(names) + 1
+    return (*names[:at], *[DOTS] * (missing if DOTS in names else 0), *names[at + 1 :])
 
 
 def without_lengths(source: SourceText, axes: Axes, names: Sequence[str], where: str) -> list[Edit]:
@@ -50,7 +62,7 @@ def without_lengths(source: SourceText, axes: Axes, names: Sequence[str], where:
         EmitError: another axis of the same dim has no length either; it starts with `where`.
     """
     edits: list[Edit] = []
-    for name in names:
+    for name in dict.fromkeys(n for n in names if n != DOTS):
         group = next(g for g in axes.groups if name in g)
         others = [n for n in group if n != name and _NAME.fullmatch(n)]
         keyword = axes.given(name)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeVar, cast
 
-from shardproof.synthesis.emit.axes import axes_of, without_lengths
+from shardproof.synthesis.emit.axes import DOTS, axes_of, over_dims, without_lengths
 from shardproof.synthesis.emit.patch import EmitError
 from shardproof.synthesis.emit.source import Edit, SourceText
 from shardproof.synthesis.planner.plan import LocalExtent
@@ -30,13 +30,18 @@ class Site:
 
 def site_of(node: ast.AST) -> Site | None:
     """Read `x.view(a, b)`, `x.view((a, b))`, `torch.reshape(x, (a, b))`, `x.split(n, dim)`, and
-    `rearrange(x, "t (h d) -> t h d", h=a)`, in which an axis without a length counts as -1."""
+    `rearrange(x, "t (h d) -> t h d", h=a)`, in which an axis without a length counts as -1, and an
+    ellipsis as several."""
     if not isinstance(node, ast.Call):
         return None
     axes = axes_of(node)
     if axes is not None:
         given = map(axes.given, axes.names)
-        return Site(node, " ".join(axes.names), tuple(k.value if k else _FREE for k in given))
+        written = tuple(k.value if k else _FREE for k in given)
+        dots = (i for i, name in enumerate(axes.names) if name == DOTS)
+        for at in dots:
+            written = (*written[:at], ast.Starred(_FREE, ast.Load()), *written[at + 1 :])
+        return Site(node, " ".join(axes.names), written)
     if not isinstance(node.func, ast.Attribute):
         return None
     method = node.func.attr
@@ -162,10 +167,12 @@ def _split_edit(source: SourceText, site: Site, extent: LocalExtent) -> list[Edi
 
 def shape_edit(source: SourceText, site: Site, extent: LocalExtent) -> list[Edit]:
     """The argument of the sharded dim becomes `-1` (or the operand's own last extent). A -1 before
-    it becomes the operand's own extent where another argument is written with the same number."""
+    it becomes the operand's own extent where another argument is written with the same number. In
+    `expand` -1 is the operand's own extent."""
     axes = axes_of(site.call)
     if axes is not None:
-        names = [axes.names[i] for i in differing(extent)]
+        over = over_dims(axes.names, len(extent.whole))
+        names = [over[i] for i in differing(extent)]
         return without_lengths(source, axes, names, f"{extent.file}:{extent.line}")
     edits: list[Edit] = []
     free = [i for i, e in enumerate(site.extents) if _is_minus_one(e)]
@@ -173,9 +180,7 @@ def shape_edit(source: SourceText, site: Site, extent: LocalExtent) -> list[Edit
         node = site.extents[index]
         if index in free or isinstance(node, ast.Starred) or reads_shape(node):
             continue
-        if site.method == "expand":
-            raise _error(extent, f"write {source.of(node)!r} from the operand's own shape")
-        if not free:
+        if site.method == "expand" or not free:
             free.append(index)
             edits.append(Edit(*source.span(node), "-1"))
             continue

@@ -46,6 +46,10 @@ class ModuleFact:
     """It writes into what it is given: `nn.ReLU(inplace=True)`."""
     replaced: bool = False
     """`forward` put it where another module was, or none."""
+    pattern: str = ""
+    """Of a layer of einops, what it rearranges."""
+    lengths: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Of a layer of einops, the axes that it is told the length of."""
 
     @property
     def activation(self) -> Argument | None:

@@ -8,7 +8,11 @@ from typing import cast
 
 from jinja2 import Template
 
-from shardproof.synthesis.emit.attributes import attribute_changes, group_changes
+from shardproof.synthesis.emit.attributes import (
+    attribute_changes,
+    group_changes,
+    length_changes,
+)
 from shardproof.synthesis.emit.facts import ModelFacts
 from shardproof.synthesis.emit.form import PLAIN, Form
 from shardproof.synthesis.emit.imports import import_lines
@@ -140,6 +144,7 @@ def library_patch(
     changes = [
         *attribute_changes(facts, plan.local_extents, plan.tp_size, read),
         *group_changes(facts, plan.modules, plan.tp_size, read),
+        *length_changes(facts, plan.local_extents, plan.tp_size),
         *method_changes(facts, plan.local_extents, read),
     ]
     loss = library_loss(facts) if plan.loss_parallel else None

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 
 from shardproof.runtime.source import digest
 from shardproof.synthesis.emit import guarding
-from shardproof.synthesis.emit.attributes import AttributeChange
+from shardproof.synthesis.emit.attributes import AttributeChange, LengthChange
 from shardproof.synthesis.emit.facts import ModelFacts, ModuleFact
 from shardproof.synthesis.emit.form import PLAIN, Form
 from shardproof.synthesis.emit.groups import group
@@ -20,6 +20,8 @@ from shardproof.synthesis.emit.snippets import PARALLEL, RUNTIME, SNIPPETS, TENS
 from shardproof.synthesis.emit.styles import Import, split_of, style_of
 from shardproof.synthesis.planner.plan import ModulePlan, Plan
 
+Change = AttributeChange | LengthChange | MethodChange
+"""What makes a module local whose source stays as it is."""
 _MAKES = re.compile(r"\btorch\.(arange|zeros|ones|full|tensor|empty|linspace)\b")
 """A tensor that a forward makes: it does not mix with those of a module that works on DTensors."""
 
@@ -300,7 +302,7 @@ def indexed(path: str) -> str:
     return re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", path)
 
 
-def _changed(changes: Sequence[AttributeChange | MethodChange], width: int) -> list[str]:
+def _changed(changes: Sequence[Change], width: int) -> list[str]:
     """Lines that make integer attributes and methods of library modules local."""
     lines: list[str] = []
     for change in dict.fromkeys(changes):
@@ -310,7 +312,7 @@ def _changed(changes: Sequence[AttributeChange | MethodChange], width: int) -> l
             continue
         head, _, rest = change.path.partition(".*")
         if "*" in rest:
-            raise EmitError(f"{change.path}.{change.name}: nested layer lists are not emitted")
+            raise EmitError(f"{change.path}: nested layer lists are not emitted")
         loop = f"    for block in model.{indexed(head)}:"
         if loop not in lines:
             lines.append(loop)
@@ -319,10 +321,13 @@ def _changed(changes: Sequence[AttributeChange | MethodChange], width: int) -> l
     return lines
 
 
-def _change(change: AttributeChange | MethodChange, owner: str, indent: int, width: int) -> str:
+def _change(change: Change, owner: str, indent: int, width: int) -> str:
     if isinstance(change, MethodChange):
         given = [owner, *(json.dumps(t, ensure_ascii=False) for t in (change.name, *change.texts))]
         return call("edited_method", given, indent, width=width)
+    if isinstance(change, LengthChange):
+        given = [owner, *(f"{name}={change.divisor}" for name in change.names)]
+        return call("divide_axes", given, indent, width=width)
     if change.replaced and change.divisor:
         holder, _, place = owner.rpartition(".")
         given = [holder, f'"{place}"', f'"{change.name}"', change.divisor]
@@ -360,7 +365,7 @@ def _on_mesh(plan: Plan, form: Form) -> tuple[str, list[Snippet], list[Import]]:
 def parallelize_code(
     plan: Plan,
     facts: ModelFacts,
-    changes: Sequence[AttributeChange | MethodChange],
+    changes: Sequence[Change],
     loss: tuple[str, Snippet] | None,
     name: str = "parallelize",
     layouts: Mapping[str, str] | None = None,
@@ -394,7 +399,9 @@ def parallelize_code(
         needs += [*styles, *(SNIPPETS[OWN[m.style]] for m in outer)]
         body += _changed(changes, form.width)
         needs += [
-            SNIPPETS[n] for n in ("edited_method", "divide_held") if f" {n}(" in "".join(body)
+            SNIPPETS[n]
+            for n in ("edited_method", "divide_axes", "divide_held")
+            if f" {n}(" in "".join(body)
         ]
         if loss:
             body.append(loss[0])

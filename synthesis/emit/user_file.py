@@ -9,6 +9,7 @@ from shardproof.synthesis.emit.attributes import (
     AttributeChange,
     attribute_changes,
     calls_another,
+    length_changes,
     parsed,
 )
 from shardproof.synthesis.emit.extents import edit_extents, is_inner, parting_edits
@@ -17,9 +18,10 @@ from shardproof.synthesis.emit.form import PLAIN, Form
 from shardproof.synthesis.emit.imports import import_lines
 from shardproof.synthesis.emit.libraries import Sources
 from shardproof.synthesis.emit.loss import loss_file, user_loss
-from shardproof.synthesis.emit.methods import MethodChange, method_changes
+from shardproof.synthesis.emit.methods import method_changes
 from shardproof.synthesis.emit.obligations import obligations
 from shardproof.synthesis.emit.parallelize import (
+    Change,
     definitions,
     parallelize_code,
     placed_modules,
@@ -114,9 +116,7 @@ class _Files:
         return list(dict.fromkeys([self.main, *(f for f in found if f is not None)]))
 
 
-def _local_extents(
-    files: _Files, facts: ModelFacts, plan: Plan
-) -> list[AttributeChange | MethodChange]:
+def _local_extents(files: _Files, facts: ModelFacts, plan: Plan) -> list[Change]:
     """Edit the files so that extents are local; where a line leaves no room for that, is a
     library's, or calls the function that writes it, the attribute that it reads is changed instead.
     Where others of that line are those it writes, one that it has no room for comes from inside an
@@ -125,7 +125,7 @@ def _local_extents(
     Raises:
         EmitError: an extent that can be made local in neither way.
     """
-    changes: list[AttributeChange | MethodChange] = []
+    changes: list[Change] = []
     written = set[tuple[_File, int, int]]()
     others: list[LocalExtent] = []
     refused: list[tuple[_File, LocalExtent, EmitError]] = []
@@ -154,6 +154,7 @@ def _local_extents(
                 f"{files.sources.root} are patched"
             )
     changes += attribute_changes(facts, others, plan.tp_size, read)
+    changes += length_changes(facts, plan.local_extents, plan.tp_size)
     changes += method_changes(facts, others, read)
     for file, extent, error in refused:
         if (file, extent.line, len(extent.whole)) not in written:
@@ -168,10 +169,11 @@ def _local_extents(
 
 def _changes(
     facts: ModelFacts, extent: LocalExtent, plan: Plan, read: Callable[[str], str]
-) -> list[AttributeChange | MethodChange]:
+) -> list[Change]:
     """What makes an extent of a file local that stays as it is."""
     attributes = attribute_changes(facts, [extent], plan.tp_size, read)
-    return [*attributes, *method_changes(facts, [extent], read)]
+    lengths = length_changes(facts, [extent], plan.tp_size)
+    return [*attributes, *lengths, *method_changes(facts, [extent], read)]
 
 
 def user_patch(

@@ -142,6 +142,14 @@ def _to_fake(model: Any) -> None:
                     held[name] = made[kind]
 
 
+def _axes(module: Any) -> tuple[str, dict[str, int]]:
+    """The pattern of a layer of einops, and the lengths that it is given."""
+    if not type(module).__module__.startswith("einops.layers"):
+        return "", {}
+    lengths = getattr(module, "axes_lengths", {})
+    return getattr(module, "pattern", ""), {k: v for k, v in lengths.items() if type(v) is int}
+
+
 def _shapes(values: Any) -> Any:
     if isinstance(values, torch.Tensor):
         return tuple(values.shape), values.dtype
@@ -200,6 +208,7 @@ def collect(request: CaptureRequest) -> ModelFacts:
                 path, type(module).__name__, _base(module), params, ints, arguments, positional,
                 kind, shape, len(list(module.children())), dropout,
                 module.__dict__.get("inplace") is True, before.get(path) is not module,
+                *_axes(module),
             )
         )  # fmt: skip
     name = target.cls.__name__

@@ -49,6 +49,7 @@ from shardproof.synthesis.frontends.torch.modes import mode_of
 from shardproof.synthesis.frontends.torch.provenance import Provenance
 from shardproof.synthesis.frontends.torch.ranks.build import join_world
 from shardproof.synthesis.frontends.torch.ranks.collectives import Seen, Watch
+from shardproof.synthesis.frontends.torch.ranks.draws import Draws, drawn_inputs, ranges, reaching
 from shardproof.synthesis.frontends.torch.ranks.dtensors import layout_of, real_meshes
 from shardproof.synthesis.frontends.torch.ranks.few import waves
 from shardproof.synthesis.frontends.torch.ranks.join import (
@@ -194,7 +195,8 @@ def _read_rank(job: Job, folder: Path, order: Order, rank: int) -> None:
         read_whole()
     model = model.to(TORCH_DTYPES[job.request.dtype])
     buffers, kept, lists = take_buffers(model), persistent(model), block_lists(model)
-    watch = Watch(rank, mesh, Places(str(tree)), Seen())
+    draws = Draws([n for n, _ in model.named_parameters()])
+    watch = Watch(rank, mesh, Places(str(tree)), Seen(), draws)
     in_mode(model, job.train)
     with fake_mode(), real_meshes():
         to_fake(model)
@@ -224,6 +226,12 @@ def _read_rank(job: Job, folder: Path, order: Order, rank: int) -> None:
     known_groups(found.traced.graph, watch, places)
     refuse_unwritten(found.traced, places)
     canonical = {name: group[0] for group in order.tied for name in group}
+    drawn = reaching(draws.made, found.traced.graph)
+    if {d.name: d.law for d in drawn.values()} != order.drawn:
+        raise CaptureError(
+            "the patched code draws other random numbers than the model", file=job.patched_file
+        )
+    drawn_inputs(drawn)
     known, held = _known(folder), filled(found.traced, buffers, kept, True)
     lowered = lower_rank(
         found.traced,
@@ -236,7 +244,7 @@ def _read_rank(job: Job, folder: Path, order: Order, rank: int) -> None:
         False,
         known,
         held.names,
-        {i.name: i.below for i in order.inputs},
+        {i.name: i.below for i in order.inputs} | ranges(drawn),
     )
     if rank == 0:
         draft = folder / f"{CONSTANTS}.draft"

@@ -1,7 +1,7 @@
 """Has a patch read again: the program that its ranks run, captured from the patched source."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from shardproof.synthesis.emit.patch import Patch
 from shardproof.synthesis.execute.job import Job, patched_folder, place_of, run_child
+from shardproof.synthesis.frontends.torch import random_states
 from shardproof.synthesis.frontends.torch.asserted import Asserted
 from shardproof.synthesis.frontends.torch.captured import ModelFacts
 from shardproof.synthesis.frontends.torch.errors import CaptureError
@@ -25,6 +26,7 @@ from shardproof.verifier.kernel.placements import from_placements
 from shardproof.verifier.kernel.program.builder import Builder
 from shardproof.verifier.kernel.program.jsondata import Cursor
 from shardproof.verifier.kernel.program.program import Output, Program
+from shardproof.verifier.kernel.program.types import Mesh
 from shardproof.verifier.text.jsonio import loads
 
 OUTSIDE = (
@@ -54,6 +56,8 @@ class Order:
     """SHA-256 of the owner's files that were captured, by their place."""
     patched: tuple[str, ...] = ()
     """The places of those that the patch changes."""
+    drawn: Mapping[str, str] = field(default_factory=dict[str, str])
+    """How what forward draws is distributed, by its name."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +124,7 @@ def read_patch(
         facts.returned,
         {f.location: f.sha256 for f in facts.files} if root else {},
         tuple((root / path).as_posix() for path in patch.files) if root else (),
+        {d.name: d.law for d in facts.draws},
     )
     with patched_folder(patch, root) as folder:
         arrays: Any = {k: np.asarray(v) for k, v in consts.items()}
@@ -191,7 +196,24 @@ def _contract(
     assumed = planned.assumptions
     if plan.dp_size > 1 and any(i.role == "cotangent" for i in sequential.inputs):
         assumed = (*assumed, OUTSIDE.format(dp=plan.dp))
+    assumed = (*assumed, *_drawn(inputs, facts, plan.mesh))
     return replace(planned, inputs=inputs, outputs=outputs, assumptions=assumed)
+
+
+def _drawn(inputs: Mapping[str, Layout], facts: ModelFacts, mesh: Mesh) -> Iterator[str]:
+    """What is taken for granted of the random states of ranks. Raises CaptureError where they would
+    have to draw alike and apart from one state."""
+    drawn = [d for d in facts.draws if d.name in inputs]
+    if (found := random_states.clash(drawn, inputs, mesh)) is not None:
+        dim, alike, split = found
+        raise CaptureError(
+            f"what is drawn is split over {dim}, and what {alike} draws is not: one random state "
+            "does not do both",
+            file=split.file,
+            line=split.line,
+            text=split.text,
+        )
+    yield from random_states.assumed(drawn, inputs, mesh)
 
 
 def _asked(program: Program, sequential: Program, plan: Plan) -> Program:

@@ -76,8 +76,8 @@ def test_whole_values_are_dropped_alike_on_ranks_that_draw_alike(case):
     found = asked.proved()
     line = asked.line("y = self.outer(y)", "wrong.py")
     assert found.verdict.assumptions[0] == (
-        f"Dropout at wrong.py:{line} on values that are whole on every tp rank: ranks along tp "
-        "draw the same mask (same random state)."
+        f"Random numbers at wrong.py:{line} for values that are whole on every tp rank: ranks "
+        "along tp draw the same (same random state)."
     )
     assert layouts(found) == {"dropout.outer.0": "[4, 8]"}
 
@@ -87,7 +87,7 @@ def test_pieces_are_dropped_on_ranks_that_draw_masks_of_their_own(case):
     found = asked.proved()
     line = asked.line("h = self.inner", "wrong.py")
     assert found.verdict.assumptions[0] == (
-        f"Dropout at wrong.py:{line} on pieces over tp: ranks along tp draw masks of their own "
+        f"Random numbers at wrong.py:{line} for pieces over tp: ranks along tp draw their own "
         "(different random states)."
     )
     assert layouts(found) == {"dropout.inner.0": "[4, 8@tp]"} or "tp" in str(layouts(found))
@@ -124,8 +124,8 @@ def test_draws_that_reach_no_output_are_left_out(case):
 
 REFUSED = {
     "a draw after one that is not followed": (
-        {"outer": 0.25, "out": "torch.rand(4)\ny = self.outer(y)"},
-        "rand draws random numbers",
+        {"outer": 0.25, "out": "torch.randperm(4)\ny = self.outer(y)"},
+        "randperm draws random numbers",
     ),
     "another probability": ({"inner": 0.25, "mine": (0.5, 0.0)}, "kept with probability 0.5"),
     "a mask too many": (
@@ -176,7 +176,7 @@ def test_rows_over_one_mesh_dim_and_columns_over_another(case):
     (asked.folder / "wrong.py").write_text(text + own)
     found = asked.proved()
     assert [a.split(":")[-1] for a in found.verdict.assumptions[:2]] == [
-        " ranks along dp draw masks of their own (different random states).",
-        " ranks along tp draw masks of their own (different random states).",
+        " ranks along dp draw their own (different random states).",
+        " ranks along tp draw their own (different random states).",
     ]
     assert dropout.clash(found.captured, {}, Mesh.of(tp=1)) is None

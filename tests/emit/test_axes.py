@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 
 from shardproof.synthesis.emit import EmitError
-from shardproof.synthesis.emit.attributes import AttributeChange, attribute_changes
+from shardproof.synthesis.emit.attributes import (
+    AttributeChange,
+    LengthChange,
+    attribute_changes,
+    length_changes,
+)
 from shardproof.synthesis.emit.extents import edit_extents
 from shardproof.synthesis.emit.facts import ModelFacts, ModuleFact
 from shardproof.synthesis.emit.source import SourceText
@@ -38,6 +43,10 @@ def edited(line: str, extent: LocalExtent = HEADS) -> str:
             'q, k = (rearrange(t, "b n (h d) -> b h n d", h=4, d=16) for t in x)',
             'q, k = (rearrange(t, "b n (h d) -> b h n d", d=16) for t in x)',
         ),
+        (
+            'q = rearrange(x, "... (h d) -> ... h d", h=4, d=16)',
+            'q = rearrange(x, "... (h d) -> ... h d", d=16)',
+        ),
     ],
 )
 def test_a_length_that_the_others_tell_is_left_out(line: str, local: str) -> None:
@@ -48,7 +57,7 @@ def test_a_length_that_the_others_tell_is_left_out(line: str, local: str) -> Non
     "line",
     [
         'y = rearrange(x, "b h n d -> b n (h d)")',
-        'y = rearrange(x, "b ... (h d) -> b ... d", h=4)',
+        'y = rearrange(x, "b ... h d -> b ... (h d)")',
         "y = rearrange(x, pattern, h=4)",
         'y = repeat(x, "b n h d -> b n h d")',
     ],
@@ -67,3 +76,40 @@ def test_a_length_that_is_the_only_one_is_an_attribute_s_to_make_local() -> None
     facts = ModelFacts("m.py:A", "A", {}, modules=(fact,))
     found = attribute_changes(facts, [extent], 2, lambda _: text)
     assert found == [AttributeChange("h.*.attn", "heads", "tp.size()")]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "lengths", "changes"),
+    [
+        ("b n (h d) -> b h n d", {"h": 4}, [LengthChange("h.*.attn", ("h",), "tp.size()")]),
+        ("... (h d) -> ... h d", {"h": 4}, [LengthChange("h.*.attn", ("h",), "tp.size()")]),
+        ("b n (h d) -> b h n d", {"d": 16}, []),
+        ("b h n d -> b n (h d)", {}, []),
+        ("", {}, []),
+    ],
+)
+def test_a_layer_is_told_that_an_axis_is_shorter(
+    pattern: str, lengths: dict[str, int], changes: list[LengthChange]
+) -> None:
+    fact = ModuleFact("h.0.attn", "Rearrange", "Rearrange", pattern=pattern, lengths=lengths)
+    facts = ModelFacts("m.py:A", "A", {}, modules=(fact,))
+    assert length_changes(facts, [HEADS], 2) == changes
+
+
+def test_axes_of_a_layer_are_divided() -> None:
+    pytest.importorskip("torch")
+    from shardproof.runtime import divide_axes
+
+    class Layer:
+        def __init__(self, pattern: str, **lengths: int) -> None:
+            self.state = {"pattern": pattern, "axes_lengths": lengths}
+
+        def __getstate__(self) -> dict[str, object]:
+            return self.state
+
+        def __setstate__(self, state: dict[str, object]) -> None:
+            self.state = state
+
+    layer = Layer("b n (h d) -> b h n d", h=4, d=16)
+    divide_axes(layer, h=2)
+    assert layer.state == {"pattern": "b n (h d) -> b h n d", "axes_lengths": {"h": 2, "d": 16}}

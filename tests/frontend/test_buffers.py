@@ -65,3 +65,16 @@ def test_a_buffer_that_says_what_is_computed_is_the_constructors(user_model, use
 def test_outputs_that_depend_on_nothing_are_refused(user_model, code, what):
     with pytest.raises(CaptureError, match=f"no output of M depends on {what}"):
         capture_here(CaptureRequest(user_model(code)), lambda _: None)
+
+
+def test_a_sparse_buffer_is_left_out_where_forward_does_not_read_it(user_model):
+    found = captured(user_model, "x", "torch.eye(4).to_sparse()", kept=False)
+    told = "Sparse buffers are left out, and forward does not read them: b."
+    assert told in found.assumptions
+
+
+@pytest.mark.parametrize("use", ["x @ self.b.to_dense()", "torch.sparse.mm(self.b, x.t())"])
+def test_a_sparse_buffer_that_forward_reads_is_refused(user_model, use):
+    with pytest.raises(CaptureError, match="reads the buffer b, which is sparse") as caught:
+        captured(user_model, use, "torch.eye(4).to_sparse()")
+    assert "to_dense()" in str(caught.value)

@@ -61,10 +61,6 @@ REFUSED = {
         "h = self.w(x)\ny = torch.relu(h)\nreturn h if self.training else y",
         "train mode than in eval mode",
     ),
-    "noise": (
-        "h = self.w(x)\nif self.training:\n    h = h + torch.randn_like(h)  # here\nreturn h",
-        "train mode than in eval mode: aten.randn_like",
-    ),
     "layers that are dropped": (
         "h = self.w(x)\nif self.training:\n    if torch.rand([]) < 0.1:\n        h = self.w(h)\n"
         "return h",
@@ -294,3 +290,45 @@ def test_what_a_buffer_may_not_become(user_model, forward, message):
     path.write_text(path.read_text().replace(held, held + more))
     with pytest.raises(CaptureError, match=message):
         captured(target)
+
+
+DRAWN = {
+    "label dropout": (
+        "if self.training:\n    x = x * (torch.rand(x.shape[0], 1) < 0.9)\nreturn self.w(x)",
+        {"drawn.0": "uniform from 0 to 1"},
+        True,
+    ),
+    "stochastic depth": (
+        "if self.training:\n    keep = x.new_empty(x.shape[0], 1).bernoulli_(0.8)\n"
+        "    x = x * keep\nreturn self.w(x)",
+        {"dropout.0": "kept with probability 0.8"},
+        True,
+    ),
+    "noise in both modes": (
+        "return self.w(x + torch.randn_like(x))",
+        {"drawn.0": "normal with mean 0 and deviation 1"},
+        False,
+    ),
+    "a step of a schedule": (
+        "t = torch.randint(0, 10, (x.shape[0], 1))\nreturn self.w(x * t)",
+        {"drawn.0": "integers from 0 to 9"},
+        False,
+    ),
+    "what reaches no output": ("torch.randn(3)\nreturn self.w(x)", {}, False),
+}
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_what_is_drawn_is_an_input_of_any_value(user_model, name):
+    forward, laws, train = DRAWN[name]
+    found = capture_here(CaptureRequest(written(user_model, forward)), lambda _: None)
+    assert {d.name: d.law for d in found.facts.draws} == laws
+    assert laws.keys() <= {i.name for i in found.program.inputs if i.role == "input"}
+    assert found.facts.train is train
+    assert any("Eval mode runs something else" in a for a in found.assumptions) is train
+
+
+def test_what_a_generator_of_its_own_draws_is_refused(user_model):
+    forward = "g = torch.Generator()\nreturn self.w(x + torch.randn(2, 4, generator=g))"
+    with pytest.raises(CaptureError, match="draws random numbers"):
+        capture_here(CaptureRequest(written(user_model, forward)), lambda _: None)

@@ -27,6 +27,8 @@ TARGETS = {
     "own_mask.py:Net": ("own_mask.py",),
     "joined_streams.py:Net": ("joined_streams.py",),
     "depthwise_tokens.py:Net": ("depthwise_tokens.py",),
+    "sparse_buffer.py:Net": ("sparse_buffer.py",),
+    "label_dropout.py:Net": ("label_dropout.py",),
 }
 """Targets, with the files that their patches change."""
 
@@ -51,6 +53,26 @@ def test_a_model_is_split_proved_and_run(tmp_path: Path, target: str) -> None:
     ]
     assert tuple(found) == TARGETS[target]
     assert "RowwiseParallel" in diff
+
+
+def test_reshapes_of_different_lines_are_local_on_a_mesh_with_dp(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    words = ("parallelize", "grouped.py:Net", "--mesh", "dp=2,tp=2", "--no-run", "--out", str(out))
+    ran = done(CASES, *words)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    diff = (out / "patch.diff").read_text()
+    assert "RowwiseParallel" in diff
+    assert "fully_shard" in diff
+    assert "expand(b, t, -1, 2, 8)" in diff
+
+
+def test_ranks_that_split_the_batch_draw_numbers_of_their_own(tmp_path: Path) -> None:
+    words = ("--mesh", "dp=2", "--run", "--out", str(tmp_path / "out"))
+    ran = done(CASES, "parallelize", "label_dropout.py:Net", *words)
+    said = " ".join((ran.stdout + ran.stderr).split())
+    assert ran.returncode == 0, said
+    assert "ranks along dp draw their own (different random states)" in said
+    assert "the patch was not run: its dp ranks draw random numbers of their own" in said
 
 
 def test_a_patch_of_two_files_is_applied_and_proved_again(tmp_path: Path) -> None:

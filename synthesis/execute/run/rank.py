@@ -282,7 +282,7 @@ class Process:
         own = [p for p in patterns if not any(fnmatchcase(n, p) for n in names)]
         return {
             name: b
-            for name, b in model.named_buffers()
+            for name, b in dense_buffers(model).items()
             if b.is_floating_point()
             and (name in patterns or any(fnmatchcase(name, p) for p in own))
         }
@@ -318,7 +318,7 @@ class Process:
                     p.to_local().copy_(part.to_local())
                 continue
             p.copy_(piece(whole, line["piece"]))
-        buffers = dict(model.named_buffers())
+        buffers = dense_buffers(model)
         for name, line in given["buffers"][self.rank].items():
             if line["filled"] and not isinstance(buffers[name], DTensor):
                 whole = self.buffer(seed, line["name"], line["shape"]).to(buffers[name].dtype)
@@ -393,7 +393,7 @@ class Process:
     ) -> dict[str, Any]:
         """Outputs, gradients, and what buffers and parameters hold afterwards."""
         gradients = self.mode["gradients"]
-        held = {n: b.detach().clone() for n, b in model.named_buffers()}
+        held = {n: b.detach().clone() for n, b in dense_buffers(model).items()}
         leaves: dict[str, torch.Tensor] = {}
         passed: dict[str, torch.Tensor] = {}
         for name, value in inputs.items():
@@ -421,7 +421,7 @@ class Process:
                 found["gradients"][name] = p.grad
         for name, leaf in leaves.items():
             found["inputs"][name] = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
-        for name, buffer in model.named_buffers():
+        for name, buffer in dense_buffers(model).items():
             found["buffers"][name] = buffer.detach().clone()
         found["changed"] = [n for n, b in found["buffers"].items() if not same(b, held.get(n, b))]
         return found
@@ -566,7 +566,7 @@ class Process:
                 },
                 "buffers": {
                     n: {"shape": list(b.shape), "placed": placed(b)}
-                    for n, b in model.named_buffers()
+                    for n, b in dense_buffers(model).items()
                 },
                 "filled": list(self.filled(model)),
             },
@@ -753,6 +753,11 @@ def in_dtype(model: nn.Module, dtype: str) -> nn.Module:
 def as_dtype(kind: str, floats: str) -> torch.dtype:
     names = {"i64": torch.int64, "i32": torch.int32, "u8": torch.uint8, "bool": torch.bool}
     return names[kind] if kind in names else getattr(torch, floats)
+
+
+def dense_buffers(model: nn.Module) -> dict[str, torch.Tensor]:
+    """Its buffers but those that are sparse, which no program has."""
+    return {n: b for n, b in model.named_buffers() if b.layout is torch.strided}
 
 
 def same(a: Any, b: Any) -> bool:

@@ -69,6 +69,27 @@ class ModuleFact:
 
 
 @dataclass(frozen=True)
+class Draw:
+    """One tensor that is drawn, its entries independent of each other and of all else."""
+
+    name: str
+    """`dropout.<module>.<n>` of zeros and ones, `drawn.<module>.<n>` of others: the n-th such that
+    this module draws."""
+    shape: tuple[int, ...]
+    law: str
+    """How entries are distributed: `kept with probability 0.9`, `normal with mean 0 ...`."""
+    file: str
+    line: int
+    text: str
+    dtype: str = "bool"
+    below: int = 0
+    """Integers are from 0 to less than this, where it is not 0."""
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True)
 class ModelFacts:
     """The model as a whole, at its true depth."""
 
@@ -97,6 +118,8 @@ class ModelFacts:
     """Whether rows that values choose are read as all rows."""
     returned: tuple[str, ...] = ()
     """What `forward` calls its results."""
+    draws: tuple[Draw, ...] = ()
+    """What forward draws: inputs of the program by these names."""
 
     @property
     def param_bytes(self) -> int:

@@ -61,6 +61,8 @@ class Log:
     """Names of what the forward returned."""
     left: dict[str, str] = field(default_factory=dict[str, str])
     """Names of gradients, and of what parameters, buffers and arguments hold at the end."""
+    draws: int = 0
+    """How many tensors it drew."""
     bounded: dict[str, Step] = field(default_factory=dict[str, Step])
     """Parameters that are taken to lie where they are clamped to, with the op."""
 
@@ -321,6 +323,7 @@ class Digest(TorchDispatchMode):
         parts += [(k, told(v)) for k, v in sorted(kwargs.items())]
         if torch.Tag.nondeterministic_seeded in func.tags:
             self._draws += 1
+            self.log.draws += 1
             parts.append(("draw", self._draws))
         return _hash(str(func), parts)
 

@@ -366,6 +366,7 @@ class Lowering:
         source = self.provenance.source(node)
         direction = "backward" if is_backward(node) else "forward"
         self.e.scope = (layer_of(source.module), direction)
+        self.e.written = direction == "forward" and not node.meta.get("in_hook")
         if direction == "forward":
             self.infinities.follow(node)
         first = len(self.b.nodes)

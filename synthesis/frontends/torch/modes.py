@@ -72,6 +72,8 @@ class Modes:
     """Buffers that train mode changes: then it is what is captured."""
     apart: str = ""
     """Where eval mode then runs something else."""
+    draws: bool = False
+    """Whether tensors are drawn: where eval mode draws none, it is train mode that is captured."""
     unread: str = ""
     """Why no mode could be run; then nothing is known."""
     asserts: tuple[Asserted, ...] = ()
@@ -87,10 +89,15 @@ class Modes:
     kept: tuple[str, ...] = ()
     """What it keeps of parameters, in a sentence."""
 
+    @property
+    def train(self) -> bool:
+        """Whether it is train mode that is captured."""
+        return bool(self.state or self.apart)
+
     def told(self) -> Iterator[str]:
         if not self.trained:
             yield "The model runs in eval mode: nothing is said of training."
-        elif self.state:
+        elif self.train:
             yield from self._stateful()
         elif self.dropped:
             yield (
@@ -113,6 +120,8 @@ class Modes:
         yield f"It is train mode that is captured{left}."
         if self.apart:
             yield f"Eval mode runs something else, at {self.apart}: nothing is said of it."
+        if not self.state:
+            return
         yield (
             "Buffers that forward changes are read and given back, whatever they hold: "
             f"{', '.join(self.state[:4])}"
@@ -235,9 +244,10 @@ def _compared(
         read=tuple(read.read),
         drawn=tuple(told(list(dict.fromkeys(lines)))),
         kept=tuple(digest.told(name)),
+        draws=bool(first.draws),
     )
     if gradients:
-        if not other.alike(first) and state:
+        if not other.alike(first) and (state or first.draws > other.draws):
             at = difference(first, other, root)
             return replace(found, state=state, apart=f"{at.file}:{at.line}")
         if not other.alike(first):

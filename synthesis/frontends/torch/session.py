@@ -11,8 +11,9 @@ from functools import partial
 from typing import Any
 
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
 
-from shardproof.synthesis.frontends.torch import depth as depths
+from shardproof.synthesis.frontends.torch import depth as depths, sparse_buffers
 from shardproof.synthesis.frontends.torch.asked.sources import sources_watched
 from shardproof.synthesis.frontends.torch.asked.watching import watching
 from shardproof.synthesis.frontends.torch.asserts import (
@@ -43,6 +44,7 @@ from shardproof.synthesis.frontends.torch.modes import Modes, compare_modes, mod
 from shardproof.synthesis.frontends.torch.opened import Opened
 from shardproof.synthesis.frontends.torch.provenance import Methods, Provenance
 from shardproof.synthesis.frontends.torch.prune import prune
+from shardproof.synthesis.frontends.torch.ranks.draws import drawn_inputs, ranges
 from shardproof.synthesis.frontends.torch.ranks.places import Places
 from shardproof.synthesis.frontends.torch.request import (
     CaptureRequest,
@@ -177,7 +179,7 @@ class Session:
             rolled.program,
             {k: v for k, v in lowered.consts.items() if k in used},
             facts,
-            tuple(self._assumptions(facts, lowered, modes)),
+            (*self._assumptions(facts, lowered, modes), *sparse_buffers.told(model)),
         )
 
     def _flat(self) -> tuple[Lowered, ModelFacts, nn.Module, Modes]:
@@ -212,9 +214,9 @@ class Session:
             leave_out_again(modes.asserts, model)
             if modes.whole:
                 read_whole()
-            facts = replace(facts, train=bool(modes.state))
+            facts = replace(facts, train=modes.train)
             with mode_of(model, facts.train, self.places.root):
-                traced = self._traced(model, kwargs)
+                traced = self._traced(model, kwargs, modes.draws)
             if lost := sorted({*modes.state} - traced.state):
                 raise CaptureError(f"forward changes the buffer {lost[0]}, and how is not followed")
             if modes.state:
@@ -227,9 +229,10 @@ class Session:
             files = tuple(
                 read_files(whole, target, self.places, self.opened.files() if self.opened else ())
             )
-            facts = replace(facts, files=files)
+            facts = replace(facts, files=files, draws=tuple(traced.draws.values()))
         with clock.phase("lower"):
             held = filled(traced, buffers, kept, alike=True)
+            drawn_inputs(traced.draws)
             lowered = Lowering(
                 traced,
                 held.values,
@@ -237,22 +240,29 @@ class Session:
                 canonical,
                 facts.class_name,
                 filled=held.names,
-                below={i.name: i.below for i in inputs},
+                below={i.name: i.below for i in inputs} | ranges(traced.draws),
             ).run()
         return lowered, facts, model, modes
 
-    def _traced(self, model: nn.Module, kwargs: dict[str, Any]) -> Traced:
-        """The joint graph; of a library's model in which a backward is written by hand, as it runs.
-        What users write by hand is translated."""
+    def _traced(self, model: nn.Module, kwargs: dict[str, Any], draws: bool) -> Traced:
+        """The joint graph; of a model that draws numbers, and of a library's in which a backward is
+        written by hand, as it runs. What users write by hand is translated."""
+        from shardproof.synthesis.frontends.torch.ranks.tracing import follow_one
+
+        held = (*model.parameters(), *kwargs.values())
+        mode = next(t.fake_mode for t in held if isinstance(t, FakeTensor))
+        names, root = self.target.result_names, self.places.root
+        if draws and self.request.gradients:
+            with mode:
+                return follow_one(model, kwargs, names, root)
         try:
-            with watching(Places(self.places.root)):
-                return trace(model, kwargs, self.target.result_names)
+            with watching(Places(root)):
+                return trace(model, kwargs, names)
         except HandwrittenError:
             if not self.request.gradients or self.target.root:
                 raise
-        from shardproof.synthesis.frontends.torch.ranks.tracing import follow_one
-
-        return follow_one(model, kwargs, self.target.result_names, self.places.root)
+        with mode:
+            return follow_one(model, kwargs, names, root)
 
     def _assumptions(self, facts: ModelFacts, lowered: Lowered, modes: Modes) -> Iterator[str]:
         target, request = self.target, self.request

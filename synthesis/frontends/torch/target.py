@@ -30,6 +30,7 @@ from shardproof.synthesis.frontends.torch.request import (
     split_target,
 )
 from shardproof.synthesis.frontends.torch.results import returned_names
+from shardproof.synthesis.frontends.torch.sparse_buffers import without_sparse
 
 TORCH_DTYPES = {
     "f64": torch.float64,
@@ -129,7 +130,7 @@ def library(
     hf_config = configure()
     return Target(
         cls,
-        lambda **override: cls(configure(**override)),
+        lambda **override: without_sparse(cls(configure(**override))),
         {**fields, **extra},
         "",
         hf_config=hf_config,
@@ -147,7 +148,7 @@ def named(kind: str, name: str, config: dict[str, Any]) -> Target:
     make_importable()
 
     def build() -> nn.Module:
-        return NAMED[kind].build(name, config)
+        return without_sparse(NAMED[kind].build(name, config))
 
     try:
         with torch.device("meta"):
@@ -224,7 +225,7 @@ def _user(path: Path, name: str, fields: dict[str, Any], moved: Moved | None) ->
     kwargs = _arguments(cls, fields, path.name)
     return Target(
         cls,
-        lambda: cls(**kwargs),
+        lambda: without_sparse(cls(**kwargs)),
         fields,
         root_of(f"{path}:{name}"),
         module,

@@ -2,10 +2,10 @@
 
 # pyright: basic
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx, nn
@@ -14,6 +14,9 @@ from shardproof.synthesis.frontends.torch import torch_api
 from shardproof.synthesis.frontends.torch.chosen import called
 from shardproof.synthesis.frontends.torch.errors import CaptureError
 from shardproof.synthesis.frontends.torch.results import beside_tensors, named_outputs
+
+if TYPE_CHECKING:
+    from shardproof.synthesis.frontends.torch.captured import Draw
 
 ROOT = "root."
 
@@ -44,6 +47,8 @@ class Traced:
     """(role, name, node), role in output, loss, grad."""
     notes: list[str] = field(default_factory=list[str])
     """What is taken for granted, in sentences."""
+    draws: Mapping[int, "Draw"] = field(default_factory=dict[int, "Draw"])
+    """What is drawn, by the number that the op holds which stands for it."""
 
 
 def ungraded(named: Sequence[tuple[str, torch.Tensor]], loss: str | None) -> list[str]:

@@ -59,6 +59,8 @@ class Emit:
     def __init__(self, builder: Builder) -> None:
         self.b = builder
         self.scope: tuple[str, str] = ("", "")
+        self.written = False
+        """Whether the user's line writes the op at hand, not a hook of a library or a backward."""
         self.result: list[TensorType] = []
         """What PyTorch says of the results of the node at hand."""
         self.paired: list[bool] = []
@@ -76,7 +78,7 @@ class Emit:
         self.consts: dict[str, NDArray[Any]] = {}
         """Values of constant inputs."""
         self._known: dict[Any, str] = {}
-        self._made: dict[str, tuple[str, str, dict[str, Attr], Source]] = {}
+        self._made: dict[str, tuple[str, str, dict[str, Attr], Source, bool]] = {}
 
     def mesh_dim(self, group: str) -> str | tuple[str, ...]:
         if group not in self.groups:
@@ -98,22 +100,20 @@ class Emit:
         if found is None:
             found = self._known[key] = self.b.add(op, *inputs, **attrs)
             if len(inputs) == 1:
-                self._made[found] = (op, inputs[0], attrs, self.b.source)
+                self._made[found] = (op, inputs[0], attrs, self.b.source, self.written)
         return found
 
     def _inner(self, x: str, op: str) -> tuple[str, dict[str, Attr]] | None:
         """The operand and attributes of the `op` that made `x` here, if one did.
 
         Views of different modules are not joined: what a module returns stays visible. Neither are
-        reshapes of different lines of a forward: each line writes extents of its own. Under dp
-        they are joined, since hooks of `fully_shard` reshape at lines that differ between layers.
+        reshapes that different lines of a forward write: each has extents of its own.
         """
         made = self._made.get(x)
         if made is None or made[0] != op:
             return None
         there, here = made[3], self.b.source
-        written = op == "reshape" and self.scope[1] != "backward"
-        written = written and not any("dp" in dims for dims in self.groups.values())
+        written = op == "reshape" and made[4] and self.written
         if there.module != here.module or (written and there.line != here.line):
             return None
         return made[1], made[2]

@@ -39,6 +39,7 @@ from shardproof.synthesis.frontends.torch.ranks.result import Event
 from shardproof.synthesis.frontends.torch.ranks.sharded import refuse_uncovered
 from shardproof.synthesis.frontends.torch.request import split_target
 from shardproof.synthesis.frontends.torch.results import returned_names
+from shardproof.synthesis.frontends.torch.sparse_buffers import without_sparse
 from shardproof.synthesis.frontends.torch.switching import in_mode
 from shardproof.synthesis.frontends.torch.target import Target, import_file, library
 from shardproof.verifier.kernel.program.types import Mesh
@@ -166,10 +167,10 @@ def build(
 
         def make() -> Any:
             if whole is None:
-                return factory(**kwargs)
+                return without_sparse(factory(**kwargs))
             given = whole()
             changed = factory(**{**kwargs, "model": given})
-            return given if changed is None else changed
+            return without_sparse(given if changed is None else changed)
 
         model, moved = _made(make, mode)
     if isinstance(model, SCHEDULE):
@@ -209,7 +210,7 @@ def _whole(factory: Any, config: Mapping[str, Any], against: str) -> Callable[[]
         return library(name, dict(config), {}, "").build
     kind = getattr(import_file(Path(file)), name)
     kwargs, _ = _arguments(kind, dict(config), {}, Path(file).name)
-    return lambda: kind(**kwargs)
+    return lambda: without_sparse(kind(**kwargs))
 
 
 def _of_library(

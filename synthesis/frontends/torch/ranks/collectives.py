@@ -35,7 +35,7 @@ from shardproof.synthesis.frontends.torch.ranks.changing import (
     Call,
     without_value,
 )
-from shardproof.synthesis.frontends.torch.ranks.draws import Draws
+from shardproof.synthesis.frontends.torch.ranks.draws import Draws, Law
 from shardproof.synthesis.frontends.torch.ranks.groups import dims_of, slices
 from shardproof.synthesis.frontends.torch.ranks.meanings import Meaning
 from shardproof.synthesis.frontends.torch.ranks.places import Places
@@ -239,6 +239,7 @@ class Watch(TorchDispatchMode):
         else:
             number = _autograd._get_sequence_nr() - 1
             owner = self.modules[-1] if self.modules else None
+            meta["in_hook"] = self.places.in_hook(sys._getframe(1))
             self.lines.setdefault(number, line)
             if owner is not None:
                 self.owners.setdefault(number, owner)
@@ -287,22 +288,27 @@ class Watch(TorchDispatchMode):
     # Random numbers.
 
     def _drawn(self, func: Any, given: dict[str, Any]) -> torch.Tensor | None:
-        """Zeros and ones, as dropout draws them, are inputs. Others have no value: they are
+        """What is drawn by a law that is known is an input. Other draws have no value: they are
         refused where an output or a later draw needs them."""
-        keep, target = given.get("p"), given.get("self")
-        if func._opname != "bernoulli_" or not isinstance(keep, float) or target is None:
+        law = Law.of(func._opname, given)
+        target: Any = given.get("self")
+        if law is None:
             self.draws.other = self.draws.other or self.fail(
-                f"{func._opname} draws random numbers",
-                "covered is dropout; pass what is drawn as an argument",
+                f"{func._opname} draws random numbers in a way that is not followed",
+                "pass what is drawn as an argument",
             )
             return None
         place = self.places.of(self.places.frame(sys._getframe()))
         module = self.modules[-1][0] if self.modules else ""
-        number = self.draws.number(tuple(target.shape), keep, module, place)
+        number = self.draws.number(law, module, place)
         ops: Any = torch.ops.shardproof_frontend
-        self.seen.written.append(storage(target))
         with torch.no_grad():
-            target.copy_(without_value(ops.draw(target, number, keep)))
+            if not func._schema.is_mutable:
+                held = target if target is not None else torch.empty(law.shape, dtype=law.dtype)
+                held = torch.empty_like(held, dtype=law.dtype)
+                return without_value(ops.draw(held, number))
+            self.seen.written.append(storage(target))
+            target.copy_(without_value(ops.draw(target, number)))
         return target
 
     # Functional collectives.

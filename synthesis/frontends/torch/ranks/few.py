@@ -156,6 +156,6 @@ def refuse_unlike(ranks: Mapping[int, Rank], mesh: Mesh) -> None:
 
 def _held(rank: Rank) -> tuple[Any, ...]:
     events = [(e.kind, e.what, e.of, e.alike, len(e.ranks)) for e in rank.events]
-    drawn = [(d.name, d.shape, d.keep) for d in rank.draws]
+    drawn = [(d.name, d.shape, d.law) for d in rank.draws]
     named = (dict(rank.params), dict(rank.states), rank.outputs, dict(rank.layouts), rank.frozen)
     return (events, drawn, *named, rank.unreached, dict(rank.tables), dict(rank.pieces))

@@ -10,8 +10,8 @@ from functools import partial
 from math import prod
 from typing import Any
 
+from shardproof.synthesis.frontends.torch.captured import Draw
 from shardproof.synthesis.frontends.torch.errors import CaptureError
-from shardproof.synthesis.frontends.torch.ranks.result import Draw
 
 LISTED = 6
 GRAD_OF_INPUT = "input:"
@@ -168,22 +168,22 @@ def pair_outputs(
     return [(*names.get((role, path), (role, path)), v) for role, path, v in outputs]
 
 
-def pair_draws(own: Sequence[Draw], wanted: Sequence[Draw]) -> list[Draw]:
+def pair_draws(own: Mapping[int, Draw], wanted: Sequence[Draw]) -> dict[int, Draw]:
     """The draws of a rank under the names of the model's: by name, or else in order.
 
-    Draws are independent of each other, so any pairing of those of one probability is right.
+    Draws are independent of each other, so any pairing of those of one law is right.
 
     Raises:
-        CaptureError: one that the model does not have, or with another probability; one too few.
+        CaptureError: one that the model does not have, or of another law; one too few.
     """
-    names = {d.name: d for d in wanted}
-    if {d.name for d in own} == set(names):
-        pairs = [(d, names[d.name]) for d in own]
-    elif len(own) == len(wanted):
-        pairs = list(zip(own, wanted, strict=True))
+    names, drawn = {d.name: d for d in wanted}, list(own.values())
+    if {d.name for d in drawn} == set(names):
+        pairs = [(d, names[d.name]) for d in drawn]
+    elif len(drawn) == len(wanted):
+        pairs = list(zip(drawn, wanted, strict=True))
     else:
-        more, fewer = (own, wanted) if len(own) > len(wanted) else (wanted, own)
-        who = ("the parallel module", "the model") if more is own else ("the model", "a rank")
+        more, fewer = (drawn, wanted) if len(drawn) > len(wanted) else (wanted, drawn)
+        who = ("the parallel module", "the model") if more is drawn else ("the model", "a rank")
         lines = {(d.file, d.line) for d in fewer}
         odd = next((d for d in more if (d.file, d.line) not in lines), more[-1])
         raise CaptureError(
@@ -194,13 +194,14 @@ def pair_draws(own: Sequence[Draw], wanted: Sequence[Draw]) -> list[Draw]:
             hint="drop the same values in both",
         )
     for mine, theirs in pairs:
-        if mine.keep != theirs.keep or len(mine.shape) != len(theirs.shape):
+        if mine.law != theirs.law or len(mine.shape) != len(theirs.shape):
             raise CaptureError(
-                f"{list(mine.shape)} entries are kept with probability {mine.keep:g} here, the "
-                f"model keeps {list(theirs.shape)} with {theirs.keep:g} at {theirs}",
+                f"{list(mine.shape)} entries are {mine.law} here, {list(theirs.shape)} are "
+                f"{theirs.law} at {theirs}",
                 file=mine.file,
                 line=mine.line,
                 text=mine.text,
-                hint="drop the same values in both, with one p",
+                hint="draw the same in both: drop with one p",
             )
-    return [replace(mine, name=theirs.name) for mine, theirs in pairs]
+    renamed = (replace(mine, name=theirs.name) for mine, theirs in pairs)
+    return dict(zip(own, renamed, strict=True))

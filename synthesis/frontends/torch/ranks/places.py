@@ -9,11 +9,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from shardproof.synthesis.frontends.torch.errors import shown
 from shardproof.synthesis.frontends.torch.homes import further, own
 from shardproof.synthesis.frontends.torch.provenance import Provenance
 
 _OURS = str(Path(__file__).parents[1]) + os.sep
+_MODULES = nn.modules.module.__file__
 _PACKAGES = ("site-packages" + os.sep, "dist-packages" + os.sep)
 
 
@@ -38,6 +41,16 @@ class Places:
                 library = frame
             frame = frame.f_back
         return library
+
+    def in_hook(self, frame: Any) -> bool:
+        """Whether what runs in a frame is a hook of a library's, which a module calls beside its
+        forward: the user's line does not write it."""
+        called = ""
+        while frame is not None and _kind(self.root, frame.f_code.co_filename) != "own":
+            if frame.f_code.co_filename == _MODULES:
+                return called not in ("forward", "_slow_forward")
+            called, frame = frame.f_code.co_name, frame.f_back
+        return False
 
     def line(self, frame: Any) -> str:
         """`file:line` of the innermost frame of the user's."""

@@ -28,7 +28,7 @@ _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 _KEY = torch._C._TorchDispatchModeKey.PROXY
 """PyTorch puts the mode of this key off while it computes what is no part of a trace; elsewhere it
 asks for its `tracer.graph`."""
-_META = ("stack_trace", "nn_module_stack", "autograd_backward")
+_META = ("stack_trace", "nn_module_stack", "autograd_backward", "in_hook")
 
 
 class Recorder(TorchDispatchMode):

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import PlainSerializer, PlainValidator
 
 from shardproof.synthesis.frontends.torch.asserted import Asserted
-from shardproof.synthesis.frontends.torch.captured import Array, ProgramData, load as read
+from shardproof.synthesis.frontends.torch.captured import Array, Draw, ProgramData, load as read
 from shardproof.synthesis.frontends.torch.errors import CaptureError
 from shardproof.synthesis.frontends.torch.process import run_worker
 from shardproof.synthesis.frontends.torch.ranks.request import EVAL, RanksRequest
@@ -22,23 +22,6 @@ from shardproof.verifier.kernel.program.types import TensorType
 
 NEW_GROUP = "new_group"
 BUFFERS = "the buffer"
-
-
-@dataclass(frozen=True)
-class Draw:
-    """One tensor of zeros and ones that is drawn."""
-
-    name: str
-    """`dropout.<module>.<n>`, the n-th that this module draws."""
-    shape: tuple[int, ...]
-    keep: float
-    """The probability of a one."""
-    file: str
-    line: int
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}"
 
 
 @dataclass(frozen=True)
@@ -94,7 +77,7 @@ class Told:
     outputs: tuple[tuple[str, str], ...]
     """Role and name."""
     draws: tuple[Draw, ...]
-    """Masks of dropout, inputs of the program, by the names of the one-device model."""
+    """What is drawn, inputs of the program, by the names of the one-device model."""
     consts: Mapping[str, Array]
     ties: Mapping[str, str]
     """Other names of parameters, each with the first."""

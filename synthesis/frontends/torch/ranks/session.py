@@ -29,6 +29,7 @@ import torch._dynamo  # tracing asks for it: once, before processes are forked
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
+from shardproof.synthesis.frontends.torch import sparse_buffers
 from shardproof.synthesis.frontends.torch.asked.sources import watch_sources
 from shardproof.synthesis.frontends.torch.asserts import leave_out_again, left_out
 from shardproof.synthesis.frontends.torch.buffers import (
@@ -66,7 +67,7 @@ from shardproof.synthesis.frontends.torch.ranks.arguments import (
 )
 from shardproof.synthesis.frontends.torch.ranks.collectives import Seen, Watch
 from shardproof.synthesis.frontends.torch.ranks.device_free import answer_by_cpu
-from shardproof.synthesis.frontends.torch.ranks.draws import Draws, drawn_inputs
+from shardproof.synthesis.frontends.torch.ranks.draws import Draws, drawn_inputs, ranges, reaching
 from shardproof.synthesis.frontends.torch.ranks.dtensors import layout_of, local, real_meshes
 from shardproof.synthesis.frontends.torch.ranks.few import STAGED, EveryRankError
 from shardproof.synthesis.frontends.torch.ranks.join import FewRanksError, RankError
@@ -420,7 +421,7 @@ def _one(
     traced = twice.followed.traced
     name_states(traced, {n: n for n in traced.state})
     traced.given = {*mine} - traced.state
-    draws = twice.order.watch.draws.made
+    draws = reaching(twice.order.watch.draws.made, traced.graph)
     held = filled(traced, buffers, kept)
     found = _lowered(side, twice, buffers, canonical, draws, held)
     new = (n for n in sys.modules if n not in before and n.startswith("torch."))
@@ -572,7 +573,8 @@ def _rank(
             followed.traced.outputs, followed.outputs, list(one.outputs)
         )
         followed.outputs = list(one.outputs)
-    draws = pair_draws(twice.order.watch.draws.made, one.draws)
+    made = reaching(twice.order.watch.draws.made, followed.traced.graph)
+    draws = pair_draws(made, one.draws)
     theirs = pair_kept(sorted(mine), list(one.filled), request.names, wrapped, at)
     held, pieces_of = pieces_filled(followed.traced, buffers, theirs, one.filled, mesh, at)
     found = _lowered(side, twice, buffers, canonical, draws, held, one.consts)
@@ -690,7 +692,7 @@ def _lowered(
     twice: modes.Twice,
     buffers: dict[str, torch.Tensor],
     canonical: dict[str, str],
-    draws: Sequence[Draw],
+    draws: Mapping[int, Draw],
     held: Filled,
     whole: Mapping[str, Any] | None = None,
 ) -> Side:
@@ -712,7 +714,7 @@ def _lowered(
         doubts.append(Doubt(asdict(refusal), (made.file, made.line, made.text)))
     if doubts and whole is None:
         raise doubts[0].refusal
-    below = {s.name: s.below for s in side.specs}
+    below = {s.name: s.below for s in side.specs} | ranges(draws)
     lowered = lower_rank(
         followed.traced,
         held.values,
@@ -739,7 +741,7 @@ def _lowered(
         notes.append("DistributedDataParallel is taken to average the gradients over its group.")
     if isinstance(model, Pipeline):
         notes.append(model.told([s.name for s in side.specs]))
-    notes += precisions(model)
+    notes += (*precisions(model), *sparse_buffers.told(model))
     for name in watch.seen.opened:
         notes.append(f"The custom op {name} computes what its body in Python does.")
     for name in watch.seen.trusted:
@@ -757,7 +759,7 @@ def _lowered(
         states={n: type_of(t.meta["val"]) for n, t in states.items()},
         given={n: type_of(t.meta["val"]) for n, t in given.items()},
         outputs=tuple(followed.outputs),
-        draws=tuple(draws),
+        draws=tuple(draws.values()),
         consts={k: v for k, v in lowered.consts.items() if k in read},
         program=program,
         name=type(model).__name__,

@@ -30,7 +30,7 @@ from shardproof.synthesis.frontends.torch.errors import CaptureError
 from shardproof.synthesis.frontends.torch.provenance import Provenance
 from shardproof.synthesis.frontends.torch.ranks import averaging, dtensors
 from shardproof.synthesis.frontends.torch.ranks.collectives import Seen, Watch, storage
-from shardproof.synthesis.frontends.torch.ranks.draws import Draws
+from shardproof.synthesis.frontends.torch.ranks.draws import Draws, reaching
 from shardproof.synthesis.frontends.torch.ranks.new_groups import noted
 from shardproof.synthesis.frontends.torch.ranks.pairing import GRAD_OF_INPUT
 from shardproof.synthesis.frontends.torch.ranks.pipelines import Pipeline
@@ -144,7 +144,7 @@ def follow_one(
     it changes of its buffers is an output. Call inside the fake mode.
 
     Raises:
-        CaptureError: as `follow`; the model draws random numbers.
+        CaptureError: as `follow`.
         Exception: whatever the user's code raises.
     """
     taken = [*dict(model.named_parameters()), *inputs]
@@ -160,11 +160,10 @@ def follow_one(
             state=True,
         )
     )
-    if watch.draws.made:
-        raise CaptureError("forward draws random numbers")
     if watch.seen.doubts:
         raise watch.seen.doubts[0][0]
     traced = followed.traced
+    traced.draws = reaching(watch.draws.made, traced.graph)
     lost = {("grad", name) for name in followed.unreached}
     traced.outputs = [out for out in traced.outputs if out[:2] not in lost]
     cotangents(followed.outputs)
