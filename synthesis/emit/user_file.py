@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 
 from shardproof.synthesis.emit.attributes import (
-    AttributeChange,
     attribute_changes,
     calls_another,
     length_changes,
