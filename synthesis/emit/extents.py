@@ -1,6 +1,7 @@
 """Turns literal extents of one device into local ones in the user's source."""
 
 import ast
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -13,7 +14,7 @@ from shardproof.synthesis.planner.plan import LocalExtent
 
 SHAPED = frozenset({"view", "reshape", "expand", "repeat", "unflatten"})
 SPLITS = frozenset({"split", "split_with_sizes"})
-PRODUCTS = frozenset({"matmul", "einsum", "bmm", "baddbmm"})
+PRODUCTS = re.compile(r"matmul|einsum|(addb?|badd|b)?mm")
 _FREE = ast.UnaryOp(ast.USub(), ast.Constant(1))
 _Node = TypeVar("_Node", bound=ast.AST)
 
@@ -276,7 +277,7 @@ def _holds_product(call: ast.Call) -> bool:
     """Whether what a call reshapes multiplies matrices."""
     return any(
         (isinstance(n, ast.BinOp) and isinstance(n.op, ast.MatMult))
-        or (isinstance(n, ast.Attribute) and n.attr in PRODUCTS)
+        or (isinstance(n, ast.Attribute) and PRODUCTS.fullmatch(n.attr))
         for n in ast.walk(call)
     )
 
