@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import chain
+from pathlib import Path
 
 import pytest
 
@@ -336,3 +338,36 @@ def test_wrong_ones_are_refused(case: MakeCase, said: str, lines: list[str]) -> 
         made.check()
     assert (found.value.file, found.value.line) == ("wrong.py", made.line("# here", "wrong.py"))
     assert "contiguous()" in found.value.hint or "one tensor" in found.value.hint
+
+
+def _parts_turned(rank: int) -> list[list[list[float]]]:
+    """The gradient of parts that PyTorch's own function gathers, and what it is."""
+    import torch.distributed.nn.functional as dnn
+
+    x = torch.arange(6.0).view(2, 3).requires_grad_()
+    weight = torch.arange(12.0).view(3, 4)
+    gathered = torch.cat([part.t() for part in dnn.all_gather(x)], dim=1)
+    (gathered * weight).sum().backward()
+    assert x.grad is not None
+    return [x.grad.tolist(), (N * weight[:, 2 * rank : 2 * rank + 2].t()).tolist()]
+
+
+def test_gathered_parts_that_are_turned_have_a_wrong_gradient_and_are_refused(
+    case: MakeCase, tmp_path: Path
+) -> None:
+    """`torch.distributed.nn.functional.all_gather` sends the gradients of its parts back into
+    memory laid out as these, which gloo takes in order."""
+    world = tmp_path / "world"
+    world.mkdir()
+    for found in answers(world, {"turned": _parts_turned}):
+        got, expected = found["turned"]  # type: ignore[misc]
+        assert got != expected
+        assert sorted(chain(*got)) == sorted(chain(*expected))
+    lines = (
+        "import torch.distributed.nn.functional as dnn",
+        "y = ParallelMLP.forward(self, x)",
+        "parts = dnn.all_gather(y, self.group)",
+        "return torch.cat([p.t() for p in parts], 1).chunk(2, 1)[0].t()",
+    )
+    with pytest.raises(CaptureError, match="all_to_all of a tensor"):
+        case().forward("\n".join(lines)).check()
