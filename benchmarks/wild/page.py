@@ -11,7 +11,8 @@ HEAD = """# Models that nobody tuned
 Written by `make zoo-wild`; do not edit. The models are drawn by a seed from the lists of
 `benchmarks/wild/listed.txt`, which were written before any of them was tried: models of packages of
 the Python index that run on one device, with at most 50 layers that have weights and 5 million
-parameters. Of every package, some are drawn.
+parameters. Of every package, some are drawn. What a first trial could not build on one device got
+other arguments, or was left out.
 
 *First* is what the command made of a model the first time that it met it; *now* is after causes
 were mended. *Proved* is said of the patch, *run* of its processes against one; a plan is *useful*
