@@ -140,7 +140,7 @@ REFUSED = {
         "F.interpolate(h[None], scale_factor=1.3)",
         "an interpolation by",
     ),
-    "a number that is drawn": ("h + torch.rand_like(h)", "rand_like"),
+    "a number that is drawn": ("h + torch.poisson(h.exp())", "poisson"),
 }
 
 

@@ -58,7 +58,7 @@ def test_reshapes_of_a_forward_are_joined_within_a_line_only(direction: str, cou
     b = Builder("lines")
     x = b.input("x", TensorType((4, 6), "f64"))
     e = Emit(b)
-    e.scope = ("", direction)
+    e.scope, e.written = ("", direction), direction == "forward"
     for line, shape in ((3, (4, 6, 1)), (3, (4, 3, 2)), (5, (2, 2, 3, 2))):
         with b.at(Source("m.py", line, "attn")):
             x = e.reshape(x, shape)
