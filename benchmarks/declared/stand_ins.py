@@ -105,6 +105,13 @@ STAND_INS = (
         "tests/execute/test_execute.py",
     ),
     StandIn(
+        "torch.distributed.fsdp._fully_shard's cut of a parameter into chunks",
+        "frontends/torch/ranks/placing.py:cut_when_asked",
+        "a patch is read, ranks are traced",
+        "Cuts the chunk that the rank takes, not one for each rank. One that the owner put there stays.",
+        "tests/frontend/test_recording.py",
+    ),
+    StandIn(
         "generators of Python, numpy and PyTorch",
         "frontends/torch/single_draws.py:given",
         "modes are compared",

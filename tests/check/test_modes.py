@@ -238,7 +238,7 @@ def test_without_gradients_the_forwards_of_both_modes_are_judged(case):
 
 def test_what_train_mode_alone_draws_is_told_with_the_mode(case):
     line = "y = Reduce.apply(y, self.group)\ny = y + torch.randn(4, 8) if self.training else y"
-    with pytest.raises(CaptureError, match=r"in train mode: .*it draws random numbers") as caught:
+    with pytest.raises(CaptureError, match=r"in train mode: .*random numbers 1 times") as caught:
         case().forward(BODY.format(line)).check()
     assert "--mode eval" in caught.value.hint
     case(modes=(EVAL,)).forward(BODY.format(line)).proved()
