@@ -180,6 +180,16 @@ SAMPLED = {
     "test_dropout.py::test_refused": 3,
     "test_unseen.py::test_a_fault_that_few_numbers_show_is_found": 2,
     "test_odd_code.py::test_what_cannot_be_compared_is_display_only": 3,
+    "test_cases.py::test_a_model_is_split_proved_and_run": 8,
+    "test_outside.py::test_gradients_of_another_loss_are_refuted": 3,
+    "test_outside.py::test_gradients_are_those_of_the_loss_that_is_said": 3,
+    "test_refused.py::test_forward": 8,
+    "test_refused.py::test_layouts": 3,
+    "test_published.py::test_wrong_twins_are_refuted": 3,
+    "test_random.py::test_what_is_accepted_is_right_and_what_is_right_is_accepted": 3,
+    "test_replay.py::test_any_change_of_a_certificate_is_rejected": 3,
+    "test_replay.py::test_certificate_of_another_program_is_rejected": 7,
+    "test_directories.py::test_a_plan_that_is_not_that_of_the_programs_is_rejected": 7,
     "test_staged.py::test_a_stage_that_errs_is_refuted": 2,
 }
 """Of as many cases of a test, spread over all, `test` takes some: `test-all` runs every one."""
