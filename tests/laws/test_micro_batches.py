@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 
 from shardproof.synthesis.frontends.torch.ranks.micro_batches import TIME, in_one_body
 from shardproof.verifier.kernel.program.builder import Builder
-from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.program import Program, Timing
 from shardproof.verifier.kernel.program.types import Mesh, TensorType
 from shardproof.verifier.refute.evaluate import simulate
 
@@ -99,6 +100,13 @@ def test_copies_that_differ_keep_their_values(seed: int) -> None:
     rolled = in_one_body(program)
     assert rolled.mesh == MESH
     _same(program, rolled, k, seed)
+
+
+def test_memory_that_micro_batches_use_in_turn_is_not_read_as_one() -> None:
+    program, _ = drawn(0)
+    buffered = replace(program.nodes[0], timing=Timing(asynchronous=True, buffer="kept"))
+    program = replace(program, nodes=(buffered, *program.nodes[1:]))
+    assert in_one_body(program) is program
 
 
 def _same(program: Program, rolled: Program, k: int, seed: int) -> None:

@@ -57,8 +57,8 @@ class UnlikeError(Exception):
 
 def in_one_body(program: Program) -> Program:
     """The program with its micro-batches over a mesh dim of time, innermost; else as it is."""
-    if any(n.body is not None for n in program.nodes):
-        return program
+    if any(n.body is not None or n.timing.buffer or n.timing.stream for n in program.nodes):
+        return program  # what is in flight in one micro-batch may be written in the next
     program = live(program)
     for copies, at_once in product(_counts(program), (False, True)):
         first = _Rolling(program, copies, at_once)
