@@ -9,6 +9,7 @@ import gc
 import os
 import sys
 from collections.abc import Generator, Iterator
+from math import isqrt
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,7 @@ CAMPAIGNS = (
     "test_planted.py::test_bug_in_one_step_and_one_rank_is_found_there[5]",
     "test_planted.py::test_bug_in_one_step_and_one_rank_is_found_there[12]",
     "test_planted.py::test_bug_in_one_step_and_one_rank_is_found_there[14]",
+    "test_schema.py::test_certificates_of_the_corpus_agree_with_the_schema",
     "test_again.py::test_mutants_are_proved_again_only_where_they_are_proved[written out]",
     *(f"test_right.py::{RIGHT}[{name}-large]" for name in LARGE),
     *(f"test_strategies.py::test_strategy_is_proved[{name}]" for name in STRATEGIES),
@@ -147,60 +149,51 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 SAMPLED = {
-    "test_pipelines.py::test_wrong_pipelines_are_refuted": 4,
-    "test_pipelines.py::test_right_pipelines_are_proved": 3,
-    "test_micro_batches.py::test_right_ones_are_proved": 2,
-    "test_micro_batches.py::test_wrong_ones_are_refuted": 3,
     "test_strategies.py::test_strategy_is_proved": 10,
     "test_wrong_steps.py::test_wrong_variant_is_refuted": 6,
-    "test_ddp.py::test_wrong_on_gloo_and_not_proved": 3,
-    "test_ddp.py::test_right_on_gloo_and_proved": 2,
-    "test_dialects.py::test_right_modules_are_proved": 2,
     "test_artifact_bugs.py::test_bug_is_found_and_shown": 5,
-    "test_attacks.py::test_wrong_ones_are_not_proved_and_right_ones_are_or_told_the_way_on": 7,
-    "test_generated.py::test_wrong_ones_are_not_proved_and_right_ones_are": 4,
-    "test_readers.py::test_check_proves_what_parallelize_proves": 1,
     "test_bench.py::test_a_model_where_nothing_was_done_solves_nothing": 8,
     "test_hostile_endpoint.py::test_fault_ends_the_question_in_one_line_that_names_it": 24,
     "test_placements.py::test_every_claim_of_the_op_holds": 30,
     "test_elementwise.py::test_every_output_and_gradient_has_the_forms_of_one_device": 6,
     "test_campaign.py::test_a_dropped_collective_is_seen_by_both_deciders": 6,
-    "test_against_gloo.py::test_traced_as_it_runs": 3,
-    "test_filled_buffers.py::test_what_is_the_same_for_some_values_alone_is_refuted": 2,
     "test_single_draws.py::test_what_is_drawn_decides_nothing": 4,
     "test_surroundings.py::test_what_is_read_is_told_with_its_line": 2,
     "test_surroundings.py::test_what_is_the_same_in_each_process_is_not_told": 2,
     "test_integers.py::test_integers_that_a_type_holds_stay_as_they_are": 4,
     "test_integers.py::test_integers_that_a_type_does_not_hold_are_refused": 5,
-    "test_asked.py::test_what_only_a_trace_answers_is_refused_with_its_line": 6,
-    "test_asked.py::test_ranks_that_are_told_what_a_run_says_are_refuted": 4,
     "test_asked.py::test_what_only_a_trace_answers_is_refused": 5,
-    "test_matrix.py::test_wrong_forward": 3,
-    "test_meshes.py::test_wrong_at_the_boundary": 3,
-    "test_dropout.py::test_refused": 3,
-    "test_unseen.py::test_a_fault_that_few_numbers_show_is_found": 2,
-    "test_odd_code.py::test_what_cannot_be_compared_is_display_only": 3,
-    "test_cases.py::test_a_model_is_split_proved_and_run": 8,
-    "test_outside.py::test_gradients_of_another_loss_are_refuted": 3,
-    "test_outside.py::test_gradients_are_those_of_the_loss_that_is_said": 3,
-    "test_refused.py::test_forward": 8,
-    "test_refused.py::test_layouts": 3,
-    "test_published.py::test_wrong_twins_are_refuted": 3,
     "test_random.py::test_what_is_accepted_is_right_and_what_is_right_is_accepted": 3,
     "test_replay.py::test_any_change_of_a_certificate_is_rejected": 3,
     "test_replay.py::test_certificate_of_another_program_is_rejected": 7,
-    "test_directories.py::test_a_plan_that_is_not_that_of_the_programs_is_rejected": 7,
     "test_staged.py::test_a_stage_that_errs_is_refuted": 2,
+    "test_replay.py::test_proof_of_a_rewritten_program_replays": 4,
+    "test_faults.py::test_a_law_finds_a_fault_of_what_no_step_shows": 15,
+    "test_second.py::test_edited_certificate_is_rejected_or_true": 10,
+    "test_kernels.py::test_ops_agree_with_pytorch": 12,
 }
 """Of as many cases of a test, spread over all, `test` takes some: `test-all` runs every one."""
+PROCESSES = ("attacks", "batch", "check", "cli", "execute", "guard", "patches", "targets")
+"""Rooms whose tests each start processes that import PyTorch. Of a file with n of them `test` takes
+1 + sqrt(n), spread over all."""
 
 
 def _sampled(items: list[pytest.Item]) -> Iterator[pytest.Item]:
-    """Those of the tests in `SAMPLED` that are left to `test-all`."""
+    """Those of the tests in `SAMPLED` and `PROCESSES` that are left to `test-all`."""
     for name, count in SAMPLED.items():
-        cases = [i for i in items if every_case(i.nodeid).endswith(name)]
-        kept = {len(cases) * k // count for k in range(count)}
-        yield from (item for number, item in enumerate(cases) if number not in kept)
+        yield from _spread([i for i in items if every_case(i.nodeid).endswith(name)], count)
+    files: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        if item.path.relative_to(TESTS).parts[0] in PROCESSES:
+            files.setdefault(item.path, []).append(item)
+    for cases in files.values():
+        yield from _spread(cases, 1 + isqrt(len(cases)))
+
+
+def _spread(cases: list[pytest.Item], count: int) -> Iterator[pytest.Item]:
+    """All but as many, which are spread over all."""
+    kept = {len(cases) * k // count for k in range(count)}
+    yield from (item for number, item in enumerate(cases) if number not in kept)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -211,7 +204,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         in_slow_folder = item.path.relative_to(TESTS).parts[0] in SLOW
         if in_slow_folder or item.nodeid in recorded or every_case(item.nodeid) in recorded:
             item.add_marker(pytest.mark.slow)
-    for item in _sampled(items):
+    for item in _sampled([i for i in items if i.get_closest_marker("campaign") is None]):
         item.add_marker(pytest.mark.campaign)
     left_out = LEFT_OUT[tier(config)]
     out = {item for item in items if any(m.name in left_out for m in item.iter_markers())}
