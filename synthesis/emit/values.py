@@ -7,18 +7,43 @@ from shardproof.synthesis.emit.extents import of_kind
 
 
 def assigned(function: ast.FunctionDef, name: str) -> Iterator[ast.expr]:
-    """What is assigned to a name alone."""
-    for node in of_kind(function, ast.Assign):
-        if any(isinstance(t, ast.Name) and t.id == name for t in node.targets):
-            yield node.value
+    """What is assigned to a name: `self.heads` of `h = self.heads`, and of `b, h = x.size(0),
+    self.heads`."""
+    for target, value in _assignments(function):
+        if isinstance(target, ast.Name) and target.id == name:
+            yield value
 
 
 def unpacked(function: ast.FunctionDef, name: str) -> Iterator[ast.expr]:
     """What is assigned to a name among others: `x.size()` of `b, t, c = x.size()`."""
-    for node in of_kind(function, ast.Assign):
-        parts = [p for t in node.targets if isinstance(t, ast.Tuple) for p in t.elts]
+    for target, value in _assignments(function):
+        parts = target.elts if isinstance(target, ast.Tuple | ast.List) else ()
         if any(isinstance(p, ast.Name) and p.id == name for p in parts):
-            yield node.value
+            yield value
+
+
+def _assignments(function: ast.FunctionDef) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Targets, each with its value; several by place where both sides write several."""
+    for node in of_kind(function, ast.Assign):
+        for target in node.targets:
+            yield from _paired(target, node.value)
+
+
+def _paired(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
+    several = ast.Tuple | ast.List
+    if not (isinstance(target, several) and isinstance(value, several)):
+        yield target, value
+        return
+    targets, values = list(target.elts), list(value.elts)
+    for ends in (0, -1):  # from the left, then what is left from the right, up to a starred one
+        while targets and values and not any(
+            isinstance(side[ends], ast.Starred) for side in (targets, values)
+        ):
+            yield from _paired(targets.pop(ends), values.pop(ends))
+    for left in targets:
+        for starred in values:
+            inner = starred.value if isinstance(starred, ast.Starred) else starred
+            yield ast.Tuple([left], ast.Store()), inner
 
 
 def fields(function: ast.FunctionDef, read: ast.Attribute) -> Iterator[ast.expr]:
