@@ -109,7 +109,8 @@ class _Scope:
         if node.op in PRODUCTS and node.inputs[1] in origin and name in self.kernels:
             if name in found.uses:
                 return None
-            sources = self._follows(node.inputs[0], channels=True)
+            last = 1 if self.kernels[name] == 1 else None
+            sources = self._follows(node.inputs[0], last, channels=True)
             return name, Use("conv", dims[-1], self.kernels[name], at, follows=sources)
         if node.op == "reshape" and (narrow := self._per_channel(node)) is not None:
             return name, Use("channels", 0, 1, at, follows=narrow)
@@ -303,18 +304,21 @@ class _Scope:
             value = readers[0].outputs[0]
             readers = self.read(value)
         met = [v for v in readers[0].inputs if v != value] if readers else []
-        return self._follows(met[0], channels=True) if met else frozenset()
+        return self._follows(met[0], 1, channels=True) if met else frozenset()
 
-    def _follows(self, value: str, *, channels: bool = False) -> frozenset[str]:
+    def _follows(
+        self, value: str, dim: int | None = None, *, channels: bool = False
+    ) -> frozenset[str]:
         """The weights of the products that an activation depends on, where it depends on nothing
         else but biases that each head looks up, numbers for each channel, and what integers choose.
 
         A norm's own parameter on the way, a carry or an input of the program ends the walk: none.
-        So do joined `channels`, and a sum over all of them.
+        So do joined `channels`, a sum over all of them, and a product whose columns are not `dim`.
         """
         origin = self.origin
         weights = {p for p, dims in origin.values() if len(dims) > 1}
         width = self.shape(value)[-1]
+        dims: dict[str, int | None] = {value: dim}
         todo, seen, found = [value], set[str](), set[str]()
         while todo:
             value = todo.pop()
@@ -338,14 +342,40 @@ class _Scope:
             if joined or made.op in ("scan", "take") or (channels and self._over_all(made)):
                 return frozenset()
             if made.op in PRODUCTS and made.inputs[1] in origin:
+                if dims[value] not in (None, len(self.shape(value)) - 1):
+                    return frozenset()
                 found.add(origin[made.inputs[1]][0])
                 continue
             vectors = [v for v in made.inputs if v in origin and origin[v][0] not in weights]
             wide = any(self.shape(v)[-1:] == (width,) for v in vectors)
             if wide and self._product_before(made) is None:
                 return frozenset()
-            todo += [v for v in made.inputs if v not in vectors]
+            onward = [v for v in made.inputs if v not in vectors]
+            dims |= {v: self._dim_of(made, v, dims[value]) for v in onward}
+            todo += onward
         return frozenset(found)
+
+    def _dim_of(self, node: Node, operand: str, dim: int | None) -> int | None:
+        """The dim of an operand that a dim of the result is, or is part of; None where there is no
+        such."""
+        before, after = self.shape(operand), self.shape(node.outputs[0])
+        if dim is None:
+            return None
+        if node.op == "permute":
+            return node.numbers("dims")[dim]
+        if node.op == "reshape":
+            inner, whole = math.prod(after[dim + 1 :]), math.prod(after[dim:])
+            steps = [math.prod(before[j + 1 :]) for j in range(len(before))]
+            within = zip(steps, before, strict=True)
+            return next(
+                (j for j, (step, n) in enumerate(within) if step <= inner and whole <= n * step),
+                None,
+            )
+        if node.op == "sum":
+            reduced = () if node.attrs["keepdim"] else node.numbers("dims")
+            return [d for d in range(len(before)) if d not in reduced][dim]
+        at = dim + len(before) - len(after)
+        return at if at >= 0 and before[at] == after[dim] else None
 
     def _over_all(self, node: Node) -> bool:
         """Whether a node sums up each entry of a batch, as a norm over all channels does."""
