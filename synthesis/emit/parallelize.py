@@ -108,15 +108,18 @@ def _read_outside(facts: ModelFacts, fact: ModuleFact) -> bool:
     return any(owner is None or not owner.output for owner in owners)
 
 
-OWN = {"sequence": "summed_over", "channels": "own_pieces"}
-"""What is done to the parameters that a module with parts holds itself, by its style: a style of
-PyTorch's would place what the parts hold as well."""
+OWN = {"summed": "summed_over", "sequence": "summed_over", "channels": "own_pieces"}
+"""What is done to the parameters that a module holds itself, by its style, where that is `summed`
+or the module has parts: a style of PyTorch's would place what the parts hold as well."""
 
 
 def _outer(facts: ModelFacts, plan: Plan) -> dict[str, ModulePlan]:
-    """Modules with parts of their own that work on a split activation, by path."""
+    """Modules that work on a split activation and have parts of their own, or stay whole, by
+    path."""
     found = [(m, facts.find(m.path)) for m in plan.modules if m.style in OWN]
-    return {m.path: m for m, fact in found if fact is not None and fact.children}
+    return {
+        m.path: m for m, f in found if f is not None and (f.children or m.style == "summed")
+    }
 
 
 def _own(modules: Iterable[ModulePlan]) -> list[str]:

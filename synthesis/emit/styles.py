@@ -204,7 +204,7 @@ def split_of(m: ModulePlan, base: str, name: str) -> str:
     """
     if m.splits and m.style != "experts":
         return next((f"S({dim})" for param, dim, _ in m.splits if param == name), "R")
-    if m.style in ("sequence", "replicate", "kv_column", "experts") or (
+    if m.style in ("sequence", "summed", "replicate", "kv_column", "experts") or (
         m.style == "row" and name == "bias"
     ):
         return "R"

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from shardproof.synthesis.autodiff.forward import forward_values
 from shardproof.synthesis.lower import Lowered, Pair
 from shardproof.synthesis.planner.cost import Estimate
+from shardproof.synthesis.planner.partial_gradients import summed
 from shardproof.synthesis.planner.plan import CollectiveUse, LocalExtent, ModulePlan, Plan
 from shardproof.synthesis.planner.roles import Module, heads
 from shardproof.synthesis.planner.scoring import Candidate, StepPrice, axes
@@ -27,8 +28,11 @@ def describe(
     stream = best.point.stream
     whole_loss = not _logits_split(best, tp)
     entries: list[ModulePlan] = []
+    beside = summed(found.program, best.lowered, found.modules, tp) if tp else frozenset[str]()
     for module in found.modules:
         entry = _module(module, found, tp, mesh, stream, whole_loss)
+        if entry is None and module.path in beside and not module.is_norm:
+            entry = ModulePlan(module.path, module.kind, "summed", reason=REASONS["summed"])
         if entry is not None:
             entries.append(entry)
         if module.head and best.point.style(module.path) == "vocab":
@@ -111,6 +115,7 @@ REASONS = {
     "channels": "each channel, or group of them, is for itself, and every rank has some",
     "kv_column": "fewer key/value heads than ranks: each rank uses the head its queries need",
     "sequence": "works on each token alone, so it runs on a split activation",
+    "summed": "whole on every rank, beside a split activation: its gradient is a sum over ranks",
 }
 
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from shardproof.synthesis.autodiff.forward import forward_values
 from shardproof.synthesis.lower import Lowered
+from shardproof.synthesis.planner.partial_gradients import Value, of_parameters
 from shardproof.synthesis.planner.roles import Module, heads
 from shardproof.verifier.kernel.ops import lookup
 from shardproof.verifier.kernel.program.program import Node, Program
@@ -136,6 +137,7 @@ def unexpressed(
     stream: str,
     tp: str,
     size: int,
+    program: Program,
 ) -> Obstacle | None:
     """The first module whose style says something else than the forward pass does."""
     known = {m.path: styles[m.path] for m in modules}
@@ -160,20 +162,24 @@ def unexpressed(
         why = _entry(scope.program, moves, style, stream, tp)
         if why:
             return Obstacle(path, f"{path} as {style} {why}  {node.source}")
-    return _split_whole(passed.lowered, known, norms | few, tp)
+    return _split_whole(passed.lowered, known, norms | few, tp, program)
 
 
 def _split_whole(
-    lowered: Lowered, known: Mapping[str, str], others: set[str], tp: str
+    lowered: Lowered, known: Mapping[str, str], others: set[str], tp: str, program: Program
 ) -> Obstacle | None:
-    """A module without a style whose parameters meet split activations: their gradients would
-    need a reduction that nothing writes."""
+    """A module without a style in which a whole activation meets a split one: its gradient would
+    need a reduction that nothing writes. That of a parameter is summed."""
+    alone: dict[Value, frozenset[str]] | None = None
     for pair in lowered.pairs:
         path = pair.one.source.module
-        if known.get(path) != "replicate" or path in others:
+        if known.get(path) != "replicate" or path in others or tp not in pair.result.sharded:
             continue
-        met = any(tp not in layout.sharded for layout in pair.operands)
-        if met and tp in pair.result.sharded:
+        operands = zip(pair.one.inputs, pair.operands, strict=True)
+        whole = [(pair.scope, v) for v, layout in operands if tp not in layout.sharded]
+        if whole and alone is None:
+            alone = of_parameters(program, lowered)
+        if any(v not in (alone or ()) for v in whole):
             why = f"{path} has no style, and works on a split activation  {pair.one.source}"
             return Obstacle(path, why)
     return None

@@ -9,7 +9,7 @@ from shardproof.verifier.kernel.program.types import Mesh
 
 STYLES = (
     "column", "row", "fused_column", "vocab", "experts", "channels", "recurrent",
-    "sequence", "replicate", "kv_column",
+    "sequence", "replicate", "kv_column", "summed",
 )  # fmt: skip
 FORMAT = 1
 

@@ -205,7 +205,8 @@ class Search:
         why = obstacle(passed, self.modules, self.kinds, self.tp, size, gathered)
         if why is not None or not passed.named:
             return why
-        return unexpressed(passed, self.modules, styles, point.stream, self.tp, size)
+        stream, program = point.stream, self.program
+        return unexpressed(passed, self.modules, styles, stream, self.tp, size, program)
 
     def price(
         self,

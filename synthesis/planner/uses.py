@@ -190,12 +190,18 @@ class _Scope:
         made = self.producers.get(node.inputs[1])
         if made is None:
             return False
-        todo, constant = [made], True
-        while todo and constant:
-            inputs = todo.pop().inputs
-            constant = all(v in self.producers for v in inputs)
-            todo += [self.producers[v] for v in inputs if v in self.producers]
-        return constant or made.source.module == node.source.module
+        return self._of_places(node) or made.source.module == node.source.module
+
+    def _of_places(self, node: Node) -> bool:
+        """Whether the rows that a lookup takes depend on no input: on places in a sequence, say."""
+        todo = [node.inputs[1]]
+        while todo:
+            value = todo.pop()
+            made = self.producers.get(value)
+            if made is None and not self._constant(value):
+                return False
+            todo += made.inputs if made is not None else ()
+        return True
 
     def _pieces(self, node: Node) -> int:
         """Into how many equal pieces the last dim of a product is cut at once; 1 where not."""
@@ -331,7 +337,7 @@ class _Scope:
                 if item is None or item.role in ("carry", "input", "cotangent") or value in origin:
                     return frozenset()
                 continue
-            if made.op == "take" and made.inputs[0] in origin and self._bias_heads(made):
+            if made.op == "take" and made.inputs[0] in origin and self._is_bias(made):
                 continue
             if made.op == "reshape" and made.inputs[0] in origin:
                 continue
@@ -376,6 +382,10 @@ class _Scope:
             return [d for d in range(len(before)) if d not in reduced][dim]
         at = dim + len(before) - len(after)
         return at if at >= 0 and before[at] == after[dim] else None
+
+    def _is_bias(self, node: Node) -> bool:
+        """Whether rows of a table are a bias of each head, or are chosen by places alone."""
+        return self._bias_heads(node) > 0 or self._of_places(node)
 
     def _over_all(self, node: Node) -> bool:
         """Whether a node sums up each entry of a batch, as a norm over all channels does."""
