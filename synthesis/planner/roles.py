@@ -118,9 +118,20 @@ def modules(program: Program, kinds: Mapping[str, str] | None = None) -> list[Mo
             module.use, module.parts, module.heads = "recurrent", GATES[module.kind], 0
         if module.use == "channels" and len({p.shape for p in module.params}) > 1:
             module.use = "other"
+    _without_single(found.values())
     _adopt(found, biases)
     _like_others(found.values())
     return sorted((m for m in found.values() if m.params), key=lambda m: m.order)
+
+
+def _without_single(found: Iterable[Module]) -> None:
+    """One head is one where others have several as wide: keys that all queries share. Elsewhere a
+    dim of 1 is only that."""
+    linear = [m for m in found if m.use == "linear" and m.heads]
+    wide = {m.weight.shape[m.out_dim] // m.parts // m.heads for m in linear if m.heads > 1}
+    for m in linear:
+        if m.heads == 1 and m.weight.shape[m.out_dim] // m.parts not in wide:
+            m.heads = 0
 
 
 def _like_others(found: Iterable[Module]) -> None:

@@ -224,17 +224,21 @@ class _Scope:
         return 1
 
     def _fused(self, node: Node) -> tuple[int, int] | None:
-        """(parts, heads) of a product reshaped to (parts, heads, d) or (heads, parts, d) and
-        selected from; None where it is not. Parts inside heads are no obstacle to dealing out
-        heads: 1."""
+        """(parts, heads) of a product reshaped to (parts, d), (parts, heads, d) or (heads, parts,
+        d) and selected from; None where it is not. Parts inside heads are no obstacle to dealing
+        out heads: 1."""
         value = node.outputs[0]
         width = self.shape(value)[-1]
         for _ in range(4):
             for user in self.read(value):
                 shape = self.shape(user.outputs[0])
                 inner = next((j for j in range(len(shape)) if math.prod(shape[j:]) == width), None)
-                if user.op == "reshape" and inner is not None and len(shape) - inner >= 3:
+                if user.op == "reshape" and inner is not None and len(shape) - inner >= 2:
                     dim = self._selected(user)
+                    if len(shape) - inner == 2:
+                        if dim == inner:
+                            return shape[inner], 0
+                        continue
                     if dim == inner:
                         return shape[inner], shape[inner + 1]
                     if dim is not None and dim > inner:
@@ -348,7 +352,7 @@ class _Scope:
             if joined or made.op in ("scan", "take") or (channels and self._over_all(made)):
                 return frozenset()
             if made.op in PRODUCTS and made.inputs[1] in origin:
-                if dims[value] not in (None, len(self.shape(value)) - 1):
+                if dims.get(value) not in (None, len(self.shape(value)) - 1):
                     return frozenset()
                 found.add(origin[made.inputs[1]][0])
                 continue
@@ -357,7 +361,7 @@ class _Scope:
             if wide and self._product_before(made) is None:
                 return frozenset()
             onward = [v for v in made.inputs if v not in vectors]
-            dims |= {v: self._dim_of(made, v, dims[value]) for v in onward}
+            dims |= {v: self._dim_of(made, v, dims.get(value)) for v in onward}
             todo += onward
         return frozenset(found)
 
