@@ -85,6 +85,8 @@ class Process:
         self.rows: list[dict[str, Any]] = []
         self.drew: dict[str, dict[str, list[str]]] = {}
         self.number, self.mode = 0, {"train": False, "gradients": False}
+        self.plain = False
+        """Whether inputs need no gradient."""
         self.home: list[str] = []
 
     # What is run.
@@ -100,7 +102,7 @@ class Process:
         elif self.order["alone"]:
             self.join(dict.fromkeys(dict(self.order["mesh"]), 1), 0)
         for number, mode in enumerate(self.order["modes"]):
-            self.number, self.mode = number, mode
+            self.number, self.mode, self.plain = number, mode, False
             with contextlib.suppress(OverError):
                 for seed in self.order["seeds"]:
                     self.seeded(seed)
@@ -358,9 +360,10 @@ class Process:
         before = {name: state() for name, state in GENERATORS.items()}
         inputs = self.inputs(seed, call, given)
         watch = Watch(self.owned) if self.order["varied"] else contextlib.nullcontext()
+        self.plain = want["plain"] if want is not None else self.plain
         try:
             with watch:
-                found = self.step(model, inputs, seed, call, given)
+                found = self.stepped(model, inputs, seed, call, given)
         except Exception:
             if self.index or not (call or seed != self.order["seeds"][0]):
                 raise
@@ -388,6 +391,28 @@ class Process:
             time.sleep(0.002)
         return torch.load(path, weights_only=False)
 
+    def stepped(
+        self, model: nn.Module, inputs: dict[str, Any], seed: int, call: int, given: Any
+    ) -> dict[str, Any]:
+        """A step; on one device with inputs that need no gradient where it fails with others, as
+        code that sets `requires_grad` of them does."""
+        if self.index or self.plain or not self.mode["gradients"]:
+            return self.step(model, inputs, seed, call, given)
+        held = {n: b.detach().clone() for n, b in dense_buffers(model).items()}
+        try:
+            return self.step(model, inputs, seed, call, given)
+        except RuntimeError as problem:
+            with torch.no_grad():
+                for name, buffer in dense_buffers(model).items():
+                    buffer.copy_(held[name])
+            self.seed_generators(seed + 100 + call)
+            self.plain = True
+            try:
+                return self.step(model, self.inputs(seed, call, given), seed, call, given)
+            except Exception:
+                self.plain = False
+                raise problem from None
+
     def step(
         self, model: nn.Module, inputs: dict[str, Any], seed: int, call: int, given: Any
     ) -> dict[str, Any]:
@@ -398,7 +423,7 @@ class Process:
         passed: dict[str, torch.Tensor] = {}
         for name, value in inputs.items():
             wants = value.is_floating_point() and name not in self.order["no_grad"]
-            if gradients and wants:
+            if gradients and wants and not self.plain:
                 leaves[name] = value.requires_grad_()
             passed[name] = value.clone()
         renamed = given["arguments"] if given is not None else {}
@@ -413,7 +438,7 @@ class Process:
         if gradients:
             self.backward(model, outputs, loss, told, seed, call)
         groups = ("outputs", "gradients", "inputs", "buffers")
-        found: dict[str, Any] = {group: {} for group in groups}
+        found: dict[str, Any] = {group: {} for group in groups} | {"plain": self.plain}
         for number, (_, value) in enumerate(outputs):
             found["outputs"][number] = value.detach()
         for name, p in model.named_parameters() if gradients else ():
