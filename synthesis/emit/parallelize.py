@@ -117,9 +117,7 @@ def _outer(facts: ModelFacts, plan: Plan) -> dict[str, ModulePlan]:
     """Modules that work on a split activation and have parts of their own, or stay whole, by
     path."""
     found = [(m, facts.find(m.path)) for m in plan.modules if m.style in OWN]
-    return {
-        m.path: m for m, f in found if f is not None and (f.children or m.style == "summed")
-    }
+    return {m.path: m for m, f in found if f is not None and (f.children or m.style == "summed")}
 
 
 def _own(modules: Iterable[ModulePlan]) -> list[str]:

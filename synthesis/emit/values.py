@@ -36,8 +36,10 @@ def _paired(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.e
         return
     targets, values = list(target.elts), list(value.elts)
     for ends in (0, -1):  # from the left, then what is left from the right, up to a starred one
-        while targets and values and not any(
-            isinstance(side[ends], ast.Starred) for side in (targets, values)
+        while (
+            targets
+            and values
+            and not any(isinstance(side[ends], ast.Starred) for side in (targets, values))
         ):
             yield from _paired(targets.pop(ends), values.pop(ends))
     for left in targets:

@@ -45,11 +45,11 @@ def met(pair: Pair, alone: Mapping[Value, frozenset[str]], tp: str) -> frozenset
     return frozenset[str]().union(*(names for names in whole if names)) if mixed else frozenset()
 
 
-def summed(
-    program: Program, lowered: Lowered, modules: list[Module], tp: str
-) -> frozenset[str]:
+def summed(program: Program, lowered: Lowered, modules: list[Module], tp: str) -> frozenset[str]:
     """Paths of the modules of which every own parameter gets a share of its gradient on a rank."""
     alone, forward = of_parameters(program, lowered), forward_values(program)
     pairs = (p for p in lowered.pairs if (p.scope, p.one.outputs[0]) in forward)
     names = frozenset[str]().union(*(met(pair, alone, tp) for pair in pairs))
-    return frozenset(m.path for m in modules if m.params and names.issuperset(p.name for p in m.params))
+    return frozenset(
+        m.path for m in modules if m.params and names.issuperset(p.name for p in m.params)
+    )

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 from dataclasses import replace
+
+import pytest
 
 from shardproof.synthesis.emit.attributes import AttributeChange, attribute_changes
 from shardproof.synthesis.emit.facts import ForwardFact, ModelFacts, ModuleFact
 from shardproof.synthesis.emit.inplace import written_into
 from shardproof.synthesis.emit.methods import MethodChange, method_changes
 from shardproof.synthesis.emit.parallelize import _changed
+from shardproof.synthesis.emit.values import assigned
 from shardproof.synthesis.planner.plan import LocalExtent, ModulePlan
 
 LIBRARY = """import torch
@@ -173,3 +177,21 @@ def test_an_attribute_of_a_module_that_forward_replaces_is_divided_when_it_is_th
         '        divide_held(block, "attn", "width", tp.size())',
     ]
     assert method_changes(facts, [extent], lambda _: LIBRARY) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "value"),
+    [
+        ("h = self.heads", "self.heads"),
+        ("b, n, h = *x.shape[:2], self.heads", "self.heads"),
+        ("h, b, n = self.heads, *x.shape[:2]", "self.heads"),
+        ("(h, k), n = (self.heads, self.kv), 1", "self.heads"),
+        ("n, *h = self.length, self.heads", None),
+        ("b, h = x.shape[:2]", None),
+    ],
+)
+def test_names_are_assigned_by_place(line: str, value: str | None) -> None:
+    function = ast.parse(f"def forward(self, x):\n    {line}\n").body[0]
+    assert isinstance(function, ast.FunctionDef)
+    found = [ast.unparse(v) for v in assigned(function, "h")]
+    assert found == ([] if value is None else [value])

@@ -29,6 +29,9 @@ TARGETS = {
     "depthwise_tokens.py:Net": ("depthwise_tokens.py",),
     "sparse_buffer.py:Net": ("sparse_buffer.py",),
     "label_dropout.py:Net": ("label_dropout.py",),
+    "relative_table.py:Net": ("relative_table.py",),
+    "wants_gradient.py:Net": ("wants_gradient.py",),
+    "mixed_tokens.py:Net": ("mixed_tokens.py",),
 }
 """Targets, with the files that their patches change."""
 
@@ -53,6 +56,18 @@ def test_a_model_is_split_proved_and_run(tmp_path: Path, target: str) -> None:
     ]
     assert tuple(found) == TARGETS[target]
     assert "RowwiseParallel" in diff
+
+
+def test_whole_tables_and_convolutions_over_patches_are_split(tmp_path: Path) -> None:
+    for target, line in {
+        "relative_table.py:Net": "summed_over(model.attention.positions, tp)",
+        "mixed_tokens.py:Net": '"patches.up": ChannelParallel({"weight": 0, "bias": 0}, output_',
+    }.items():
+        out = tmp_path / target.partition(".")[0]
+        words = ("parallelize", target, "--mesh", "tp=2", "--no-run", "--out", str(out))
+        ran = done(CASES, *words)
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        assert line in (out / "patch.diff").read_text()
 
 
 def test_reshapes_of_different_lines_are_local_on_a_mesh_with_dp(tmp_path: Path) -> None:

@@ -409,7 +409,7 @@ class Process:
             self.plain = True
             try:
                 return self.step(model, self.inputs(seed, call, given), seed, call, given)
-            except Exception:
+            except RuntimeError:
                 self.plain = False
                 raise problem from None
 
