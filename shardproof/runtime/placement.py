@@ -205,8 +205,9 @@ class ExpertsParallel(ParallelStyle):
 class ChannelParallel(ParallelStyle):
     """A convolution, a bag, or what works on each channel, on the channels of its rank.
 
-    `splits` maps a parameter to the dim that is split. Buffers stay whole: each rank works on its
-    piece of them, and what it writes there is gathered.
+    `splits` maps a parameter to the dim that is split, or to that and the equal parts that are
+    stacked along it, of each of which a rank has a piece. Buffers stay whole: each rank works on
+    its piece of them, and what it writes there is gathered.
     """
 
     def __init__(self, splits, input_layouts=None, output_layouts=None):
@@ -217,7 +218,11 @@ class ChannelParallel(ParallelStyle):
     def _apply(self, module, device_mesh):
         size, rank, splits = device_mesh.size(), device_mesh.get_local_rank(), self.splits
         for name, param in list(module.named_parameters(recurse=False)):
-            split = Shard(splits[name]) if name in splits else Replicate()
+            dim, parts = splits.get(name, 0), 1
+            if isinstance(dim, tuple):
+                dim, parts = dim
+            split = _StridedShard(dim, split_factor=parts) if parts > 1 else Shard(dim)
+            split = split if name in splits else Replicate()
             placed = nn.Parameter(distribute_tensor(param, device_mesh, [split]))
             module.register_parameter(name, placed)
         inner = copy.copy(module)

@@ -240,7 +240,8 @@ def _order(facts: ModelFacts, plan: Plan) -> list[str]:
 def _held_whole(plan: Plan, facts: ModelFacts) -> bool:
     """Whether ranks of `dp` hold a parameter in full. The bias of a fused linear is written whole
     over `tp`, so that it divides over `dp` where its length does."""
-    biases = {f"{m.path}.bias" for m in plan.modules if m.style == "fused_column"}
+    fused = (m for m in plan.modules if m.style == "fused_column" and not m.splits)
+    biases = {f"{m.path}.bias" for m in fused}
     for path, placed in plan.params.items():
         owner = facts.find(path.rpartition(".")[0]) if path in biases else None
         divides = owner is not None and owner.params["bias"][0] % plan.dp_size == 0

@@ -91,7 +91,9 @@ def _experts(m: ModulePlan) -> Style:
 
 
 def _channels(m: ModulePlan) -> Style:
-    splits = ", ".join(f'"{name}": {dim}' for name, dim, _ in m.splits)
+    splits = ", ".join(
+        f'"{name}": {(dim, parts) if parts > 1 else dim}' for name, dim, parts in m.splits
+    )
     given = [
         f"{what}_layouts={placement(at)}"
         for what, at in (("input", m.input), ("output", m.output))
@@ -139,6 +141,7 @@ _TABLE: dict[tuple[str, str], Callable[[ModulePlan], Style]] = {
     ("kv_column", "Linear"): _kv,
     ("experts", "*"): _experts,
     ("column", "Conv"): _channels,
+    ("fused_column", "Conv"): _channels,
     ("row", "Conv"): _channels,
     ("channels", "Conv"): _channels,
     ("gathered", "Conv"): _channels,

@@ -103,12 +103,17 @@ def misfit(module: Module, style: str, tp: int) -> str | None:
         return f"input width {deep} does not divide by {tp}" if deep % tp else None
     if module.heads and module.heads % tp:
         return f"{module.heads} heads do not divide by {tp}"
-    if style == "column" and module.parts > 1:
-        return f"{module.parts} weights are fused in one: a plain cut would mix them (fused_column)"
-    if style == "fused_column" and module.parts == 1:
-        return "one weight, nothing is fused (column)"
+    if style in ("column", "fused_column") and (style == "column") != (module.parts == 1):
+        return _fused_or_not(style, module.parts)
     ways = module.parts * tp
     return f"output width {wide} does not divide by {ways}" if wide % ways else None
+
+
+def _fused_or_not(style: str, parts: int) -> str:
+    """Why a column style is the wrong one of two."""
+    if style == "column":
+        return f"{parts} weights are fused in one: a plain cut would mix them (fused_column)"
+    return "one weight, nothing is fused (column)"
 
 
 def _wide(module: Module) -> int:
@@ -120,12 +125,18 @@ def _misfit_channels(module: Module, style: str, tp: int) -> str | None:
     """The same for what works on channels: those that come in are split, those that go out, or
     both, as groups are."""
     shape, grouped = module.weight.shape, module.use == "channels" or module.parts > 1
-    if module.use not in ("channels", "conv") or style not in ("column", "row", "channels"):
+    known = ("column", "fused_column", "row", "channels")
+    if module.use not in ("channels", "conv") or style not in known:
         return f"{style} is not for {module.kind or module.use}"
     if grouped != (style == "channels") or (grouped and module.out_dim):
         how = "channel by channel (channels)" if grouped else "over all channels (column, row)"
         return f"it works {how}, not {style}"
+    if style in ("column", "fused_column") and (style == "column") != (module.pieces == 1):
+        return _fused_or_not(style, module.pieces)
     dim = 1 - module.out_dim if style == "row" else module.out_dim
+    if style == "fused_column":
+        uneven = shape[dim] % (module.pieces * tp)
+        return f"{shape[dim]} channels do not divide by {module.pieces * tp}" if uneven else None
     count = module.parts if module.use == "conv" and grouped else shape[dim]
     return f"{count} channels do not divide by {tp}" if count % tp else None
 
@@ -157,8 +168,9 @@ def split(module: Module, param: Param, style: str, name: str, size: int) -> Lay
     if dim is None:
         return layout
     if style in ("fused_column", "recurrent"):
-        inner = param.shape[dim] // module.parts // size
-        return layout.with_dim(dim, normal((Atom(module.parts), Atom(size, name), Atom(inner))))
+        parts = module.pieces if module.use == "conv" else module.parts
+        inner = param.shape[dim] // parts // size
+        return layout.with_dim(dim, normal((Atom(parts), Atom(size, name), Atom(inner))))
     chunk = split_leading(layout.dims[dim], size, name)
     if chunk is None:
         raise PlanError(

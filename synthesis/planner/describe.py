@@ -98,8 +98,9 @@ def _placement(module: Module, best: Candidate, name: str, mesh_dim: str) -> str
     if text.startswith("StridedShard"):
         before = [a.mesh_dim for d in layout.dims for a in d]
         at = before.index(mesh_dim)
-        if any(m is None for m in before[:at]) and module.parts > 1:
-            return f"S({text[13:-1]}) in {module.parts} parts"
+        parts = module.pieces if module.use == "conv" else module.parts
+        if any(m is None for m in before[:at]) and parts > 1:
+            return f"S({text[13:-1]}) in {parts} parts"
         return f"S({text[13:-1]})"
     return {"Replicate": "R"}.get(text, f"S({text[6:-1]})" if text.startswith("Shard") else text)
 
@@ -137,7 +138,7 @@ def _module(
                 return None
             style, takes, gives = "sequence", split, split
     elif module.use in ("conv", "channels"):
-        takes = "R" if style in ("column", "gathered") else "S(1)"
+        takes = "R" if style in ("column", "fused_column", "gathered") else "S(1)"
         gives = "R" if style in ("row", "gathered") else "S(1)"
     elif style == "gathered":
         takes = "R" if module.use == "embedding" else stream
@@ -160,7 +161,7 @@ def _module(
 
 
 def _split_params(module: Module, style: str) -> tuple[tuple[str, int, int], ...]:
-    """(parameter, dim that is split, 1) of a convolution, a bag, or what works on channels."""
+    """(parameter, dim that is split, equal parts stacked along it) of a convolution, a bag, or what works on channels."""
     rows: list[tuple[str, int, int]] = []
     for param in module.params:
         is_weight = param is module.weight and module.use != "channels"
@@ -168,7 +169,8 @@ def _split_params(module: Module, style: str) -> tuple[tuple[str, int, int], ...
             continue
         out_dim = 1 if module.use == "embedding" else module.out_dim
         dim = 1 - out_dim if style == "row" else out_dim if is_weight else 0
-        rows.append((param.path.rpartition(".")[2], dim, 1))
+        parts = module.pieces if style == "fused_column" else 1
+        rows.append((param.path.rpartition(".")[2], dim, parts))
     return tuple(rows)
 
 

@@ -14,8 +14,8 @@ Value = tuple[str, str]
 
 
 def of_parameters(program: Program, lowered: Lowered) -> dict[Value, frozenset[str]]:
-    """The values of a one-device forward pass that depend on parameters and constants alone, with
-    the names of those parameters."""
+    """The values of a one-device program that depend on constants alone, and those of its forward
+    pass that depend on parameters and constants, with the names of those parameters."""
     found: dict[Value, frozenset[str]] = {}
     for item in program.inputs:
         if item.role in ("param", "const"):
@@ -30,8 +30,9 @@ def of_parameters(program: Program, lowered: Lowered) -> dict[Value, frozenset[s
         out = pair.scope, pair.one.outputs[0]
         held = [found.get((pair.scope, v)) for v in pair.one.inputs]
         known = [names for names in held if names is not None]
-        if out in forward and len(known) == len(held) and pair.one.body is None:
-            found[out] = frozenset[str]().union(*known)
+        names = frozenset[str]().union(*known)
+        if len(known) == len(held) and pair.one.body is None and (out in forward or not names):
+            found[out] = names
     return found
 
 

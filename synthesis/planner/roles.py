@@ -45,6 +45,8 @@ class Module:
     parts: int = 1
     """Linear: equal pieces that its output is cut into at once. Conv: its groups.
     Recurrent: gates."""
+    pieces: int = 1
+    """Conv: equal pieces that the channels which go out are cut into at once."""
     heads: int = 0
     """Linear: heads that its output (or each piece of it) is reshaped into, 0 where it is not.
     Embedding: heads for each of which it holds a bias, one a column."""
@@ -104,6 +106,7 @@ def modules(program: Program, kinds: Mapping[str, str] | None = None) -> list[Mo
             elif use.kind == "conv" or (use.kind == "channels" and module.use == "other"):
                 module.use, module.out_dim = use.kind, use.out_dim
                 module.parts, module.follows = use.parts, use.follows
+                module.pieces = use.pieces
             elif use.kind == "expert":
                 name = item.path.removeprefix(f"{path}.")
                 module.splits[name] = use.out_dim, use.parts
@@ -144,8 +147,8 @@ def _like_others(found: Iterable[Module]) -> None:
             like[key] = m
         elif key in like and LAYER.search(m.path):
             o = like[key]
-            m.use, m.out_dim, m.parts, m.heads, m.follows = (
-                o.use, o.out_dim, o.parts, o.heads, o.follows,
+            m.use, m.out_dim, m.parts, m.pieces, m.heads, m.follows = (
+                o.use, o.out_dim, o.parts, o.pieces, o.heads, o.follows,
             )  # fmt: skip
 
 

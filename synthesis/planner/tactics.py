@@ -36,7 +36,8 @@ def pairs(modules: Sequence[Module], tp: int) -> list[tuple[str, str]]:
         if m.use == "embedding":
             want = "column" if m.heads else "vocab"
         elif m.use in ("linear", "conv"):
-            wide = "fused_column" if m.parts > 1 and m.use == "linear" else "column"
+            fused = m.pieces > 1 if m.use == "conv" else m.parts > 1
+            wide = "fused_column" if fused else "column"
             want = "row" if m.follows and m.follows <= columns - mixed else wide
             if want not in allowed and "channels" in allowed:
                 want = "channels" if want == "row" else "replicate"

@@ -18,6 +18,8 @@ class Use:
     module: str = ""
     follows: frozenset[str] = frozenset()
     own_index: bool = False
+    pieces: int = 1
+    """Convolutions: equal pieces that the channels which go out are cut into at once."""
     grain: int = 1
     """Experts: entries of a row, side by side, that are of one hidden unit."""
 
@@ -42,6 +44,13 @@ def uses(program: Program) -> tuple[dict[str, list[Use]], dict[str, str]]:
 def _passes(node: Node) -> bool:
     """Whether an op leaves numbers as they are, or nearly."""
     return node.op in REARRANGING or node.op in SCALING
+
+
+def _even(spans: list[tuple[int, int]], width: int) -> int:
+    """How many equal pieces of a dim these are, side by side; 1 where they are not."""
+    k = len(spans)
+    even = [(i * width // k, (i + 1) * width // k) for i in range(k)]
+    return k if k and sorted(spans) == even else 1
 
 
 class _Scope:
@@ -86,6 +95,8 @@ class _Scope:
         origin, first = self.origin, node.inputs[0] if node.inputs else ""
         if node.op == "permute" and first in origin:
             name, dims = origin[first]
+            if self._is_depthwise(node):
+                dims, self.kernels[name] = (2, 0, 1), self.shape(first)[0]
             origin[node.outputs[0]] = (name, tuple(dims[d] for d in node.numbers("dims")))
             self.rows |= {node.outputs[0]} if first in self.rows else set()
         elif first in origin and self._some_rows(node):
@@ -111,7 +122,8 @@ class _Scope:
                 return None
             last = 1 if self.kernels[name] == 1 else None
             sources = self._follows(node.inputs[0], last, channels=True)
-            return name, Use("conv", dims[-1], self.kernels[name], at, follows=sources)
+            groups, pieces = self.kernels[name], self._channel_pieces(node)
+            return name, Use("conv", dims[-1], groups, at, follows=sources, pieces=pieces)
         if node.op == "reshape" and (narrow := self._per_channel(node)) is not None:
             return name, Use("channels", 0, 1, at, follows=narrow)
         if node.op == "bmm" and not any(u.kind == "expert" for u in found.uses.get(name, ())):
@@ -212,16 +224,44 @@ class _Scope:
             slices = [u for u in users if u.op == "slice"]
             if len(slices) > 1 and len(slices) == len(users):
                 last = len(self.shape(value)) - 1
-                along = [u.attrs for u in slices if u.attrs["dim"] == last]
-                spans = [(attrs["start"], attrs["stop"]) for attrs in along]
-                k = len(spans)
-                even = [(i * width // k, (i + 1) * width // k) for i in range(k)]
-                return k if k and sorted(map(str, spans)) == sorted(map(str, even)) else 1
+                along = [u for u in slices if u.number("dim") == last]
+                return _even([(u.number("start"), u.number("stop")) for u in along], width)
             wide = [u for u in self.passed_on(value) if self.shape(u.outputs[0])[-1:] == (width,)]
             if not wide:
                 return 1
             value = wide[0].outputs[0]
         return 1
+
+    def _channel_pieces(self, node: Node) -> int:
+        """Into how many equal pieces the channels of a convolution are cut at once; 1 where not."""
+        value = node.outputs[0]
+        width, dim = self.shape(value)[-1], len(self.shape(value)) - 1
+        for _ in range(6):
+            users = self.read(value)
+            cut = [u for u in users if u.op == "slice" and u.number("dim") == dim]
+            if len(cut) > 1 and len(cut) == len(users):
+                return _even([(u.number("start"), u.number("stop")) for u in cut], width)
+            onward = [u for u in users if u.op == "add" or _passes(u)]
+            if len(users) != 1 or not onward:
+                return 1
+            after = self._dim_after(onward[0], value, dim)
+            if after is None:
+                return 1
+            value, dim = onward[0].outputs[0], after
+        return 1
+
+    def _dim_after(self, node: Node, operand: str, dim: int) -> int | None:
+        """The dim of the result that a dim of an operand becomes."""
+        dims = range(len(self.shape(node.outputs[0])))
+        whole = self.shape(operand)[dim]
+        return next(
+            (
+                d
+                for d in dims
+                if self.shape(node.outputs[0])[d] == whole and self._dim_of(node, operand, d) == dim
+            ),
+            None,
+        )
 
     def _fused(self, node: Node) -> tuple[int, int] | None:
         """(parts, heads) of a product reshaped to (parts, d), (parts, heads, d) or (heads, parts,
@@ -302,6 +342,19 @@ class _Scope:
         grouped = len(shape) == 3 and shape[2] == math.prod(whole[1:])
         return (2, 0, 1) if grouped and shape[0] * shape[1] == whole[0] else None
 
+    def _is_depthwise(self, node: Node) -> bool:
+        """Whether a weight [groups, 1, kernel] is turned for a product of each group: a filter of
+        one channel, which no reshape takes apart."""
+        groups, *rest = self.shape(node.inputs[0])
+        readers = self.read(node.outputs[0])
+        filters = len(rest) == 2 and rest[0] == 1 and self.origin[node.inputs[0]][1] == (0, 1, 2)
+        return (
+            filters
+            and bool(readers)
+            and all(n.op == "bmm" and n.inputs[1] == node.outputs[0] for n in readers)
+            and groups > 1
+        )
+
     def _per_channel(self, node: Node) -> frozenset[str] | None:
         """Of a vector with an entry for each channel, the products that what it meets comes from;
         None where it is no such."""
@@ -352,9 +405,11 @@ class _Scope:
             if joined or made.op in ("scan", "take") or (channels and self._over_all(made)):
                 return frozenset()
             if made.op in PRODUCTS and made.inputs[1] in origin:
-                if dims.get(value) not in (None, len(self.shape(value)) - 1):
+                weight = origin[made.inputs[1]][0]
+                first = 0 if self.kernels.get(weight, 1) > 1 else None  # of groups
+                if dims.get(value) not in (None, first, len(self.shape(value)) - 1):
                     return frozenset()
-                found.add(origin[made.inputs[1]][0])
+                found.add(weight)
                 continue
             vectors = [v for v in made.inputs if v in origin and origin[v][0] not in weights]
             wide = any(self.shape(v)[-1:] == (width,) for v in vectors)
