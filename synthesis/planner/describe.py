@@ -161,7 +161,7 @@ def _module(
 
 
 def _split_params(module: Module, style: str) -> tuple[tuple[str, int, int], ...]:
-    """(parameter, dim that is split, equal parts stacked along it) of a convolution, a bag, or what works on channels."""
+    """(parameter, dim that is split, equal parts stacked along it) of what works on channels."""
     rows: list[tuple[str, int, int]] = []
     for param in module.params:
         is_weight = param is module.weight and module.use != "channels"

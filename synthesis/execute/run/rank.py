@@ -44,6 +44,8 @@ from results import named_outputs, returned_names
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 NOISE = 2e-5
 """The least that a gradient is measured by, as a share of the largest one: where terms as large as
@@ -87,6 +89,8 @@ class Process:
         self.number, self.mode = 0, {"train": False, "gradients": False}
         self.plain = False
         """Whether inputs need no gradient."""
+        self.floats: set[str] = set()
+        """Types of floats that it computes in."""
         self.home: list[str] = []
 
     # What is run.
@@ -107,7 +111,10 @@ class Process:
                 for seed in self.order["seeds"]:
                     self.seeded(seed)
                     self.enough()
-        self.write(f"rank-{self.index}.json", {"rows": self.rows, "drew": self.drew})
+        self.write(
+            f"rank-{self.index}.json",
+            {"rows": self.rows, "drew": self.drew, "floats": sorted(self.floats)},
+        )
         if dist.is_initialized():
             dist.barrier()  # a rank that ends takes its connections with it
 
@@ -361,8 +368,9 @@ class Process:
         inputs = self.inputs(seed, call, given)
         watch = Watch(self.owned) if self.order["varied"] else contextlib.nullcontext()
         self.plain = want["plain"] if want is not None else self.plain
+        types = Floats(self.floats) if self.order["floats"] else contextlib.nullcontext()
         try:
-            with watch:
+            with watch, types:
                 found = self.stepped(model, inputs, seed, call, given)
         except Exception:
             if self.index or not (call or seed != self.order["seeds"][0]):
@@ -687,6 +695,20 @@ class Watch:
                     line = f"{Path(at.f_code.co_filename).name}:{at.f_lineno}"
                     held = self.lines.setdefault(name, [])
                     held += [line] if line not in held else []
+
+
+class Floats(TorchDispatchMode):
+    """Notes the types of floats that ops give."""
+
+    def __init__(self, seen: set[str]) -> None:
+        super().__init__()
+        self.seen = seen
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        found = [t.dtype for t in tree_leaves(out) if isinstance(t, torch.Tensor)]
+        self.seen |= {str(kind).removeprefix("torch.") for kind in found if kind.is_floating_point}
+        return out
 
 
 def loaded(name: str, path: Path) -> Any:

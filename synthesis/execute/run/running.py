@@ -21,10 +21,10 @@ SEEDS = (0, 1, 2)
 CALLS = 2
 ALIKE = 1e-9
 """The largest relative difference of two runs in float64 that are alike."""
-NUDGE = 2.0**-23
-"""By how much values are changed to see what rounding in float32 does to them."""
-LEAST = 16 * NUDGE
-"""What a sum in float32 differs by in another order, though no nudge of its terms shows it."""
+NUDGES = {"float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
+"""By how much values are changed to see what rounding in a type does to them."""
+LEAST = 16
+"""How many times that a sum differs by in another order, though no nudge of its terms shows it."""
 ROUNDED = 30.0
 """How many times that a difference may be."""
 LARGE = 2_000_000
@@ -131,6 +131,8 @@ class Turn:
     """Whether all seeds are run in modes after the first too, where one device draws nothing."""
     nudge: float = 0.0
     """By how much values are changed. Then one device runs alone."""
+    floats: bool = False
+    """Whether processes say in which types of floats they compute."""
     against: str = ""
     """The folder of what one device computed before, that it is compared with."""
 
@@ -208,7 +210,7 @@ class Ran:
     dtype: str = "float64"
     tolerance: float = ALIKE
     rounded: tuple[tuple[tuple[str, str], float], ...] = ()
-    """By kind and name: what rounding in float32 does, where the code computes in it."""
+    """By kind and name: what rounding does, where the code computes in fewer bits."""
 
     @property
     def worst(self) -> Row | None:
@@ -307,6 +309,7 @@ class _Run:
         for process in range(count):
             data = json.loads((at / f"rank-{process}.json").read_text())
             found.rows += [_row(process - 1, turn, r) for r in data["rows"]]
+            found.floats.update(data["floats"])
             for number, drew in data["drew"].items():
                 held = found.drew.setdefault(str(turn.modes[int(number)]), {})
                 for name, lines in drew.items():
@@ -374,6 +377,8 @@ class _Turned:
     rows: list[Row] = field(default_factory=list[Row])
     drew: dict[str, dict[str, list[str]]] = field(default_factory=dict[str, dict[str, list[str]]])
     """By mode and generator: the lines that draw, where they were looked for."""
+    floats: set[str] = field(default_factory=set[str])
+    """Types of floats that some process computes in, where they were looked for."""
 
     def seeds(self, mode: Mode) -> int:
         return len({r.seed for r in self.rows if r.mode == str(mode)})
@@ -471,6 +476,11 @@ def _all(made: _Run) -> Ran:
     if ran.worst is not None and not rounded:
         ran = replace(ran, rounded=_rounding(made, modes, found))
     if ran.worst is not None:
+        seen = made.turn(Turn(modes, floats=True))
+        narrow = seen.floats & {"float16", "bfloat16"} if isinstance(seen, _Turned) else ()
+        for name in sorted(narrow, key=NUDGES.__getitem__):
+            ran = replace(ran, rounded=_rounding(made, modes, found, name))
+    if ran.worst is not None:
         return ran
     return replace(ran, seeds=_seeds(made, modes, found, dropped))
 
@@ -484,16 +494,17 @@ def _of_dtype(failed: Failed) -> bool:
 
 
 def _rounding(
-    made: _Run, modes: Sequence[Mode], found: _Turned
+    made: _Run, modes: Sequence[Mode], found: _Turned, kind: str = "float32"
 ) -> tuple[tuple[tuple[str, str], float], ...]:
-    """By how much one device alone differs where its values are rounded as float32 rounds them."""
-    nudged = made.turn(Turn(tuple(modes), nudge=NUDGE, against=str(found.at)))
+    """By how much one device alone differs where its values are rounded as a type rounds them."""
+    nudge = NUDGES[kind]
+    nudged = made.turn(Turn(tuple(modes), nudge=nudge, against=str(found.at)))
     if isinstance(nudged, Failed):
         return ()
     most: dict[tuple[str, str], float] = {}
     for r in nudged.rows:
         key = r.kind, r.name
-        most[key] = max(most.get(key, LEAST), ROUNDED * r.relative)
+        most[key] = max(most.get(key, LEAST * nudge), ROUNDED * r.relative)
     return tuple(most.items())
 
 
