@@ -106,9 +106,16 @@ def obstacle(
                 return Obstacle(module, f"needs {node.op} over {tp} in the middle of {node.source}")
             if module in whole or not _gathers_product(scope, node):
                 continue
-        where = str(node.source) or f"the model itself, on %{node.inputs[0]}"
-        return Obstacle(module, f"needs {node.op} over {tp} inside {where}")
+        place = _asking(scope, node).source
+        where = str(place) or f"the model itself, on %{node.inputs[0]}"
+        return Obstacle(place.module, f"needs {node.op} over {tp} inside {where}")
     return None
+
+
+def _asking(scope: Scope, node: Node) -> Node:
+    """The op that a collective is for: a whole value is sliced because it meets a split one."""
+    readers = scope.readers(node.outputs[0]) if node.op == "shard_slice" else iter(())
+    return next((n for n in readers if n.source.file), node)
 
 
 def _gathers_product(scope: Scope, node: Node) -> bool:

@@ -30,7 +30,7 @@ def alike(modules: Iterable[Module]) -> list[list[str]]:
 
 
 def feeding(program: Program, modules: Sequence[Module]) -> dict[str, set[str]]:
-    """For each module with parameters, those that its operands come from, with none between."""
+    """For each module, those with parameters that its operands come from, with none between."""
     owners = {m.path for m in modules}
     outer = {p for p in owners if any(o != p and o.startswith(f"{p}.") for o in owners)} | {""}
     forward = forward_values(program)
@@ -45,8 +45,8 @@ def feeding(program: Program, modules: Sequence[Module]) -> dict[str, set[str]]:
                 walk(node.outputs[0], node.block)
             path = node.source.module
             came = frozenset[str]().union(*(comes.get(v, frozenset()) for v in node.inputs))
+            feeds.setdefault(path, set()).update(came - {path})
             if path in owners:
-                feeds[path] |= came - {path}
                 came = came | {path} if path in outer else frozenset({path})
             comes.update(dict.fromkeys(node.outputs, came))
 
