@@ -25,6 +25,8 @@ class Places:
     """Frames of files below `root` are the user's; else those of a package other than torch."""
 
     root: str
+    files: frozenset[str] = frozenset()
+    """Files of packages whose frames are told of as the user's are."""
     home: Any = None
     """The frame that is told of where there is none: what made a schedule, say."""
 
@@ -35,7 +37,7 @@ class Places:
             kind = _kind(self.root, frame.f_code.co_filename)
             if kind == "ours" and frame.f_code.co_name in ("joint", "forward"):
                 break
-            if kind == "own":
+            if kind == "own" or frame.f_code.co_filename in self.files:
                 return frame
             if kind == "package" and library is None:
                 library = frame
@@ -67,7 +69,7 @@ class Places:
             kind = _kind(self.root, frame.f_code.co_filename)
             if kind == "ours" and frame.f_code.co_name in ("joint", "forward"):
                 break
-            if kind == "own" or not out:
+            if kind == "own" or frame.f_code.co_filename in self.files or not out:
                 out.insert(0, frame)
             frame = getattr(frame, "f_back", None)
         return out

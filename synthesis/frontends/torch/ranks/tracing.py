@@ -7,6 +7,8 @@ recorded as they happen.
 # pyright: basic
 # (PyTorch has no types for what is used here.)
 
+import inspect
+import os
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -148,7 +150,9 @@ def follow_one(
         Exception: whatever the user's code raises.
     """
     taken = [*dict(model.named_parameters()), *inputs]
-    watch = Watch(0, NO_MESH, Places(root), Seen(), Draws(taken))
+    files = (inspect.getsourcefile(type(m)) for m in model.modules())
+    libraries = frozenset(f for f in files if f and f"{os.sep}torch{os.sep}" not in f)
+    watch = Watch(0, NO_MESH, Places(root, libraries), Seen(), Draws(taken))
     followed = follow(
         Order(
             model,
