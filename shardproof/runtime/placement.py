@@ -541,27 +541,30 @@ class SyncedNorm(torch.autograd.Function):
         return back, to_weight, grad.sum(ctx.dims), None, None
 
 
-def synced_norm(x, module, dp):
-    """What a batch norm gives, in train mode with the statistics of the batch of all ranks."""
-    if not module.training and module.running_mean is not None:
-        return type(module).forward(module, x)
-    out, mean, variance = SyncedNorm.apply(x, module.weight, module.bias, module.eps, dp)
-    if module.running_mean is not None:
-        count = x.numel() // x.shape[1] * dp.size()
-        module.num_batches_tracked.add_(1)
-        for held, new in (
-            (module.running_mean, mean),
-            (module.running_var, variance * count / (count - 1)),
-        ):
-            held.copy_(held + (new.detach() - held) * module.momentum)
-    return out
+class Synced:
+    """A batch norm that in train mode takes the statistics of the batch of all ranks of `dp`."""
+
+    def forward(self, x):
+        if not self.training and self.running_mean is not None:
+            return super().forward(x)
+        out, mean, variance = SyncedNorm.apply(x, self.weight, self.bias, self.eps, self.dp)
+        if self.running_mean is not None:
+            count = x.numel() // x.shape[1] * self.dp.size()
+            self.num_batches_tracked.add_(1)
+            for held, new in (
+                (self.running_mean, mean),
+                (self.running_var, variance * count / (count - 1)),
+            ):
+                held.copy_(held + (new.detach() - held) * self.momentum)
+        return out
 
 
 def synced_norms(model, dp):
     """Batch norms take the statistics of the batch of all ranks."""
     for module in model.modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm):
-            module.forward = partial(synced_norm, module=module, dp=dp)
+            kind = type(module)
+            module.__class__ = type(kind.__name__, (Synced, kind), {"dp": dp})
 
 
 def summed_over(module, tp):

@@ -263,15 +263,6 @@ def _data_parallel(
     imports = [("torch.distributed.fsdp", "fully_shard")]
     needs: list[Snippet] = []
     lines: list[str] = []
-    norms = [fact.path for fact in facts.modules if fact.kind.startswith("BatchNorm")]
-    if norms:
-        if plan.tp_size > 1 and plan.modules:
-            raise EmitError(
-                f"{norms[0]} takes statistics over {plan.dp}={plan.dp_size}; not emitted beside a "
-                "split over another mesh dim"
-            )
-        lines.append(f'    synced_norms(model, mesh["{plan.dp}"])')
-        needs.append(SNIPPETS["synced_norms"])
     over = [placed.get(plan.dp, "R") for placed in plan.params.values()]
     if fused_linear or any(placed not in ("R", "S(0)") for placed in over):
         given.append(f"shard_placement_fn=dp_shard({plan.dp_size})")
@@ -392,6 +383,10 @@ def parallelize_code(
     imports.append(("torch.distributed.device_mesh", "DeviceMesh"))
     body = [line]
     needs += used
+    norms = any(fact.kind.startswith("BatchNorm") for fact in facts.modules)
+    if norms and plan.dp_size > 1:
+        body.append(f'    synced_norms(model, mesh["{plan.dp}"])')
+        needs.append(SNIPPETS["synced_norms"])
     if plan.tp and plan.tp_size > 1 and plan.modules:
         entries, styles, more = _entries(plan, facts, form.width)
         body += [f'    tp = mesh["{plan.tp}"]', "    plan = {", *entries, "    }"]
