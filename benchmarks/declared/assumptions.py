@@ -59,6 +59,7 @@ DECLARED = _declared(
     ("buffers-state", "Buffers that a call changes hold, before it, whatever it may be, each rank its piece; after it they are compared: {buffers}.", "Ranks must start from pieces of one state."),
     ("buffers-given", "Buffers that forward changes are read and given back, whatever they hold: {buffers}", "Ranks must start from equal state."),
     ("buffers-filled", "Buffers hold whatever fills them, each rank its piece as the contract says: {buffers}.", "A buffer that `--layout` names holds any value; what fills it must give each rank that piece."),
+    ("compiled", "What torch.compile makes computes what the code computes.", "The code runs op by op while it is traced. A compiler may fuse, reorder and round."),
     ("buffers-sparse", "Sparse buffers are left out, and forward does not read them: {buffers}.", "The language has no sparse tensors. Code that lists all buffers finds these missing."),
     ("buffers-any", "Buffers hold whatever a checkpoint gives them{how}: {buffers}.", "Each rank must load its piece of the same checkpoint."),
     ("buffers-alike", "Buffers of alike layers that are filled alike hold the same.", "A checkpoint in which they differ is not covered where layers are proved as one."),

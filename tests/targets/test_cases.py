@@ -70,6 +70,18 @@ def test_whole_tables_and_convolutions_over_patches_are_split(tmp_path: Path) ->
         assert line in (out / "patch.diff").read_text()
 
 
+def test_compiled_code_is_followed_as_it_is_written(tmp_path: Path) -> None:
+    for name in ("Net", "InPlace"):
+        out = tmp_path / name
+        words = ("parallelize", f"compiled.py:{name}", "--mesh", "tp=2", "--no-run")
+        ran = done(CASES, *words, "--out", str(out))
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        assert (
+            "What torch.compile makes computes what the code computes." in ran.stdout + ran.stderr
+        )
+        assert "RowwiseParallel" in (out / "patch.diff").read_text()
+
+
 def test_reshapes_of_different_lines_are_local_on_a_mesh_with_dp(tmp_path: Path) -> None:
     out = tmp_path / "out"
     words = ("parallelize", "grouped.py:Net", "--mesh", "dp=2,tp=2", "--no-run", "--out", str(out))

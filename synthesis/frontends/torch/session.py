@@ -13,7 +13,7 @@ from typing import Any
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 
-from shardproof.synthesis.frontends.torch import depth as depths, sparse_buffers
+from shardproof.synthesis.frontends.torch import compiled, depth as depths, sparse_buffers
 from shardproof.synthesis.frontends.torch.asked.sources import sources_watched
 from shardproof.synthesis.frontends.torch.asked.watching import watching
 from shardproof.synthesis.frontends.torch.asserts import (
@@ -179,7 +179,11 @@ class Session:
             rolled.program,
             {k: v for k, v in lowered.consts.items() if k in used},
             facts,
-            (*self._assumptions(facts, lowered, modes), *sparse_buffers.told(model)),
+            (
+                *self._assumptions(facts, lowered, modes),
+                *sparse_buffers.told(model),
+                *compiled.told(),
+            ),
         )
 
     def _flat(self) -> tuple[Lowered, ModelFacts, nn.Module, Modes]:

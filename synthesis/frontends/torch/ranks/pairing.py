@@ -66,11 +66,13 @@ def pair_names(
     Raises:
         CaptureError: a parameter that the model does not have, or two with the same.
     """
+    wrapped = {_WRAPPERS.sub("", name): name for name in (*(ties or ()), *wanted)}
     out: dict[str, str] = {}
     for name in own:
         short = name.removeprefix(next((p for p in inside if name.startswith(p)), ""))
         short = _WRAPPERS.sub("", short)
-        said = _stated(name, stated, at or {}) or _stated(short, stated, at or {}) or short
+        said = _stated(name, stated, at or {}) or _stated(short, stated, at or {})
+        said = said or wrapped.get(short, short)
         out[name] = (ties or {}).get(said, said)
     for name, target in out.items():
         if target not in wanted:

@@ -29,7 +29,7 @@ import torch._dynamo  # tracing asks for it: once, before processes are forked
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
-from shardproof.synthesis.frontends.torch import sparse_buffers
+from shardproof.synthesis.frontends.torch import compiled, sparse_buffers
 from shardproof.synthesis.frontends.torch.asked.sources import watch_sources
 from shardproof.synthesis.frontends.torch.asserts import leave_out_again, left_out
 from shardproof.synthesis.frontends.torch.buffers import (
@@ -741,7 +741,7 @@ def _lowered(
         notes.append("DistributedDataParallel is taken to average the gradients over its group.")
     if isinstance(model, Pipeline):
         notes.append(model.told([s.name for s in side.specs]))
-    notes += (*precisions(model), *sparse_buffers.told(model))
+    notes += (*precisions(model), *sparse_buffers.told(model), *compiled.told())
     for name in watch.seen.opened:
         notes.append(f"The custom op {name} computes what its body in Python does.")
     for name in watch.seen.trusted:
