@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from shardproof.synthesis.emit.axes import groups_of, over_dims
+from shardproof.synthesis.emit.axes import groups_of, made, over_dims
 from shardproof.synthesis.emit.extents import Site, differing, function_at, of_kind, site_of, sites
 from shardproof.synthesis.emit.facts import ModelFacts, ModuleFact
 from shardproof.synthesis.emit.values import assigned, called, calls_with, fields
@@ -234,13 +234,14 @@ def length_changes(
         fact = facts.find(extent.module)
         if fact is None:
             continue
-        written = [name for group in groups_of(fact.pattern) for name in group]
-        names = over_dims(written, len(extent.whole))
-        if len(names) != len(extent.whole):
-            continue
-        shorter = tuple(names[i] for i in differing(extent) if names[i] in fact.lengths)
-        if shorter and all(extent.local[names.index(n)] * tp == fact.lengths[n] for n in shorter):
-            out.append(LengthChange(extent.module, shorter, "tp.size()"))
+        taken = [name for group in groups_of(fact.pattern) for name in group]
+        for names in (over_dims(taken, len(extent.whole)), made(fact.pattern)):
+            if len(names) != len(extent.whole):
+                continue
+            shorter = tuple(names[i] for i in differing(extent) if names[i] in fact.lengths)
+            local = (extent.local[names.index(n)] * tp == fact.lengths[n] for n in shorter)
+            if shorter and all(local):
+                out.append(LengthChange(extent.module, shorter, "tp.size()"))
     return list(dict.fromkeys(out))
 
 

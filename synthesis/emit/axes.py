@@ -44,7 +44,17 @@ def axes_of(call: ast.Call) -> Axes | None:
 
 def groups_of(pattern: str) -> tuple[tuple[str, ...], ...]:
     """Of each dim of what `b (h d) -> b h d` takes, the axes it consists of."""
-    found = _GROUP.findall(pattern.partition("->")[0])
+    return _groups(pattern.partition("->")[0])
+
+
+def made(pattern: str) -> tuple[str, ...]:
+    """The dims of what `b n h -> b h n 1` gives, `` for one that several axes make up."""
+    groups = _groups(pattern.partition("->")[2])
+    return tuple(group[0] if len(group) == 1 else "" for group in groups)
+
+
+def _groups(side: str) -> tuple[tuple[str, ...], ...]:
+    found = _GROUP.findall(side)
     return tuple(tuple((inner or single).split()) for inner, single in found)
 
 

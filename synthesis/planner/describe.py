@@ -125,7 +125,7 @@ def _module(
 ) -> ModulePlan | None:
     best = found.best
     style = best.point.style(module.path)
-    parts = module.parts if style != "channels" else 1
+    parts = module.parts if style not in ("channels", "gathered") else 1
     takes, gives = "R", "R"
     if tp is None:
         return None
