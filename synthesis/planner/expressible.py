@@ -25,6 +25,8 @@ class Obstacle(NamedTuple):
     module: str
     """Where it stands."""
     text: str
+    before: bool = False
+    """Whether what makes its operand is at fault."""
 
 
 @dataclass(frozen=True)
@@ -168,7 +170,8 @@ def unexpressed(
         moves = _before(scope.producers, node, known.keys() - norms - {path}, tp)
         why = _entry(scope.program, moves, style, stream, tp)
         if why:
-            return Obstacle(path, f"{path} as {style} {why}  {node.source}")
+            late = style != "row" and stream == "R"
+            return Obstacle(path, f"{path} as {style} {why}  {node.source}", before=late)
     return _split_whole(passed.lowered, known, norms | few, tp, program)
 
 
@@ -180,7 +183,9 @@ def _split_whole(
     alone: dict[Value, frozenset[str]] | None = None
     for pair in lowered.pairs:
         path = pair.one.source.module
-        if known.get(path) != "replicate" or path in others or tp not in pair.result.sharded:
+        if known.get(path) != "replicate" or path in others or pair.one.body is not None:
+            continue
+        if tp not in pair.result.sharded:
             continue
         operands = zip(pair.one.inputs, pair.operands, strict=True)
         whole = [(pair.scope, v) for v, layout in operands if tp not in layout.sharded]

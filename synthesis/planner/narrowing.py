@@ -94,7 +94,7 @@ class Narrowing:
     def _eased(self, point: Point, refused: Refusal) -> Point | None:
         """The point with what a refusal is about split less; None where that is whole already."""
         styles = dict(point.styles)
-        blamed = self._blamed(styles, refused.module)
+        blamed = self._blamed(styles, refused.module, refused.before)
         kinds = [g for g in self.groups if blamed & set(g)]
         paths = [p for g in kinds for p in g if styles[p] != "replicate"]
         free = [p for p in paths if "replicate" in self.rules.allowed[p]]
@@ -102,10 +102,12 @@ class Narrowing:
             self.obstacles.setdefault(path, refused.reason)
         return point.styled(dict.fromkeys(free, "replicate")) if free else None
 
-    def _blamed(self, styles: dict[str, str], module: str) -> set[str]:
-        """The modules that leave the activation split that a module cannot take: itself, or else
-        the nearest before it, or all that are split beside it, or around it."""
-        if styles.get(module, "replicate") != "replicate":
+    def _blamed(self, styles: dict[str, str], module: str, before: bool) -> set[str]:
+        """The modules that leave the activation split that a module cannot take: itself, unless
+        what is `before` it is at fault, or else the nearest before it, or all that are split
+        beside it, or around it."""
+        own = styles.get(module, "replicate") != "replicate"
+        if own and not before:
             return {module}
         seen, level = {module}, self.feeds.get(module, set[str]())
         while level - seen:
@@ -114,6 +116,8 @@ class Narrowing:
                 return split
             seen |= level
             level = set[str]().union(*(self.feeds[p] for p in level))
+        if own:
+            return {module}
         split = {p for p, style in styles.items() if style != "replicate"}
         while module:
             beside = {p for p in split if p.startswith(f"{module}.")}

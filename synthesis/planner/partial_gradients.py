@@ -38,7 +38,7 @@ def of_parameters(program: Program, lowered: Lowered) -> dict[Value, frozenset[s
 
 def met(pair: Pair, alone: Mapping[Value, frozenset[str]], tp: str) -> frozenset[str]:
     """The parameters whose whole values an op joins with an activation that is split over `tp`."""
-    if tp not in pair.result.sharded:
+    if tp not in pair.result.sharded or pair.one.body is not None:
         return frozenset()
     operands = zip(pair.one.inputs, pair.operands, strict=True)
     whole = [alone.get((pair.scope, v)) for v, layout in operands if tp not in layout.sharded]

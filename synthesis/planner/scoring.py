@@ -105,6 +105,8 @@ class Refusal:
     module: str
     """Where it was refused."""
     tactic: str = ""
+    before: bool = False
+    """Whether what makes the operand there is at fault."""
 
 
 class _UnwritableError(Exception):
@@ -112,7 +114,7 @@ class _UnwritableError(Exception):
 
     def __init__(self, obstacle: Obstacle) -> None:
         super().__init__(obstacle.text)
-        self.module = obstacle.module
+        self.module, self.before = obstacle.module, obstacle.before
 
 
 @dataclass
@@ -180,7 +182,7 @@ class Search:
         except LoweringError as error:
             return Refusal(point, origin, "lowering", str(error), error.node.source.module)
         except _UnwritableError as error:
-            return Refusal(point, origin, "emitter", str(error), error.module)
+            return Refusal(point, origin, "emitter", str(error), error.module, before=error.before)
         return None
 
     def _admit(self, point: Point) -> Callable[[Ahead], None]:

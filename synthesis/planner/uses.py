@@ -143,7 +143,7 @@ class _Scope:
             if node.inputs[1] in self.rows:
                 return name, Use("other", 0, 1, at)
             parts, heads = self._fused(node) or (self._pieces(node), self._heads(node))
-            follows = self._follows(node.inputs[0])
+            follows = self._follows(node.inputs[0], 1)
             return name, Use("linear", dims[1], parts, at, heads, node.source.module, follows)
         weight = self._product_before(node)
         if weight is not None and len(self.shape(node.inputs[0])) > 1:
@@ -369,14 +369,13 @@ class _Scope:
         met = [v for v in readers[0].inputs if v != value] if readers else []
         return self._follows(met[0], 1, channels=True) if met else frozenset()
 
-    def _follows(
-        self, value: str, dim: int | None = None, *, channels: bool = False
-    ) -> frozenset[str]:
+    def _follows(self, value: str, dim: int | None, *, channels: bool = False) -> frozenset[str]:
         """The weights of the products that an activation depends on, where it depends on nothing
         else but biases that each head looks up, numbers for each channel, and what integers choose.
 
         A norm's own parameter on the way, a carry or an input of the program ends the walk: none.
-        So do joined `channels`, a sum over all of them, and a product whose columns are not `dim`.
+        So do joined `channels`, a sum over all of them, one over `dim`, as of a norm without
+        parameters, and a product whose columns `dim` are not.
         """
         origin = self.origin
         weights = {p for p, dims in origin.values() if len(dims) > 1}
@@ -403,6 +402,8 @@ class _Scope:
                 continue
             joined = channels and made.op == "concat" and made.number("dim") == 1
             if joined or made.op in ("scan", "take") or (channels and self._over_all(made)):
+                return frozenset()
+            if made.op == "sum" and self._summed(made, dims.get(value)):
                 return frozenset()
             if made.op in PRODUCTS and made.inputs[1] in origin:
                 weight = origin[made.inputs[1]][0]
@@ -440,7 +441,12 @@ class _Scope:
             reduced = () if node.attrs["keepdim"] else node.numbers("dims")
             return [d for d in range(len(before)) if d not in reduced][dim]
         at = dim + len(before) - len(after)
-        return at if at >= 0 and before[at] == after[dim] else None
+        return at if at >= 0 and before[at] in (1, after[dim]) else None
+
+    def _summed(self, node: Node, dim: int | None) -> bool:
+        """Whether a sum is over the dim of its operand that a dim of its result was."""
+        whole = self._dim_of(node, node.inputs[0], dim)
+        return whole in node.numbers("dims") and self.shape(node.inputs[0])[whole] > 1
 
     def _is_bias(self, node: Node) -> bool:
         """Whether rows of a table are a bias of each head, or are chosen by places alone."""
