@@ -818,13 +818,16 @@ def same(a: Any, b: Any) -> bool:
 
 
 def without_dropout(model: nn.Module) -> None:
-    """Dropout gives what it is given: modules by their `p`, or by rates that say so by name, as of
-    layers that are dropped; calls of functions by a patch."""
+    """Dropout gives what it is given: modules by their `p`, or by rates that say so by name, their
+    own or of a config, as of layers that are dropped; calls of functions by a patch."""
     for module in model.modules():
         if isinstance(module, nn.modules.dropout._DropoutNd):
             module.p = 0.0
-        for name in [k for k, v in vars(module).items() if "drop" in k and isinstance(v, float)]:
-            setattr(module, name, 0.0)
+        configs = [v for v in vars(module).values() if "onfig" in type(v).__name__]
+        for holder in (module, *configs):
+            held = vars(holder) if hasattr(holder, "__dict__") else {}
+            for name in [k for k, v in held.items() if "drop" in k and isinstance(v, float)]:
+                setattr(holder, name, 0.0)
     functional: Any = nn.functional
     attention = functional.scaled_dot_product_attention
 
