@@ -30,8 +30,7 @@ def _assignments(function: ast.FunctionDef) -> Iterator[tuple[ast.expr, ast.expr
 
 
 def _paired(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
-    several = ast.Tuple | ast.List
-    if not (isinstance(target, several) and isinstance(value, several)):
+    if not (isinstance(target, ast.Tuple | ast.List) and isinstance(value, ast.Tuple | ast.List)):
         yield target, value
         return
     targets, values = list(target.elts), list(value.elts)
