@@ -187,7 +187,7 @@ def _split_whole(
             continue
         if tp not in pair.result.sharded:
             continue
-        operands = zip(pair.one.inputs, pair.operands, strict=True)
+        operands = zip(pair.one.inputs, pair.operands, strict=False)
         whole = [(pair.scope, v) for v, layout in operands if tp not in layout.sharded]
         if whole and alone is None:
             alone = of_parameters(program, lowered)

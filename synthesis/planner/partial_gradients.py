@@ -40,7 +40,7 @@ def met(pair: Pair, alone: Mapping[Value, frozenset[str]], tp: str) -> frozenset
     """The parameters whose whole values an op joins with an activation that is split over `tp`."""
     if tp not in pair.result.sharded or pair.one.body is not None:
         return frozenset()
-    operands = zip(pair.one.inputs, pair.operands, strict=True)
+    operands = zip(pair.one.inputs, pair.operands, strict=False)  # none of what a rank makes
     whole = [alone.get((pair.scope, v)) for v, layout in operands if tp not in layout.sharded]
     mixed = any((pair.scope, v) not in alone for v in pair.one.inputs)
     return frozenset[str]().union(*(names for names in whole if names)) if mixed else frozenset()
