@@ -440,6 +440,8 @@ class _Scope:
         if node.op == "sum":
             reduced = () if node.attrs["keepdim"] else node.numbers("dims")
             return [d for d in range(len(before)) if d not in reduced][dim]
+        if node.op in PRODUCTS and dim == len(after) - (1 if operand == node.inputs[0] else 2):
+            return None  # the other operand's
         at = dim + len(before) - len(after)
         return at if at >= 0 and before[at] in (1, after[dim]) else None
 
