@@ -198,6 +198,13 @@ STAND_INS = (
         "tests/frontend/test_capture.py",
     ),
     StandIn(
+        "torch.compile",
+        "frontends/torch/compiled.py:as_written",
+        "always",
+        "What it makes runs op by op, as it is written. A run compiles it.",
+        "tests/targets/test_cases.py",
+    ),
+    StandIn(
         "how Python compiles the owner's files",
         "frontends/torch/asked/sources.py:watch_sources",
         "always",

@@ -438,7 +438,7 @@ class _Scope:
                 None,
             )
         if node.op == "sum":
-            reduced = () if node.attrs["keepdim"] else node.numbers("dims")
+            reduced = () if node.attrs.get("keepdim") else node.numbers("dims")
             return [d for d in range(len(before)) if d not in reduced][dim]
         if node.op in PRODUCTS and dim == len(after) - (1 if operand == node.inputs[0] else 2):
             return None  # the other operand's

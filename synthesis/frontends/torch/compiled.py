@@ -16,10 +16,11 @@ def as_written() -> None:
     original: Any = torch.compile
     if hasattr(original, "__wrapped__"):
         return
-    torch.compiler.set_stance("force_eager")
 
     @wraps(original)
     def compile(*args: Any, **kwargs: Any) -> Any:
+        if not _MADE:
+            torch.compiler.set_stance("force_eager")  # which imports the compiler
         _MADE.append(args)
         return original(*args, **kwargs)
 
