@@ -26,6 +26,7 @@ SEEDED = (
     "The generator `{name}` is seeded alike on all ranks: {lines} draw{s} from it, and ranks that "
     "draw differently compute something else."
 )
+ROUNDED = "A run differs by {relative}, which is taken for rounding in {narrow}."
 UNSUPPORTED = ("does not support", "not supported", "not implemented", "Cannot use ReduceOp")
 """What PyTorch says of an op that gloo, or a CPU, does not have."""
 
@@ -41,7 +42,7 @@ def summary(ran: Ran) -> str:
     worst = ran.worst
     if worst is not None:
         return f"{worst.kind} {worst.name} differs in {worst.mode}, call {worst.call + 1}"
-    rounded = " as float32 is rounded" if ran.largest > ran.tolerance else ""
+    rounded = f" as {ran.narrow or 'float32'} is rounded" if ran.largest > ran.tolerance else ""
     return (
         f"{', '.join(ran.modes)}: {seeds} seed{'s' * (seeds > 1)}, "
         f"{calls} call{'s' * (calls > 1)} each{rounded}"
@@ -114,7 +115,15 @@ def refuted(row: Row, mesh: Mesh, verdict: Verdict) -> Counterexample:
 
 
 def obligations(ran: Ran) -> Sequence[str]:
-    """Generators that the owner must seed alike."""
+    """Generators that the owner must seed alike, and what is taken for rounding."""
+    rounded = [ROUNDED.format(relative=f"{ran.largest:.0e}", narrow=ran.narrow)]
+    return [
+        *(rounded if ran.narrow else ()),
+        *_seeded(ran),
+    ]
+
+
+def _seeded(ran: Ran) -> Sequence[str]:
     return [
         SEEDED.format(
             name=name,

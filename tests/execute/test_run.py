@@ -229,3 +229,45 @@ def test_code_in_float32_may_differ_by_rounding_alone(
     assert isinstance(decided(Run([]), asked)[0], Proof)
     assert {name for (_, name), _ in ran} >= {"table.weight", "up.weight"}
     assert max(allowed for _, allowed in ran) < 1e-3
+
+
+IN_BFLOAT16 = """
+import torch
+from torch import nn
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+
+class Trained(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(8, 16), nn.Linear(16, 8)
+
+    def forward(self, x):
+        return self.down(torch.tanh(self.up(x))).square().mean()
+
+
+def sharded(mesh):
+    model = Trained()
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    fully_shard(model, mesh=mesh, mp_policy=policy)
+    return model
+
+
+def example_inputs():
+    return {"x": torch.randn(4, 8)}
+"""
+
+
+def test_rounding_in_16_bits_is_allowed_for_and_told(tmp_path: Path) -> None:
+    file = tmp_path / "mixed.py"
+    file.write_text(IN_BFLOAT16)
+    asked = Check(
+        target=f"{file}:sharded",
+        mesh="dp=2",
+        against=f"{file}:Trained",
+        input_layout=("x=S(0)@dp",),
+        repair_seconds=0,
+    )
+    verdict = decided(Run([]), asked)[0]
+    assert isinstance(verdict, Proof)
+    assert any(str(a).endswith("taken for rounding in bfloat16.") for a in verdict.assumptions)

@@ -23,10 +23,10 @@ ALIKE = 1e-9
 """The largest relative difference of two runs in float64 that are alike."""
 NUDGES = {"float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 """By how much values are changed to see what rounding in a type does to them."""
-LEAST = 16
+LEAST = {"float32": 16, "float16": 4, "bfloat16": 4}
 """How many times that a sum differs by in another order, though no nudge of its terms shows it."""
-ROUNDED = 30.0
-"""How many times that a difference may be."""
+ROUNDED = {"float32": 30.0, "float16": 4.0, "bfloat16": 4.0}
+"""How many times what a nudge does a difference may be: fewer where a nudge is large."""
 LARGE = 2_000_000
 """Parameters beyond which one seed is run instead of all."""
 PATIENCE_S = 30.0
@@ -211,6 +211,8 @@ class Ran:
     tolerance: float = ALIKE
     rounded: tuple[tuple[tuple[str, str], float], ...] = ()
     """By kind and name: what rounding does, where the code computes in fewer bits."""
+    narrow: str = ""
+    """The type, where that is one of 16 bits."""
 
     @property
     def worst(self) -> Row | None:
@@ -479,7 +481,7 @@ def _all(made: _Run) -> Ran:
         seen = made.turn(Turn(modes, floats=True))
         narrow = seen.floats & {"float16", "bfloat16"} if isinstance(seen, _Turned) else ()
         for name in sorted(narrow, key=NUDGES.__getitem__):
-            ran = replace(ran, rounded=_rounding(made, modes, found, name))
+            ran = replace(ran, rounded=_rounding(made, modes, found, name), narrow=name)
     if ran.worst is not None:
         return ran
     return replace(ran, seeds=_seeds(made, modes, found, dropped))
@@ -504,7 +506,7 @@ def _rounding(
     most: dict[tuple[str, str], float] = {}
     for r in nudged.rows:
         key = r.kind, r.name
-        most[key] = max(most.get(key, LEAST * nudge), ROUNDED * r.relative)
+        most[key] = max(most.get(key, LEAST[kind] * nudge), ROUNDED[kind] * r.relative)
     return tuple(most.items())
 
 
