@@ -5,7 +5,7 @@ between modules runs on local tensors; what a module takes and gives is what its
 what has no style moves nothing and splits nothing.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -27,6 +27,8 @@ class Obstacle(NamedTuple):
     text: str
     before: bool = False
     """Whether what makes its operand is at fault."""
+    makers: frozenset[str] = frozenset()
+    """The modules that the other operands of what asks for it come from."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,8 @@ def obstacle(
     if not moves:
         return None
     parents = {path.rpartition(".")[0] for path in kinds}
-    leaves = {m.path for m in modules} | {path for path in kinds if path not in parents}
+    owners = {m.path for m in modules}
+    leaves = owners | {path for path in kinds if path not in parents}
     few_heads = {m.path.rpartition(".")[0] for m in modules if 0 < m.heads < size}
     whole = heads(list(modules)) | gathered
     plain = {m.path for m in modules if m.use == "other"}
@@ -108,10 +111,27 @@ def obstacle(
                 return Obstacle(module, f"needs {node.op} over {tp} in the middle of {node.source}")
             if module in whole or not _gathers_product(scope, node):
                 continue
-        place = _asking(scope, node).source
-        where = str(place) or f"the model itself, on %{node.inputs[0]}"
-        return Obstacle(place.module, f"needs {node.op} over {tp} inside {where}")
+        asking = _asking(scope, node)
+        where = str(asking.source) or f"the model itself, on %{node.inputs[0]}"
+        makers = frozenset() if asking is node else _makers(scope, asking, node, owners)
+        return Obstacle(module, f"needs {node.op} over {tp} inside {where}", makers=makers)
     return None
+
+
+def _makers(scope: Scope, asking: Node, moved: Node, owners: Collection[str]) -> frozenset[str]:
+    """The modules with parameters that the operands of an op come from, with none between; not the
+    one that is moved."""
+    todo, seen, found = [v for v in asking.inputs if v not in moved.outputs], set[str](), set[str]()
+    while todo:
+        made = scope.producers.get(value := todo.pop())
+        if made is None or value in seen:
+            continue
+        seen.add(value)
+        if made.source.module in owners:
+            found.add(made.source.module)
+        else:
+            todo += made.inputs
+    return frozenset(found)
 
 
 def _asking(scope: Scope, node: Node) -> Node:

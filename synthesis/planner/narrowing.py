@@ -30,7 +30,7 @@ def alike(modules: Iterable[Module]) -> list[list[str]]:
 
 
 def feeding(program: Program, modules: Sequence[Module]) -> dict[str, set[str]]:
-    """For each module, those with parameters that its operands come from, with none between."""
+    """For each module with parameters, those that its operands come from, with none between."""
     owners = {m.path for m in modules}
     outer = {p for p in owners if any(o != p and o.startswith(f"{p}.") for o in owners)} | {""}
     forward = forward_values(program)
@@ -45,8 +45,8 @@ def feeding(program: Program, modules: Sequence[Module]) -> dict[str, set[str]]:
                 walk(node.outputs[0], node.block)
             path = node.source.module
             came = frozenset[str]().union(*(comes.get(v, frozenset()) for v in node.inputs))
-            feeds.setdefault(path, set()).update(came - {path})
             if path in owners:
+                feeds[path] |= came - {path}
                 came = came | {path} if path in outer else frozenset({path})
             comes.update(dict.fromkeys(node.outputs, came))
 
@@ -94,7 +94,8 @@ class Narrowing:
     def _eased(self, point: Point, refused: Refusal) -> Point | None:
         """The point with what a refusal is about split less; None where that is whole already."""
         styles = dict(point.styles)
-        blamed = self._blamed(styles, refused.module, refused.before)
+        makers = {p for p in refused.makers if styles.get(p) in COLUMNS}
+        blamed = makers or self._blamed(styles, refused.module, refused.before)
         kinds = [g for g in self.groups if blamed & set(g)]
         paths = [p for g in kinds for p in g if styles[p] != "replicate"]
         free = [p for p in paths if "replicate" in self.rules.allowed[p]]

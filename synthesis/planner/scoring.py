@@ -107,6 +107,8 @@ class Refusal:
     tactic: str = ""
     before: bool = False
     """Whether what makes the operand there is at fault."""
+    makers: frozenset[str] = frozenset()
+    """The modules that the other operands there come from."""
 
 
 class _UnwritableError(Exception):
@@ -114,7 +116,7 @@ class _UnwritableError(Exception):
 
     def __init__(self, obstacle: Obstacle) -> None:
         super().__init__(obstacle.text)
-        self.module, self.before = obstacle.module, obstacle.before
+        self.obstacle = obstacle
 
 
 @dataclass
@@ -182,7 +184,8 @@ class Search:
         except LoweringError as error:
             return Refusal(point, origin, "lowering", str(error), error.node.source.module)
         except _UnwritableError as error:
-            return Refusal(point, origin, "emitter", str(error), error.module, before=error.before)
+            module, text, before, makers = error.obstacle
+            return Refusal(point, origin, "emitter", text, module, "", before, makers)
         return None
 
     def _admit(self, point: Point) -> Callable[[Ahead], None]:
