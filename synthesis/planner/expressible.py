@@ -113,7 +113,7 @@ def obstacle(
                 continue
         asking = _asking(scope, node)
         where = str(asking.source) or f"the model itself, on %{node.inputs[0]}"
-        makers = frozenset() if asking is node else _makers(scope, asking, node, owners)
+        makers = frozenset[str]() if asking is node else _makers(scope, asking, node, owners)
         return Obstacle(module, f"needs {node.op} over {tp} inside {where}", makers=makers)
     return None
 
