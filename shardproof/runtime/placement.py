@@ -567,11 +567,32 @@ def synced_norms(model, dp):
             module.__class__ = type(kind.__name__, (Synced, kind), {"dp": dp})
 
 
+def seeing(module, own):
+    """The code of a module sees what `own` makes of its parameters."""
+    run = module.forward
+
+    def forward(*args, **kwargs):
+        held = module._parameters
+        module._parameters = held | own(held)
+        try:
+            return run(*args, **kwargs)
+        finally:
+            module._parameters = held
+
+    module.forward = forward
+
+
 def summed_over(module, tp):
     """Own parameters of a module that works on its piece: their gradients add up over `tp`."""
-    for param in module.parameters(recurse=False):
-        if param.requires_grad:
-            param.register_hook(partial(over_ranks, dp=tp, reduce="sum"))
+
+    def used(held):
+        seen = {name: param.view_as(param) for name, param in held.items() if param is not None}
+        for param in seen.values():
+            if param.requires_grad:
+                param.register_hook(partial(over_ranks, dp=tp, reduce="sum"))
+        return seen
+
+    seeing(module, used)
 
 
 def own_pieces(module, tp, splits):
@@ -583,17 +604,7 @@ def own_pieces(module, tp, splits):
         whole = getattr(module, name)
         param = nn.Parameter(distribute_tensor(whole, tp, [Shard(dim)]), whole.requires_grad)
         module.register_parameter(name, param)
-    run = module.forward
-
-    def forward(*args, **kwargs):
-        held = module._parameters
-        module._parameters = held | {name: held[name].to_local() for name in splits}
-        try:
-            return run(*args, **kwargs)
-        finally:
-            module._parameters = held
-
-    module.forward = forward
+    seeing(module, lambda held: {name: held[name].to_local() for name in splits})
 
 
 class OwnOutput(ParallelStyle):

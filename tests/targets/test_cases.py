@@ -58,6 +58,15 @@ def test_a_model_is_split_proved_and_run(tmp_path: Path, target: str) -> None:
     assert "RowwiseParallel" in diff
 
 
+def test_gradients_of_whole_tables_are_summed_under_fully_shard(tmp_path: Path) -> None:
+    words = ("parallelize", "relative_table.py:Net", "--mesh", "dp=2,tp=2", "--run")
+    ran = done(CASES, *words, "--out", str(tmp_path / "out"))
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    diff = (tmp_path / "out" / "patch.diff").read_text()
+    assert "summed_over(model.attention.positions, tp)" in diff
+    assert "RowwiseParallel" in diff
+
+
 def test_whole_tables_and_convolutions_over_patches_are_split(tmp_path: Path) -> None:
     for target, line in {
         "relative_table.py:Net": "summed_over(model.attention.positions, tp)",
