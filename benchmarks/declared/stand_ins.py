@@ -199,8 +199,8 @@ STAND_INS = (
     ),
     StandIn(
         "torch.compile",
-        "frontends/torch/compiled.py:as_written",
-        "always",
+        "frontends/torch/compiled.py:read",
+        "where the owner's files name it",
         "What it makes runs op by op, as it is written. A run compiles it.",
         "tests/targets/test_cases.py",
     ),

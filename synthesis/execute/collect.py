@@ -13,6 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from shardproof.synthesis.emit.facts import Argument, ForwardFact, ModelFacts, ModuleFact
 from shardproof.synthesis.execute.load import make_inputs, open_target
+from shardproof.synthesis.frontends.torch import compiled
 from shardproof.synthesis.frontends.torch.asserts import decided
 from shardproof.synthesis.frontends.torch.chosen import called as with_rows, reads_whole, unwatched
 from shardproof.synthesis.frontends.torch.inputs import find_inputs
@@ -164,6 +165,7 @@ def collect(request: CaptureRequest) -> ModelFacts:
     target, config = open_target(request)
     with parameters_on_meta():
         model: Any = target.build().eval()
+    compiled.as_written()
     tied = tuple(tied_groups(model))
     seen: dict[str, tuple[tuple[Argument, ...], int, str, tuple[int, ...]]] = {}
 

@@ -2,31 +2,31 @@
 
 # pyright: basic
 
-from functools import wraps
+import sys
 from typing import Any
 
 import torch
+from torch import nn
 
-_MADE: list[Any] = []
-"""What was compiled in this process."""
+_USED: list[str] = []
+"""What the owner's code read to compile with."""
+
+
+def read(value: Any, name: str) -> None:
+    """The owner's code reads an attribute: from `torch.compile` and `Module.compile` on, this
+    process runs compiled code op by op."""
+    if name == "compile" and (value is torch or isinstance(value, nn.Module)):
+        if not _USED:
+            torch.compiler.set_stance("force_eager")  # which imports the compiler
+        _USED.append(name)
 
 
 def as_written() -> None:
-    """From now on this process runs compiled code op by op, and notes that there is some."""
-    original: Any = torch.compile
-    if hasattr(original, "__wrapped__"):
-        return
-
-    @wraps(original)
-    def compile(*args: Any, **kwargs: Any) -> Any:
-        if not _MADE:
-            torch.compiler.set_stance("force_eager")  # which imports the compiler
-        _MADE.append(args)
-        return original(*args, **kwargs)
-
-    torch.compile = compile
+    """From now on this process runs op by op what was compiled so far, where something was."""
+    if "torch._dynamo.eval_frame" in sys.modules:
+        torch.compiler.set_stance("force_eager")
 
 
 def told() -> list[str]:
     """The sentence about compiled code, if there is any."""
-    return ["What torch.compile makes computes what the code computes."] if _MADE else []
+    return ["What torch.compile makes computes what the code computes."] if _USED else []

@@ -14,7 +14,6 @@ import torch
 from torch import nn
 from torch._subclasses import FakeTensorMode
 
-from shardproof.synthesis.frontends.torch import compiled
 from shardproof.synthesis.frontends.torch.decompose import decompositions
 from shardproof.synthesis.frontends.torch.errors import OR_TRANSLATE, CaptureError, HandwrittenError
 
@@ -39,7 +38,6 @@ def plain_kernels() -> None:
     that `torch.export` would write in other ops than those that run. A mask of `nn.Transformer` is
     used as it is: whether it is the causal one, for which there is a kernel, is not looked at. A
     module that is converted to what it is stays as it is: a parameter without memory may not."""
-    compiled.as_written()
     torch.backends.mha.set_fastpath_enabled(False)
     torch.backends.mkldnn.enabled = False
     transformer: Any = nn.modules.transformer

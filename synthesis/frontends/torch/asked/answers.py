@@ -25,6 +25,7 @@ from torch import nn
 from torch._subclasses import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 
+from shardproof.synthesis.frontends.torch import compiled
 from shardproof.synthesis.frontends.torch.asked.classless import CLASSLESS
 from shardproof.synthesis.frontends.torch.asked.watching import Watching, caller, now
 from shardproof.synthesis.frontends.torch.built_draws import asked_of_draws
@@ -50,7 +51,17 @@ _PROCESS = frozenset(_OF_PROCESSES.split())
 _SWITCHES = {"enabled": torch.backends.mkldnn}
 """What is set otherwise while code is traced, with what it is an attribute of."""
 ATTRIBUTES = frozenset(
-    {"__class__", "__dict__", "_version", "grad", *_THEIRS, *_HOOKS, *_PROCESS, *_SWITCHES}
+    {
+        "__class__",
+        "__dict__",
+        "_version",
+        "grad",
+        "compile",
+        *_THEIRS,
+        *_HOOKS,
+        *_PROCESS,
+        *_SWITCHES,
+    }
 )
 """Attributes that are asked for here."""
 OF_THE_FRAME = frozenset({"super", "locals", "globals", "dir", "eval", "exec"})
@@ -212,6 +223,7 @@ def _nothing() -> None:
 
 def read(value: Any, name: str) -> Any:
     """An attribute, as a line of the user's reads it."""
+    compiled.read(value, name)
     if stands_in(value):
         if name == "__class__":
             return real_class(value)
