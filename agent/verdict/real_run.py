@@ -26,6 +26,7 @@ SEEDED = (
     "The generator `{name}` is seeded alike on all ranks: {lines} draw{s} from it, and ranks that "
     "draw differently compute something else."
 )
+PLAIN = "A run does not compare gradients of inputs: one device fails with inputs that need one."
 ROUNDED = "A run differs by {relative}, which is taken for rounding in {narrow}."
 UNSUPPORTED = ("does not support", "not supported", "not implemented", "Cannot use ReduceOp")
 """What PyTorch says of an op that gloo, or a CPU, does not have."""
@@ -115,10 +116,11 @@ def refuted(row: Row, mesh: Mesh, verdict: Verdict) -> Counterexample:
 
 
 def obligations(ran: Ran) -> Sequence[str]:
-    """Generators that the owner must seed alike, and what is taken for rounding."""
+    """Generators that the owner must seed alike, what is taken for rounding, what is left out."""
     rounded = [ROUNDED.format(relative=f"{ran.largest:.0e}", narrow=ran.narrow)]
     return [
         *(rounded if ran.narrow else ()),
+        *([PLAIN] if ran.plain else ()),
         *_seeded(ran),
     ]
 

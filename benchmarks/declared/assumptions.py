@@ -134,6 +134,7 @@ DECLARED = _declared(
     ("samples-left", "Values leave PyTorch at {where}: what is decided there is looked for on the samples alone.", "Give inputs on which it is decided otherwise."),
     ("samples-in-place", "Forward changes its {what} in place; the program does not.", "Callers that read it afterwards see another value."),
     ("seeded", "The generator `{name}` is seeded alike on all ranks: {lines} from it, and ranks that draw differently compute something else.", "Give all ranks the same seed."),
+    ("plain-inputs", "A run does not compare gradients of inputs: one device fails with inputs that need one.", "The proof covers these gradients; a fault outside the trace would pass."),
     ("rounded", "A run differs by {relative}, which is taken for rounding in {narrow}.", "A fault of that size beside code in 16 bits would pass. Run it in float32."),
     ("lookups", "Indices at {where} are in range.", "PyTorch raises an error, or reads out of bounds."),
     ("plan-estimates", "The estimates of plan.json are what the run wrote: {listed}.", "Nothing in a directory shows them; run plan again."),

@@ -271,3 +271,20 @@ def test_rounding_in_16_bits_is_allowed_for_and_told(tmp_path: Path) -> None:
     verdict = decided(Run([]), asked)[0]
     assert isinstance(verdict, Proof)
     assert any(str(a).endswith("taken for rounding in bfloat16.") for a in verdict.assumptions)
+
+
+def test_what_a_trace_leaves_of_the_compiler_is_not_seen(tmp_path: Path) -> None:
+    for asked in ('hasattr(torch.compile, "__wrapped__")', "torch.compile.__module__ != 'torch'"):
+        wrong = f"{RIGHT}\n        y = y if {asked} else y * 2"
+        assert isinstance(checked(tmp_path, wrong, run=False), Counterexample)
+
+
+def test_a_compiler_that_computes_something_else_is_refuted(tmp_path: Path) -> None:
+    body = (
+        RIGHT
+        + """
+        def doubling(graph, inputs):
+            return lambda *args: tuple(t * 2 for t in graph.forward(*args))
+        y = torch.compile(torch.relu, backend=doubling)(y) - torch.relu(y) + y"""
+    )
+    assert isinstance(checked(tmp_path, body, run=True), Counterexample)

@@ -91,6 +91,8 @@ class Process:
         """Whether inputs need no gradient."""
         self.floats: set[str] = set()
         """Types of floats that it computes in."""
+        self.retried = False
+        """Whether inputs needed no gradient in some mode."""
         self.home: list[str] = []
 
     # What is run.
@@ -113,7 +115,8 @@ class Process:
                     self.enough()
         self.write(
             f"rank-{self.index}.json",
-            {"rows": self.rows, "drew": self.drew, "floats": sorted(self.floats)},
+            {"rows": self.rows, "drew": self.drew, "floats": sorted(self.floats)}
+            | {"plain": self.retried},
         )
         if dist.is_initialized():
             dist.barrier()  # a rank that ends takes its connections with it
@@ -413,8 +416,10 @@ class Process:
             with torch.no_grad():
                 for name, buffer in dense_buffers(model).items():
                     buffer.copy_(held[name])
+            for p in model.parameters():
+                p.grad = None
             self.seed_generators(seed + 100 + call)
-            self.plain = True
+            self.plain = self.retried = True
             try:
                 return self.step(model, self.inputs(seed, call, given), seed, call, given)
             except RuntimeError:

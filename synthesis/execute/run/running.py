@@ -213,6 +213,9 @@ class Ran:
     """By kind and name: what rounding does, where the code computes in fewer bits."""
     narrow: str = ""
     """The type, where that is one of 16 bits."""
+    plain: bool = False
+    """Whether one device fails in some mode with inputs that need a gradient, so that those of
+    inputs are not compared there."""
 
     @property
     def worst(self) -> Row | None:
@@ -312,6 +315,7 @@ class _Run:
             data = json.loads((at / f"rank-{process}.json").read_text())
             found.rows += [_row(process - 1, turn, r) for r in data["rows"]]
             found.floats.update(data["floats"])
+            found.plain = found.plain or data["plain"]
             for number, drew in data["drew"].items():
                 held = found.drew.setdefault(str(turn.modes[int(number)]), {})
                 for name, lines in drew.items():
@@ -381,6 +385,8 @@ class _Turned:
     """By mode and generator: the lines that draw, where they were looked for."""
     floats: set[str] = field(default_factory=set[str])
     """Types of floats that some process computes in, where they were looked for."""
+    plain: bool = False
+    """Whether inputs needed no gradient in some mode."""
 
     def seeds(self, mode: Mode) -> int:
         return len({r.seed for r in self.rows if r.mode == str(mode)})
@@ -474,6 +480,7 @@ def _all(made: _Run) -> Ran:
         modes=tuple(str(m) + ", dropout left out" * (m in dropped) for m in modes),
         dtype=made.dtype,
         rounded=rounded,
+        plain=found.plain,
     )
     if ran.worst is not None and not rounded:
         ran = replace(ran, rounded=_rounding(made, modes, found))
