@@ -116,7 +116,10 @@ def schema() -> dict[str, Any]:
         "$defs": {
             **_kinds(),
             "type": object_of({"dtype": {"enum": list(DTYPES)}, "shape": list_of(COUNT)}),
-            "source": object_of({"file": TEXT, "line": COUNT, "module": TEXT, "text": TEXT}),
+            "source": object_of(
+                {"file": TEXT, "line": COUNT, "module": TEXT, "text": TEXT},
+                {"calls": list_of({**_TERM, "prefixItems": [TEXT, COUNT]})},
+            ),
             "where": list_of(
                 {
                     "type": "array",

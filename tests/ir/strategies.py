@@ -19,10 +19,13 @@ RATIONALS = st.one_of(
 )
 TEXTS = st.text(max_size=12)
 NAMES = st.one_of(st.from_regex(r"[a-z0-9_][a-z0-9_.*/-]{0,30}", fullmatch=True), TEXTS)
+CALLS = st.lists(
+    st.tuples(st.from_regex(r"[a-z_/]{1,9}\.py", fullmatch=True), st.integers(1, 99)), max_size=2
+).map(tuple)
 SOURCES = st.one_of(
     st.just(Source()),
     st.builds(Source, st.just(""), st.just(0), TEXTS, TEXTS),
-    st.builds(Source, TEXTS, st.integers(0, 99999), TEXTS, TEXTS),
+    st.builds(Source, TEXTS.filter(bool), st.integers(0, 99999), TEXTS, TEXTS, CALLS),
 )
 MESHES = st.one_of(
     st.just(Mesh()),

@@ -83,6 +83,8 @@ def _node(
     if sources and node.source != Source():
         src = node.source
         out["source"] = {"file": src.file, "line": src.line, "module": src.module, "text": src.text}
+        if src.calls:
+            out["source"]["calls"] = [list(call) for call in src.calls]
     if node.body is not None:
         out["body"] = nested(node.body) if nested else to_json(node.body, sources)
     return out

@@ -109,11 +109,19 @@ def _read_timing(at: data.Cursor) -> Timing:
 
 
 def _read_source(at: data.Cursor) -> Source:
-    at.only("file", "line", "module", "text")
-    line = at["line"].integer()
+    at.only("file", "line", "module", "text", "calls")
+    line, calls = _line(at["line"]), []
+    for item in at["calls"].items() if "calls" in at else ():
+        file, number = item.tuple(2, "[file, line]")
+        calls.append((file.text(), _line(number)))
+    return Source(at["file"].text(), line, at["module"].text(), at["text"].text(), tuple(calls))
+
+
+def _line(at: data.Cursor) -> int:
+    line = at.integer()
     if line < 0:
-        raise at["line"].fail("no line of a file", "0 or more")
-    return Source(at["file"].text(), line, at["module"].text(), at["text"].text())
+        raise at.fail("no line of a file", "0 or more")
+    return line
 
 
 def attr_from_json(at: data.Cursor) -> Attr:
