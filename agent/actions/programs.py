@@ -163,6 +163,12 @@ class Check(Action, work="check.starting:check", limited=True, formats=True):
         "Of TARGET's file, called with the module after the backward: reduces gradients.",
         "FUNCTION",
     )
+    step: str = option(
+        "",
+        "Of both files, a training step: called with what TARGET returns and the inputs, as "
+        "train_step(model, optimizer, x). Compares what it leaves in parameters and optimizers.",
+        "FUNCTION",
+    )
     op: Words = option(
         (),
         "Treat a custom op as a collective: vllm.all_reduce=all_reduce@tp.",

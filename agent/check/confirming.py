@@ -30,6 +30,8 @@ def reason_not_to_run(request: RanksRequest, asked: bool | None, parameters: int
     """Empty where the modules are to be run, else why they are not."""
     if asked is False:
         return "--no-run"
+    if request.step:
+        return "--step: a training step is not run"
     if request.device_free:
         return "--device-free: the code asks for a device"
     if request.meanings:

@@ -2,8 +2,8 @@
 
 # pyright: basic
 
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Iterator
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -27,7 +27,42 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
 
     more = {op: f for op, f in decomposition_table.items() if _name(op) in _MORE}
     table = {**more, **dict(core_aten_decompositions().items())}
-    return {op: f for op, f in table.items() if _is_open(op)}
+    return {op: f for op, f in table.items() if _is_open(op)} | dict(_each())
+
+
+def _each() -> Iterator[tuple[Any, Callable[..., Any]]]:
+    """Ops on lists of tensors, as optimizers run them, with what runs an op on each."""
+    every = (n.removeprefix("aten::") for n in torch._C._dispatch_get_all_op_names())
+    for full in (n for n in every if n.startswith(_LISTS)):
+        name, _, overload = full.partition(".")
+        op = getattr(getattr(torch.ops.aten, name), overload or "default")
+        own = _OF_EACH.get(short := name.removeprefix(_LISTS), short)
+        if hasattr(torch.ops.aten, own) and not any(a.is_out for a in op._schema.arguments):
+            yield op, partial(_one_by_one, getattr(torch.ops.aten, own), bool(op._schema.returns))
+
+
+def _one_by_one(op: Any, gives: bool, *args: Any, **kwargs: Any) -> list[Any] | None:
+    if _name_of(op) in _VALUED and len(args) == 4:
+        args, kwargs = args[:3], {"value": args[3], **kwargs}
+    out: list[Any] = []
+    for i in range(len(args[0])):
+        named = {k: v for k, v in kwargs.items() if v is not None}
+        out.append(op(*(_at(a, i) for a in args), **{k: _at(v, i) for k, v in named.items()}))
+    return out if gives else None
+
+
+def _at(value: Any, number: int) -> Any:
+    return value[number] if isinstance(value, (list, tuple)) else value
+
+
+def _name_of(packet: Any) -> str:
+    return packet._qualified_op_name.removeprefix("aten::")
+
+
+_LISTS = "_foreach_"
+_OF_EACH = {"norm": "linalg_vector_norm"}
+_VALUED = ("addcdiv", "addcdiv_", "addcmul", "addcmul_")
+"""Ops that take their factor by name."""
 
 
 def _name(op: Any) -> str:

@@ -112,13 +112,17 @@ class Digest(TorchDispatchMode):
     `groups` says along which mesh dims a process group runs. With `tracked`, it is part of an op
     which of its operands need a gradient that comes to a leaf of a name: then alike forwards have
     alike backwards, and a parameter that is clamped to numbers is taken to lie there, so that the
-    op does nothing.
+    op does nothing. Without `numbers`, all floats in Python are one.
     """
 
     def __init__(
-        self, groups: Mapping[str, tuple[str, ...]] | None = None, tracked: bool = False
+        self,
+        groups: Mapping[str, tuple[str, ...]] | None = None,
+        tracked: bool = False,
+        numbers: bool = True,
     ) -> None:
         super().__init__()
+        self.numbers = numbers
         self.groups = {} if groups is None else groups
         self.tracked = tracked
         self.log = Log()
@@ -315,6 +319,8 @@ class Digest(TorchDispatchMode):
                 return [told(v) for v in value]
             if isinstance(value, str) and value in self.groups:
                 return ["group", *self.groups[value]]
+            if isinstance(value, float) and not self.numbers:
+                return "a number"
             if value is None or isinstance(value, (bool, int, float, complex, str)):
                 return value
             return str(value) if type(value).__module__ == "torch" else type(value).__name__

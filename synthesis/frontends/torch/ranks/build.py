@@ -37,6 +37,7 @@ from shardproof.synthesis.frontends.torch.ranks.places import Places
 from shardproof.synthesis.frontends.torch.ranks.placing import cut_when_asked, placed_by_torch
 from shardproof.synthesis.frontends.torch.ranks.result import Event
 from shardproof.synthesis.frontends.torch.ranks.sharded import refuse_uncovered
+from shardproof.synthesis.frontends.torch.ranks.steps import Step, step_of
 from shardproof.synthesis.frontends.torch.request import split_target
 from shardproof.synthesis.frontends.torch.results import returned_names
 from shardproof.synthesis.frontends.torch.sparse_buffers import without_sparse
@@ -95,6 +96,8 @@ class Built:
     """What the rank did to make process groups, and what others must have as it has."""
     offered: tuple[str, ...] = ()
     """What it took of what a rank is offered."""
+    step: Step | None = None
+    """The training step that is called in place of the module."""
 
 
 def join_world(mesh: Mesh, rank: int) -> dict[str, Any]:
@@ -131,12 +134,13 @@ def build(
     against: str = "",
     attention: str = "eager",
     filled: bool = False,
+    step: str = "",
 ) -> Built:
     """Import the file and build the module, its parameters without memory. A class of transformers
     is built of its config, with an `attention` as `library` takes it, and on ranks made parallel
     by its plan. A function that takes a `model` is given the one that it is checked `against`; if
     it returns None, it has changed that. Buffers of unknown value are left to the caller where some
-    are `filled`.
+    are `filled`. With a `step`, what is built may be a tuple, of which the module is the first.
 
     Raises:
         CaptureError: no such name, arguments that do not fit, no module, a module that holds what
@@ -165,12 +169,16 @@ def build(
         )
         mode = fake_mode()
 
+        more: tuple[Any, ...] = ()
+
         def make() -> Any:
-            if whole is None:
-                return without_sparse(factory(**kwargs))
-            given = whole()
-            changed = factory(**{**kwargs, "model": given})
-            return without_sparse(given if changed is None else changed)
+            nonlocal more
+            given = None if whole is None else whole()
+            made = factory(**(kwargs if whole is None else {**kwargs, "model": given}))
+            made = given if made is None else made
+            if step and isinstance(made, tuple):
+                made, *more = made
+            return without_sparse(made)
 
         model, moved = _made(make, mode)
     if isinstance(model, SCHEDULE):
@@ -189,16 +197,17 @@ def build(
         refuse_unknown(unknown(model), path.name)
     carry_over(moved)
     model = in_mode(_in_float32(model), False)
+    training = step_of(module, step, (model, *more), path.name) if step else None
     found = Target(
-        type(model),
+        type(model) if training is None else training.cls,
         lambda: model,
         dict(config),
         root_of(target),
         module,
-        result_names=returned_names(type(model).forward),
+        result_names=returned_names(training.function if training else type(model).forward),
     )
     taken = tuple(name for name in kwargs if name in offered)
-    return Built(model, found, used, mode, tuple(groups), taken)
+    return Built(model, found, used, mode, tuple(groups), taken, training)
 
 
 def _whole(factory: Any, config: Mapping[str, Any], against: str) -> Callable[[], Any] | None:
@@ -414,11 +423,14 @@ def carry(old: Any, new: Any) -> None:
             new.register_post_accumulate_grad_hook(hook)
 
 
-def without_memory(model: nn.Module) -> None:
+def without_memory(model: nn.Module, step: Step | None = None) -> None:
     """Parameters and buffers become fake tensors, in place. Call inside the fake mode."""
     placed: list[Any] = [b for b in model.buffers() if isinstance(b, DTensor) and not is_fake(b)]
     for b in placed:
         piece = b._local_tensor
         b._local_tensor = torch.empty_strided(piece.shape, piece.stride(), dtype=piece.dtype)
-    for old, new in to_fake(model):
+    pairs = to_fake(model)
+    for old, new in pairs:
         carry(old, new)
+    if step is not None:
+        step.exchange(pairs)

@@ -12,6 +12,7 @@ from torch import fx
 from shardproof.synthesis.frontends.torch.aten.table import Emit
 from shardproof.synthesis.frontends.torch.bias_normalize import leading_dims
 from shardproof.synthesis.frontends.torch.cancelled import without_cancelled
+from shardproof.synthesis.frontends.torch.roots import without_roots
 from shardproof.synthesis.frontends.torch.constants import Constant
 from shardproof.synthesis.frontends.torch.lower import Lowered, Lowering, type_of
 from shardproof.synthesis.frontends.torch.masked_gather import read_windows
@@ -98,7 +99,7 @@ def joined_form(program: Program, below: Mapping[str, int]) -> Program:
     with zeros, values numbered alike."""
     padded = live(as_pads(_spoken(program)))
     spoken = in_declared_range(read_windows(padded), below)
-    spoken = without_cancelled(spoken, below, _KEPT)
+    spoken = without_roots(without_cancelled(spoken, below, _KEPT))
     return _renumbered(_without_idle(_silent(spoken)))
 
 

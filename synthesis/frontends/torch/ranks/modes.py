@@ -9,7 +9,7 @@ and exchange the same are judged once.
 # (PyTorch has no types for what is used here.)
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +39,7 @@ from shardproof.synthesis.frontends.torch.ranks.request import (
     TRAIN,
     UNRECORDED,
 )
+from shardproof.synthesis.frontends.torch.ranks.steps import COUNTED
 from shardproof.synthesis.frontends.torch.ranks.tracing import Followed, Order, follow, run
 from shardproof.synthesis.frontends.torch.single_draws import (
     LEAST,
@@ -132,10 +133,15 @@ def _traced_twice(make: Make, mode: str, quick: Mapping[str, Any], module: Any) 
     order = make(mode)
     for p in order.model.parameters():
         p.grad = None
+    if order.step is not None:
+        first = make(mode)
+        _digest(first)
+        with given(Singles((LEAST,), order.watch.places)):
+            _call(first)
     files = files_of(module, order.watch.places.root)
     before = plain_state(order.model, files)
     digest = _digest(order)
-    held = dict(order.model.named_buffers())
+    held = _changing(order)
     read = surroundings(order.watch.places)
     with read.watched(), given(Singles((LEAST,), order.watch.places)):
         followed = follow(order)
@@ -160,7 +166,7 @@ def _traced_twice(make: Make, mode: str, quick: Mapping[str, Any], module: Any) 
             told_of += said
     name = type(order.model).__name__
     notes = [f"{name}: {m} changes from call to call; two calls run the same." for m in moved]
-    notes += [*digest.told(name), *told(lines)]
+    notes += [*digest.told(name), *told(lines), *(COUNTED if order.step is not None else ())]
     notes += [*read.read, *told_of, *taken_for_granted()]
     return Twice(followed, order, alike, list(dict.fromkeys(notes)))
 
@@ -199,7 +205,7 @@ def _quick(make: Make, mode: str) -> tuple[Log, bool, int, list[str]]:
     of both."""
     order = make(mode)
     digest = _digest(order)
-    held = dict(order.model.named_buffers())
+    held = _changing(order)
     read = surroundings(order.watch.places)
     with read.watched(), given(Singles((LEAST,), order.watch.places)):
         first = _call(order)
@@ -210,25 +216,37 @@ def _quick(make: Make, mode: str) -> tuple[Log, bool, int, list[str]]:
 
 
 def _digest(order: Order) -> Digest:
-    digest = Digest(order.watch.seen.groups)
+    digest = Digest(order.watch.seen.groups, numbers=order.step is None)
+    for kind, name, t in _held(order):
+        digest.leaf(t, f"{kind} {name}")
+    order.digest = digest
+    return digest
+
+
+def _held(order: Order) -> Iterator[tuple[str, str, Any]]:
+    """What a call is given, and may change: (kind, name, piece of this rank)."""
     for kind, group in (
         ("parameter", order.model.named_parameters()),
         ("buffer", order.model.named_buffers()),
+        ("buffer", () if order.step is None else order.step.state().items()),
         ("argument", order.inputs.items()),
     ):
-        for name, t in group:
-            digest.leaf(local(t), f"{kind} {name}")
-    order.digest = digest
-    return digest
+        yield from ((kind, name, local(t)) for name, t in group)
+
+
+def _changing(order: Order) -> dict[str, Any]:
+    """What a call may change in place: a later one starts from any value of it."""
+    kinds = ("buffer",) if order.step is None else ("buffer", "parameter")
+    return {f"{kind} {n}": t for kind, n, t in _held(order) if kind in kinds}
 
 
 def _named_again(order: Order, held: Mapping[str, Any]) -> None:
     """What the first call left in buffers is called as what it found: the second starts from
     buffers of any value, as the first. A buffer that was replaced by another is not."""
     assert order.digest is not None
-    for name, t in order.model.named_buffers():
-        if held.get(name) is t:
-            order.digest.leaf(local(t), f"buffer {name}")
+    for kind, name, t in _held(order):
+        if kind != "argument" and held.get(f"{kind} {name}") is t:
+            order.digest.leaf(t, f"{kind} {name}")
 
 
 def _call(order: Order) -> Log:
@@ -237,7 +255,7 @@ def _call(order: Order) -> Log:
     order.digest.start()
     order.digest.groups = order.watch.seen.groups
     params: dict[str, Any] = dict(order.model.named_parameters())
-    for p in params.values():
+    for p in params.values() if order.step is None else ():
         p.grad = None
     with warnings.catch_warnings(), preserve_node_meta():
         warnings.simplefilter("ignore")

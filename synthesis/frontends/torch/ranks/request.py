@@ -77,6 +77,9 @@ class RanksRequest:
     them is filled by something else than its constructor."""
     env: tuple[str, ...] = ()
     """Variables of the environment that the owner's code is given, each `NAME` or `NAME=VALUE`."""
+    step: str = ""
+    """A function of both files that is a training step: it is called with what TARGET returns and
+    with the inputs, and what it leaves in parameters and optimizers is compared."""
     limits: Limits = field(default_factory=Limits)
 
     def to_json(self) -> dict[str, Any]:

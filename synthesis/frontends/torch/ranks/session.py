@@ -40,6 +40,7 @@ from shardproof.synthesis.frontends.torch.buffers import (
     pieces_filled,
 )
 from shardproof.synthesis.frontends.torch.cancelled import without_cancelled
+from shardproof.synthesis.frontends.torch.roots import without_roots
 from shardproof.synthesis.frontends.torch.captured import dump, load
 from shardproof.synthesis.frontends.torch.chosen import read_whole, reads_whole
 from shardproof.synthesis.frontends.torch.decompose import decompositions
@@ -384,10 +385,17 @@ def _one(
         attention = "eager" if request.target.startswith("hf:") else ""
         stated = bool(request.filled)
         built = building.build(
-            request.against, request.config, offered, places, attention=attention, filled=stated
+            request.against,
+            request.config,
+            offered,
+            places,
+            attention=attention,
+            filled=stated,
+            step=request.step,
         )
     model = built.model
-    depth = None if request.full_depth or request.load else layers.chosen(model)
+    every = request.full_depth or request.load or request.step
+    depth = None if every else layers.chosen(model)
     if depth is not None:
         (folder / SHORT).touch()
         layers.shorten(model, depth)
@@ -406,11 +414,11 @@ def _one(
                 f"--no-grad {name}: the model has no such input",
                 hint=f"it has {', '.join(s.name for s in specs)}",
             )
-    names = argument_names(type(model).forward)
+    names = argument_names(built.target.cls.forward)
     given = {n: n for n in names}
     if request.alone:
         wanted = [s.name for s in specs]
-        forward = type(model).forward
+        forward = built.target.cls.forward
         given = pair_names_of_arguments(wanted, names, takes_any(forward), type(model).__name__)
     side = _Module(
         request, built, specs, 0, NO_MESH, places, given, answered=answered, read=read, depth=depth
@@ -420,7 +428,7 @@ def _one(
     canonical = _ties(model)
     traced = twice.followed.traced
     name_states(traced, {n: n for n in traced.state})
-    traced.given = {*mine} - traced.state
+    traced.given = ({*mine} | traced.given) - traced.state
     draws = reaching(twice.order.watch.draws.made, traced.graph)
     held = filled(traced, buffers, kept)
     found = _lowered(side, twice, buffers, canonical, draws, held)
@@ -495,6 +503,7 @@ def _rank(
             request.tp_plan,
             whole,
             filled=bool(request.filled),
+            step=request.step,
         )
     model = built.model
     if one.depth is not None:
@@ -516,7 +525,7 @@ def _rank(
         layout = layout_for(request.input_layouts, item.name, item.shape, mesh)
         specs.append(item if layout is None else replace(item, shape=layout.local_shape))
     theirs = [s.name for s in specs]
-    forward = type(model).forward
+    forward = built.target.cls.forward
     arguments = pair_names_of_arguments(
         theirs, argument_names(forward), takes_any(forward), type(model).__name__
     )
@@ -533,8 +542,16 @@ def _rank(
     said = {
         m.op: (m, offered.get(f"{m.mesh_dim}_group")) for m in map(Meaning.read, request.meanings)
     }
+    own = [n for n, _ in model.named_parameters()]
+    at = mesh.coords()[rank]
+    wrapped = _wrapped(model)
+
+    def paired() -> dict[str, str]:
+        return pair_names(own, list(one.params), request.names, one.ties, wrapped, at)
+
     side = _Module(
-        request, built, tuple(specs), rank, mesh, places, arguments, after, answered, said, read
+        *(request, built, tuple(specs), rank, mesh, places, arguments, after, answered, said, read),
+        names=paired() if built.step is not None else {},
     )
     mine = persistent(model)
     try:
@@ -548,12 +565,12 @@ def _rank(
     _all_met(said, twice.order.watch.seen)
     followed = twice.followed
     ties = _ties(model)
-    own = [n for n, _ in model.named_parameters()]
-    at = mesh.coords()[rank]
-    wrapped = _wrapped(model)
-    renamed = pair_names(own, list(one.params), request.names, one.ties, wrapped, at)
+    renamed = paired()
     states = followed.traced.state
-    kept = pair_kept(sorted(states), list(one.states), request.names, wrapped, at)
+    mine_too = {} if built.step is None else built.step.state()
+    changed = {n: renamed[n] for n in states & renamed.keys()}
+    states = states - changed.keys()
+    kept = changed | pair_kept(sorted(states), list(one.states), request.names, wrapped, at)
     also = pair_kept(sorted(states - kept.keys()), list(one.every), request.names, wrapped, at)
     for name in sorted(also.values()):
         raise CaptureError(
@@ -563,6 +580,7 @@ def _rank(
         )
     name_states(followed.traced, kept)
     floats = [n for n, b in model.named_buffers() if b.is_floating_point()]
+    floats += [*mine_too]
     filled_too = pair_kept(sorted(floats), list(one.given), request.names, wrapped, at)
     followed.traced.given = set(filled_too) - followed.traced.state
     building.refuse_unknown(unknown, own_file, {*kept, *filled_too})
@@ -582,6 +600,7 @@ def _rank(
     placed = {f"parameter {canonical[n]}": p for n, p in model.named_parameters()}
     names = (f"output {name}" for _, name in followed.outputs)
     placed |= dict(zip(names, followed.placed, strict=True))
+    placed |= {f"buffer {name}": t for name, t in mine_too.items()}
     return Rank(
         **vars(found),
         compared=joined_form(_with_windows(found.program), below),
@@ -635,6 +654,8 @@ class _Module:
     """What was read while it was built."""
     depth: Depth | None = None
     """The layers that are traced, where they are not all."""
+    names: Mapping[str, str] = field(default_factory=dict[str, str])
+    """The model's names of parameters that the module calls otherwise."""
 
 
 def _followed(
@@ -657,16 +678,19 @@ def _followed(
 
 
 def _twice(side: _Module, mode: str, others: Sequence[str]) -> modes.Twice:
-    model, request = side.built.model, side.request
+    built, request = side.built, side.request
+    model = built.model
     taken = [n for n, _ in model.named_parameters()] + [s.name for s in side.specs]
 
     def call(values: dict[str, torch.Tensor]) -> Any:
         given = {side.arguments[s.name]: values[s.name] for s in side.specs}
-        places, named = by_position(type(model).forward, given)
-        return model(*places, **named)
+        places, named = by_position(side.built.target.cls.forward, given)
+        return (built.step or model)(*places, **named)
 
     with side.built.mode, real_meshes():
-        building.without_memory(model)
+        building.without_memory(model, built.step)
+        if built.step is not None:
+            built.step.named(model, side.names)
         inputs = fake_inputs(torch_types(side.specs))
 
         def make(mode: str) -> Order:
@@ -682,6 +706,7 @@ def _twice(side: _Module, mode: str, others: Sequence[str]) -> modes.Twice:
                 side.after,
                 mode not in UNRECORDED,
                 not isinstance(model, Pipeline),
+                step=built.step,
             )
 
         return modes.follow_twice(make, mode, others, side.built.target.module)
@@ -729,7 +754,7 @@ def _lowered(
     program, placed = lowered.program, {}
     if whole is None:
         program = live(as_pads(program))
-        program = without_cancelled(in_declared_range(program, below), below)
+        program = without_roots(without_cancelled(in_declared_range(program, below), below))
         refuse_constant(program, type(model).__name__)
     else:
         program, placed = pieces(program, lowered.consts, whole, side.mesh, side.rank)

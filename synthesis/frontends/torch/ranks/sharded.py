@@ -68,13 +68,16 @@ def averaging(model: nn.Module) -> Iterator[Any]:
 
 
 def over_inputs(model: nn.Module) -> None:
-    """Make the flat tensors of the DTensors' pieces. A divide factor of the user's is a division
-    before a sum, not part of the collective. Call where the graph is recorded."""
+    """Make the flat tensors of the DTensors' pieces, and forget the memory that an earlier call
+    gathered into. A divide factor of the user's is a division before a sum, not part of the
+    collective. Call where the graph is recorded."""
     for _, group in _groups(model):
         group.force_sum_reduction_for_comms |= group.gradient_divide_factor is not None
         for p in group.fsdp_params:
             flat = p._sharded_local_tensor.reshape(-1)
             missing = p.padded_sharded_param_size.numel() - flat.numel()
+            p.all_gather_outputs = []
+            vars(p).pop("_unsharded_param", None)
             p._sharded_param_data = torch.cat([flat, flat.new_zeros(missing)]) if missing else flat
 
 

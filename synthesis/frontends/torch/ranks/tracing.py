@@ -10,7 +10,7 @@ recorded as they happen.
 import inspect
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -40,6 +40,7 @@ from shardproof.synthesis.frontends.torch.ranks.places import Places
 from shardproof.synthesis.frontends.torch.ranks.recording import Recorder, copied
 from shardproof.synthesis.frontends.torch.ranks.sharded import over_inputs, reshard
 from shardproof.synthesis.frontends.torch.ranks.states import KeptError, writes
+from shardproof.synthesis.frontends.torch.ranks.steps import Step
 from shardproof.synthesis.frontends.torch.ranks.writes import without_writes
 from shardproof.synthesis.frontends.torch.results import named_outputs
 from shardproof.synthesis.frontends.torch.trace import (
@@ -51,6 +52,8 @@ from shardproof.synthesis.frontends.torch.trace import (
 from shardproof.verifier.kernel.program.types import NO_MESH, NOWHERE
 
 COTANGENT = "shardproof_frontend::cotangent"
+REPLACED = "replaced"
+"""The role of what stands, after a step, where another tensor stood before it."""
 
 
 @torch.library.custom_op(COTANGENT, mutates_args=())
@@ -84,6 +87,8 @@ class Order:
     """Whether what it changes of its buffers is an output; else it may not change them."""
     digest: Digest | None = None
     """Writes down what is run, to be compared."""
+    step: Step | None = None
+    """The training step that `call` runs: what it leaves in parameters is an output too."""
 
 
 @dataclass
@@ -113,6 +118,8 @@ def follow(order: Order) -> Followed:
     model = order.model
     params: dict[str, Any] = dict(model.named_parameters())
     buffers: dict[str, Any] = dict(model.named_buffers())
+    kept = {} if order.step is None else order.step.kept()
+    buffers |= kept
     found = Followed(Traced(fx.Graph(), None))
     roles: list[tuple[str, str]] = []
 
@@ -130,11 +137,14 @@ def follow(order: Order) -> Followed:
         _no_strangers(recorder)
         graph, module = without_writes(recorder.graph), recorder.held
         if graph is None:
-            module = _without_writes(
-                recorder, given, order.state, Provenance(order.watch.places.root)
-            )
+            changing = ("buffer",) if order.state else ()
+            changing += ("parameter",) if order.step is not None else ()
+            places = Provenance(order.watch.places.root)
+            module = _without_writes(recorder, given, changing, places)
             graph = module.graph
     found.traced = _described(graph, module, given, roles)
+    read = {name for node, name in found.traced.buffers.items() if node.users}
+    found.traced.given |= (kept.keys() & read) - found.traced.state
     found.traced.notes = found.notes
     return found
 
@@ -185,6 +195,8 @@ def run(
     watch, model = order.watch, order.model
     leaves: dict[str, Any] = {}
     passed: dict[str, Any] = {}
+    if order.step is not None:
+        order.step.kept()
     with ExitStack() as stack:
         stack.enter_context(watching(watch.places))
         if order.digest is not None:
@@ -204,7 +216,7 @@ def run(
         with watch.within(model), watch.within_backwards(), assignments_written(model):
             result = called(lambda: order.call(passed))
         named, loss = named_outputs(result, order.result_names)
-        if not named and not isinstance(model, Pipeline):
+        if not named and not isinstance(model, Pipeline) and order.step is None:
             raise CaptureError(f"{type(model).__name__}.forward returns no tensor")
         found.placed = [v for _, v in named]
         found.notes = uncompared(result)
@@ -226,12 +238,18 @@ def run(
         if order.gradients:
             found.notes += ungraded(named, loss)
             out += _gradients(order, params, leaves, named, loss, found, roles)
+        if order.step is not None:
+            for name, value in order.step.replaced():
+                roles.append((REPLACED, name))
+                out.append(value)
         averaging.refuse_unfinished(model)
         watch.landed()
         reshard(model)
         if order.digest is not None:
             order.digest.log.talks.append(_in_time(watch))
-            kept = {"parameter": params, "buffer": dict(model.named_buffers()), "argument": passed}
+            held = dict(model.named_buffers())
+            held |= {} if order.step is None else order.step.state()
+            kept = {"parameter": params, "buffer": held, "argument": passed}
             left = {f"{kind} {n}": t for kind, group in kept.items() for n, t in group.items()}
             grads = ((n, t) for (role, n), t in zip(roles, out, strict=True) if role == "grad")
             left |= {f"gradient {n}": t for n, t in grads}
@@ -334,13 +352,16 @@ def _none_kept(recorder: Recorder, watch: Watch) -> None:
 
 
 def _without_writes(
-    recorder: Recorder, given: tuple[dict[str, Any], ...], state: bool, places: Provenance
+    recorder: Recorder,
+    given: tuple[dict[str, Any], ...],
+    changing: Collection[str],
+    places: Provenance,
 ) -> Any:
-    """The same graph, traced again, with writes into tensors made new tensors. With `state`, one
-    last write into each buffer that is changed may stay.
+    """The same graph, traced again, with writes into tensors made new tensors. One last write may
+    stay into each that is changed, of the kinds that may be.
 
     Raises:
-        CaptureError: a parameter or a buffer is changed.
+        CaptureError: another is changed.
     """
     flat = [value for group in given for value in group.values()]
     names = [(kind, n) for kind, g in zip(_KINDS, given, strict=True) for n in g]
@@ -360,7 +381,7 @@ def _without_writes(
         if node.op != "call_function" or schema is None or not schema.is_mutable:
             continue
         kind, name = owner.get(node.args[0] if node.args else None, ("", ""))
-        if state and kind == "buffer" and node.target is _aten.copy_.default and not node.users:
+        if kind in changing and node.target is _aten.copy_.default and not node.users:
             continue
         what = f"the {kind} {name}" if kind else "a tensor that outlives the call"
         number = names.index((kind, name)) if kind else -1
@@ -391,13 +412,22 @@ def _described(
         table[node] = name
     returned: Any = nodes[-1].args[0]
     traced.outputs = [(role, name, v) for (role, name), v in zip(roles, returned, strict=True)]
+    traced.outputs, replaced = (
+        [o for o in traced.outputs if (o[0] == REPLACED) == new] for new in (False, True)
+    )
+    held = {**traced.params, **traced.buffers}
     for node in nodes:
         if node.op == "call_function" and node.target is _aten.copy_.default:
-            name = traced.buffers[node.args[0]]
+            name = held[node.args[0]]
             if copied(node.args[1]) is not node.args[0]:
                 traced.state.add(name)
                 traced.outputs.append(("output", name, node.args[1]))
             graph.erase_node(node)
+    read = {name for node, name in held.items() if node.users}
+    for _, name, value in replaced:
+        if name in read:
+            traced.state.add(name)
+            traced.outputs.append(("output", name, value))
     return traced
 
 

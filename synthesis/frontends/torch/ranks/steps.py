@@ -1,0 +1,154 @@
+"""A training step: a function of the owner's, called with what TARGET returns and with a batch.
+
+What lives from step to step beside parameters and buffers is its state: what optimizers keep,
+gradients that nobody cleared, and tensors of whatever else TARGET returns.
+"""
+
+# pyright: basic
+# (PyTorch has no types for what is used here.)
+
+import inspect
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.ranks.dtensors import local
+
+COUNTED = (
+    "A step after the first is what is compared: the state of optimizers is any that they can "
+    "have, their counters are at the second step. Later steps run the same ops with other numbers "
+    "for what is counted, and a third was compared with the second.",
+    "The first step, from the empty state of an optimizer, is not compared.",
+)
+"""What is taken for granted of a step, in sentences."""
+
+
+@dataclass
+class Step:
+    """A step, with what it works on."""
+
+    function: Any
+    held: tuple[Any, ...]
+    """What TARGET returns: the model first."""
+    names: dict[int, str] = field(default_factory=dict[int, str])
+    """Names of the model's parameters, by the number of the object."""
+    before: dict[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor])
+    """What was kept when a call began."""
+    begun: bool = False
+    """Whether a first step was made, after which optimizers have their state."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*self.held, *args, **kwargs)
+
+    @property
+    def cls(self) -> type:
+        """A class whose `forward` has the arguments of the step after `held`."""
+        signature = inspect.signature(self.function)
+        first, *_ = parameters = list(signature.parameters.values())
+        rest = [first, *parameters[len(self.held) :]]
+
+        def forward(model: Any, *args: Any, **kwargs: Any) -> Any:
+            return self(*args, **kwargs)
+
+        forward.__signature__ = signature.replace(parameters=rest)
+        return type(self.function.__name__, (), {"forward": forward})
+
+    def named(self, model: nn.Module, names: Mapping[str, str]) -> None:
+        """Parameters are called so from now on.
+
+        Raises:
+            CaptureError: an optimizer has a parameter that the model does not have.
+        """
+        self.names = {id(p): names.get(n, n) for n, p in model.named_parameters()}
+        for _, optimizer in self._optimizers():
+            for group in optimizer.param_groups:
+                if any(id(p) not in self.names for p in group["params"]):
+                    raise CaptureError(
+                        f"{type(optimizer).__name__} has a parameter that the model does not have",
+                        hint="make the optimizer of the model that TARGET returns, after it is "
+                        "sharded",
+                    )
+
+    def exchange(self, pairs: Iterable[tuple[Any, Any]]) -> None:
+        """Optimizers get what stands for a parameter now."""
+        new = {id(old): p for old, p in pairs}
+        for _, optimizer in self._optimizers():
+            for group in optimizer.param_groups:
+                group["params"] = [new.get(id(p), p) for p in group["params"]]
+
+    def state(self) -> dict[str, Any]:
+        """What lives from step to step, by name: `fc.weight.exp_avg`, `fc.weight.grad`."""
+        out: dict[str, Any] = {}
+        model = self.held[0]
+        for p in model.parameters():
+            if p.grad is not None:
+                out[f"{self.names[id(p)]}.grad"] = p.grad
+        for _, optimizer in self._optimizers():
+            for p, kept in optimizer.state.items():
+                tensors = {k: t for k, t in kept.items() if isinstance(t, torch.Tensor)}
+                out |= {f"{self.names[id(p)]}.{k}": t for k, t in tensors.items()}
+        for name, other in self._others():
+            if isinstance(other, nn.Module):
+                out |= {f"{name}.{n}": t for n, t in other.named_parameters()}
+                out |= {f"{name}.{n}": t for n, t in other.named_buffers()}
+            elif not isinstance(other, Optimizer) and hasattr(other, "__dict__"):
+                found = vars(other).items()
+                out |= {f"{name}.{k}": t for k, t in found if isinstance(t, torch.Tensor)}
+        return out
+
+    def kept(self) -> dict[str, torch.Tensor]:
+        """The piece of this rank of each."""
+        self.before = {name: local(t) for name, t in self.state().items()}
+        return dict(self.before)
+
+    def replaced(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """What stands, after a call, where `kept` found another tensor.
+
+        Raises:
+            CaptureError: something new is kept, or something no more.
+        """
+        first, self.begun = not self.begun, True
+        for name, t in () if first else self.state().items():
+            value = local(t)
+            if name not in self.before:
+                raise CaptureError(f"a step after the first keeps {name}, which no step before did")
+            if value is not self.before[name]:
+                yield name, value
+
+    def _others(self) -> Iterator[tuple[str, Any]]:
+        names = list(inspect.signature(self.function).parameters)
+        yield from zip(names[1:], self.held[1:], strict=False)
+
+    def _optimizers(self) -> Iterator[tuple[str, Optimizer]]:
+        for name, other in self._others():
+            if isinstance(other, Optimizer):
+                yield name, other
+
+
+def step_of(module: Any, name: str, held: tuple[Any, ...], file: str) -> Step:
+    """The step `name` of a file, on what TARGET returned.
+
+    Raises:
+        CaptureError: no such function, or one that cannot be called so.
+    """
+    function = getattr(module, name, None)
+    if not inspect.isfunction(function):
+        raise CaptureError(
+            f"{file} has no function {name}",
+            file=file,
+            hint="--step names a function of both files, which is called with what TARGET returns "
+            "and with the inputs: train_step(model, optimizer, x, y)",
+        )
+    taken = list(inspect.signature(function).parameters)
+    if len(taken) < len(held):
+        raise CaptureError(
+            f"{name} takes {', '.join(taken) or 'nothing'}, and TARGET returns {len(held)} objects",
+            file=file,
+            hint="let the step take each of them first, then the batch",
+        )
+    return Step(function, held)
