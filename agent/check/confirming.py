@@ -30,8 +30,6 @@ def reason_not_to_run(request: RanksRequest, asked: bool | None, parameters: int
     """Empty where the modules are to be run, else why they are not."""
     if asked is False:
         return "--no-run"
-    if request.step:
-        return "--step: a training step is not run"
     if request.device_free:
         return "--device-free: the code asks for a device"
     if request.meanings:
@@ -121,6 +119,7 @@ def _order(request: RanksRequest, asked: Check, captured: Sequence[RanksCaptured
         request.no_grad,
         tuple(asked.grad_of_input),
         request.after_backward,
+        request.step,
         alone=request.alone,
         modes=request.modes,
         env=request.env,

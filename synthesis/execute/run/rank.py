@@ -58,6 +58,10 @@ GENERATORS = {
 """The generators that are seeded, with what tells that one was drawn from."""
 
 
+GROUPS = ("outputs", "gradients", "inputs", "buffers", "updates")
+"""What is compared of a call."""
+
+
 class OverError(Exception):
     """The run ends here, and what was compared counts."""
 
@@ -94,6 +98,8 @@ class Process:
         self.retried = False
         """Whether inputs needed no gradient in some mode."""
         self.home: list[str] = []
+        self.held: list[Any] = []
+        """What a step is given beside the model."""
 
     # What is run.
 
@@ -197,6 +203,8 @@ class Process:
         kwargs, _ = arguments(factory, side["config"], offered)
         model = factory(**kwargs)
         model = whole if model is None else model
+        if self.order["step"] and isinstance(model, tuple):
+            model, *self.held = model
         if not isinstance(model, nn.Module):
             raise NotImplementedError(f"{side['name']} gives a {type(model).__name__}, no module")
         return in_dtype(model, self.order["dtype"]), whole is not None
@@ -364,7 +372,7 @@ class Process:
         want = self.one_device(seed, call) if self.index else None
         at = {"mode": self.number, "seed": seed, "call": call}
         self.stage = "run"
-        for p in model.parameters():
+        for p in () if self.order["step"] else model.parameters():
             p.grad = None
         self.seed_generators(seed + 100 + call)
         before = {name: state() for name, state in GENERATORS.items()}
@@ -407,6 +415,8 @@ class Process:
     ) -> dict[str, Any]:
         """A step; on one device with inputs that need no gradient where it fails with others, as
         code that sets `requires_grad` of them does."""
+        if self.order["step"]:
+            return self.trained(model, inputs, given)
         if self.index or self.plain or not self.mode["gradients"]:
             return self.step(model, inputs, seed, call, given)
         held = {n: b.detach().clone() for n, b in dense_buffers(model).items()}
@@ -425,6 +435,20 @@ class Process:
             except RuntimeError:
                 self.plain = False
                 raise problem from None
+
+    def trained(self, model: nn.Module, inputs: dict[str, Any], given: Any) -> dict[str, Any]:
+        """What the owner's step returns, and by how much it changes parameters."""
+        held = {n: full(p).clone() for n, p in model.named_parameters()}
+        module = self.imported(self.order["many" if self.index else "one"])
+        function = getattr(module, self.order["step"])
+        renamed = given["arguments"] if given is not None else {}
+        result = function(model, *self.held, **{renamed.get(n, n): v for n, v in inputs.items()})
+        outputs, loss = named_outputs(result, returned_names(function))
+        self.told(outputs, loss)
+        found: dict[str, Any] = {group: {} for group in GROUPS} | {"plain": False, "changed": []}
+        found["outputs"] = {number: value.detach() for number, (_, value) in enumerate(outputs)}
+        found["updates"] = {n: full(p) - held[n] for n, p in model.named_parameters()}
+        return found
 
     def step(
         self, model: nn.Module, inputs: dict[str, Any], seed: int, call: int, given: Any
@@ -450,8 +474,7 @@ class Process:
         told = self.told(outputs, loss)
         if gradients:
             self.backward(model, outputs, loss, told, seed, call)
-        groups = ("outputs", "gradients", "inputs", "buffers")
-        found: dict[str, Any] = {group: {} for group in groups} | {"plain": self.plain}
+        found: dict[str, Any] = {group: {} for group in GROUPS} | {"plain": self.plain}
         for number, (_, value) in enumerate(outputs):
             found["outputs"][number] = value.detach()
         for name, p in model.named_parameters() if gradients else ():
@@ -552,6 +575,13 @@ class Process:
             part = piece(whole, line["piece"])
             got = torch.zeros_like(part) if got is None else got
             rows.append(row("gradient", name, got, part, floor))
+        for name, wanted in want["updates"].items():
+            own = theirs.get(name)
+            got = None if own is None else found["updates"][own]
+            if got is not None:
+                whole = tuple(got.shape) == tuple(lines[own]["shape"])
+                part = wanted if whole else piece(wanted, lines[own]["piece"])
+                rows.append(row("update of parameter", name, got, part))
         for name, got in found["inputs"].items():
             if name in self.order["grads_of"]:
                 part = piece(want["inputs"][name], given["inputs"][self.rank][name])
@@ -595,7 +625,7 @@ class Process:
             {
                 "class": type(model).__name__,
                 "inside": "module." * isinstance(model, nn.parallel.DistributedDataParallel),
-                "arguments": argument_names(type(model).forward),
+                "arguments": self.taken(model),
                 "any": takes_any(type(model).forward),
                 "ties": ties(model),
                 "parameters": {
@@ -609,6 +639,13 @@ class Process:
                 "filled": list(self.filled(model)),
             },
         )
+
+    def taken(self, model: nn.Module) -> list[str]:
+        """Names of the arguments that are inputs."""
+        if not self.order["step"]:
+            return argument_names(type(model).forward)
+        module = self.imported(self.order["many" if self.index else "one"])
+        return argument_names(getattr(module, self.order["step"]))[len(self.held) :]
 
     def write_inputs(self, model: nn.Module) -> None:
         """What the arguments are like: as ordered, or as the examples in the owner's file are."""
@@ -771,10 +808,16 @@ def apart(found: Any, before: Any, outputs: Any) -> Any:
         kind = "loss" if line["loss"] else "output"
         yield row(kind, line["name"], found["outputs"][number], before["outputs"][number])
     kinds = {"gradients": "gradient", "inputs": "gradient of input", "buffers": "buffer"}
+    kinds["updates"] = "update of parameter"
     for group, kind in kinds.items():
         for name, value in found[group].items():
             if value is not None and before[group].get(name) is not None:
                 yield row(kind, name, value, before[group][name])
+
+
+def full(t: torch.Tensor) -> torch.Tensor:
+    """A parameter in full where it is a DTensor, else as the rank holds it."""
+    return (t.full_tensor() if isinstance(t, DTensor) else t).detach()
 
 
 def placed(t: Any) -> bool:

@@ -88,6 +88,8 @@ class Order:
     grads_of: tuple[str, ...] = ()
     """Inputs whose gradients are compared although the model returns its loss."""
     after_backward: str = ""
+    step: str = ""
+    """The training step that is called in place of the module: by how much parameters change."""
     share: float = 1.0
     """What cotangents of the ranks' outputs are multiplied by."""
     placed_by_code: bool = False
@@ -445,6 +447,7 @@ def _all(made: _Run) -> Ran:
         for gradients in ((True, False) if order.gradients else (False,))
         for mode in order.modes
     )
+    modes = (Mode(True, True),) if order.step else modes
     found = made.turn(Turn(modes))
     if isinstance(found, Failed) and _of_dtype(found):
         made.dtype, made.known = "float32", {}

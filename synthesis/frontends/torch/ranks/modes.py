@@ -39,7 +39,7 @@ from shardproof.synthesis.frontends.torch.ranks.request import (
     TRAIN,
     UNRECORDED,
 )
-from shardproof.synthesis.frontends.torch.ranks.steps import COUNTED
+from shardproof.synthesis.frontends.torch.ranks.steps import COUNTED, Step
 from shardproof.synthesis.frontends.torch.ranks.tracing import Followed, Order, follow, run
 from shardproof.synthesis.frontends.torch.single_draws import (
     LEAST,
@@ -51,6 +51,9 @@ from shardproof.synthesis.frontends.torch.single_draws import (
 from shardproof.synthesis.frontends.torch.surroundings import LAUNCHED, Surroundings
 from shardproof.synthesis.frontends.torch.trace import Traced
 
+STATE_OF_STEP = "buffer of the step"
+MOST_FIRST = 4
+"""Steps that are made at most before one is traced."""
 UNSTEPPED = "a pipeline steps on gradients, and there are none"
 """What is said of a pipeline that raises where no gradients are recorded."""
 Make = Callable[[str], Order]
@@ -134,10 +137,7 @@ def _traced_twice(make: Make, mode: str, quick: Mapping[str, Any], module: Any) 
     for p in order.model.parameters():
         p.grad = None
     if order.step is not None:
-        first = make(mode)
-        _digest(first)
-        with given(Singles((LEAST,), order.watch.places)):
-            _call(first)
+        _warmed(make, mode, order.step)
     files = files_of(module, order.watch.places.root)
     before = plain_state(order.model, files)
     digest = _digest(order)
@@ -169,6 +169,21 @@ def _traced_twice(make: Make, mode: str, quick: Mapping[str, Any], module: Any) 
     notes += [*digest.told(name), *told(lines), *(COUNTED if order.step is not None else ())]
     notes += [*read.read, *told_of, *taken_for_granted()]
     return Twice(followed, order, alike, list(dict.fromkeys(notes)))
+
+
+def _warmed(make: Make, mode: str, step: Step) -> None:
+    """Make steps until one finds all that it leaves: optimizers have their state after the first
+    that has gradients."""
+    kept: set[str] | None = None
+    for _ in range(MOST_FIRST):
+        before, kept = kept, {*step.state()}
+        if kept == before:
+            break
+        order = make(mode)
+        _digest(order)
+        with given(Singles((LEAST,), order.watch.places)):
+            _call(order)
+    step.begun = True
 
 
 def surroundings(places: Places) -> Surroundings:
@@ -228,7 +243,7 @@ def _held(order: Order) -> Iterator[tuple[str, str, Any]]:
     for kind, group in (
         ("parameter", order.model.named_parameters()),
         ("buffer", order.model.named_buffers()),
-        ("buffer", () if order.step is None else order.step.state().items()),
+        (STATE_OF_STEP, () if order.step is None else order.step.state().items()),
         ("argument", order.inputs.items()),
     ):
         yield from ((kind, name, local(t)) for name, t in group)
@@ -245,7 +260,8 @@ def _named_again(order: Order, held: Mapping[str, Any]) -> None:
     buffers of any value, as the first. A buffer that was replaced by another is not."""
     assert order.digest is not None
     for kind, name, t in _held(order):
-        if kind != "argument" and held.get(f"{kind} {name}") is t:
+        known = kind == STATE_OF_STEP or held.get(f"{kind} {name}") is t
+        if kind != "argument" and known:
             order.digest.leaf(t, f"{kind} {name}")
 
 

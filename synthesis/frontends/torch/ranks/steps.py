@@ -40,7 +40,7 @@ class Step:
     before: dict[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor])
     """What was kept when a call began."""
     begun: bool = False
-    """Whether a first step was made, after which optimizers have their state."""
+    """Whether steps were made, after which optimizers have their state."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*self.held, *args, **kwargs)
@@ -112,8 +112,7 @@ class Step:
         Raises:
             CaptureError: something new is kept, or something no more.
         """
-        first, self.begun = not self.begun, True
-        for name, t in () if first else self.state().items():
+        for name, t in self.state().items() if self.begun else ():
             value = local(t)
             if name not in self.before:
                 raise CaptureError(f"a step after the first keeps {name}, which no step before did")
