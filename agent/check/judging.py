@@ -19,16 +19,19 @@ from shardproof.synthesis.frontends.torch.ranks.micro_batches import in_one_body
 from shardproof.synthesis.frontends.torch.ranks.pairing import GRAD_OF_INPUT, STATE
 from shardproof.synthesis.frontends.torch.ranks.result import RanksCaptured
 from shardproof.synthesis.frontends.torch.ranks.together import in_one_shape, ordinary, together
+from shardproof.synthesis.frontends.torch.ranks.whole_batch import whole_batch
 from shardproof.synthesis.repair.edits import Edit
 from shardproof.synthesis.repair.faults import blamed, moved
 from shardproof.synthesis.repair.localize import Edits
-from shardproof.verifier.kernel.contract import output_key
+from shardproof.verifier.kernel.contract import Contract, output_key
+from shardproof.verifier.kernel.layout import Layout
 from shardproof.verifier.kernel.program.errors import MalformedError
 from shardproof.verifier.kernel.program.program import Program
 from shardproof.verifier.kernel.program.types import NOWHERE, Source
 from shardproof.verifier.problem import Problem
 from shardproof.verifier.text import source_note
 from shardproof.verifier.verdict import Counterexample, Location, Proof, Trace, Unknown, Verdict
+from shardproof.verifier.verification import verify
 
 Tell = Callable[[str], None]
 
@@ -211,13 +214,10 @@ def _decided(
             if whole is None:
                 return Checked(Unknown(NOT_ALL_LAYERS), placed, read, None, captured)
             question = whole
-        verdict = judged(
-            question.sequential,
-            replace(read, program=question.distributed),
-            question.contract,
-            question.consts,
-            tell,
-        )
+        verdict = _judged(question, read, tell)
+        if rolled is not program and isinstance(verdict, Unknown):
+            at_once = _at_once(question)
+            verdict = verdict if at_once is None else _judged(at_once, read, tell)
         if isinstance(verdict, Proof):
             assumed = dropout.assumed(captured, masks, program.mesh)
             told = (*verdict.assumptions, *strays, *assumed)
@@ -232,6 +232,25 @@ def _decided(
         first = first or found
     assert first is not None
     return first
+
+
+def _judged(question: Problem, read: Ingested, tell: Tell) -> Verdict:
+    many = replace(read, program=question.distributed)
+    return judged(question.sequential, many, question.contract, question.consts, tell)
+
+
+def _at_once(question: Problem) -> Problem | None:
+    """The same question of a model that takes its batch at once, where the model takes it in
+    micro-batches and is proved to compute what that one does."""
+    one = question.sequential
+    parts = in_one_body(one)
+    whole = None if parts is one else whole_batch(parts, parts.mesh.names[-1])
+    if whole is None:
+        return None
+    inputs = {i.name: Layout.replicate(i.type.shape) for i in one.inputs}
+    outputs = {output_key(o): Layout.replicate(one.types[o.value].shape) for o in one.outputs}
+    same = verify(Problem(whole, parts, Contract(inputs, outputs), question.consts))
+    return replace(question, sequential=whole) if isinstance(same, Proof) else None
 
 
 def _micro_batches(program: Program, rolled: Program) -> list[str]:

@@ -12,7 +12,6 @@ from torch import fx
 from shardproof.synthesis.frontends.torch.aten.table import Emit
 from shardproof.synthesis.frontends.torch.bias_normalize import leading_dims
 from shardproof.synthesis.frontends.torch.cancelled import without_cancelled
-from shardproof.synthesis.frontends.torch.roots import without_roots
 from shardproof.synthesis.frontends.torch.constants import Constant
 from shardproof.synthesis.frontends.torch.lower import Lowered, Lowering, type_of
 from shardproof.synthesis.frontends.torch.masked_gather import read_windows
@@ -21,6 +20,7 @@ from shardproof.synthesis.frontends.torch.range_fold import in_declared_range
 from shardproof.synthesis.frontends.torch.ranks.constant_ids import of_windows
 from shardproof.synthesis.frontends.torch.ranks.pads import as_pads
 from shardproof.synthesis.frontends.torch.rolling.order import typed
+from shardproof.synthesis.frontends.torch.roots import without_roots
 from shardproof.synthesis.frontends.torch.trace import Traced
 from shardproof.verifier.kernel.inline import inline
 from shardproof.verifier.kernel.live import live

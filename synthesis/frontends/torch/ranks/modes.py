@@ -10,6 +10,7 @@ and exchange the same are judged once.
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,7 +40,7 @@ from shardproof.synthesis.frontends.torch.ranks.request import (
     TRAIN,
     UNRECORDED,
 )
-from shardproof.synthesis.frontends.torch.ranks.steps import COUNTED, Step
+from shardproof.synthesis.frontends.torch.ranks.steps import COUNTED, NewStateError
 from shardproof.synthesis.frontends.torch.ranks.tracing import Followed, Order, follow, run
 from shardproof.synthesis.frontends.torch.single_draws import (
     LEAST,
@@ -52,8 +53,8 @@ from shardproof.synthesis.frontends.torch.surroundings import LAUNCHED, Surround
 from shardproof.synthesis.frontends.torch.trace import Traced
 
 STATE_OF_STEP = "buffer of the step"
-MOST_FIRST = 4
-"""Steps that are made at most before one is traced."""
+MOST_FIRST = 3
+"""Steps that are made at most before one is traced that keeps what the step before it kept."""
 UNSTEPPED = "a pipeline steps on gradients, and there are none"
 """What is said of a pipeline that raises where no gradients are recorded."""
 Make = Callable[[str], Order]
@@ -129,6 +130,9 @@ def follow_twice(make: Make, mode: str, others: Sequence[str], module: Any) -> T
         Exception: whatever the user's code raises.
     """
     quick = {o: apart(lambda o=o: decided(lambda: _quick(make, o)), "") for o in others}
+    for _ in range(MOST_FIRST - 1):
+        with suppress(NewStateError):
+            return decided(lambda: _traced_twice(make, mode, quick, module))
     return decided(lambda: _traced_twice(make, mode, quick, module))
 
 
@@ -136,8 +140,12 @@ def _traced_twice(make: Make, mode: str, quick: Mapping[str, Any], module: Any) 
     order = make(mode)
     for p in order.model.parameters():
         p.grad = None
-    if order.step is not None:
-        _warmed(make, mode, order.step)
+    if order.step is not None and not order.step.begun:
+        first = make(mode)
+        _digest(first)
+        with given(Singles((LEAST,), order.watch.places)):
+            _call(first)
+        order.step.begun = True
     files = files_of(module, order.watch.places.root)
     before = plain_state(order.model, files)
     digest = _digest(order)
@@ -169,21 +177,6 @@ def _traced_twice(make: Make, mode: str, quick: Mapping[str, Any], module: Any) 
     notes += [*digest.told(name), *told(lines), *(COUNTED if order.step is not None else ())]
     notes += [*read.read, *told_of, *taken_for_granted()]
     return Twice(followed, order, alike, list(dict.fromkeys(notes)))
-
-
-def _warmed(make: Make, mode: str, step: Step) -> None:
-    """Make steps until one finds all that it leaves: optimizers have their state after the first
-    that has gradients."""
-    kept: set[str] | None = None
-    for _ in range(MOST_FIRST):
-        before, kept = kept, {*step.state()}
-        if kept == before:
-            break
-        order = make(mode)
-        _digest(order)
-        with given(Singles((LEAST,), order.watch.places)):
-            _call(order)
-    step.begun = True
 
 
 def surroundings(places: Places) -> Surroundings:

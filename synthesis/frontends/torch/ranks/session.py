@@ -40,7 +40,6 @@ from shardproof.synthesis.frontends.torch.buffers import (
     pieces_filled,
 )
 from shardproof.synthesis.frontends.torch.cancelled import without_cancelled
-from shardproof.synthesis.frontends.torch.roots import without_roots
 from shardproof.synthesis.frontends.torch.captured import dump, load
 from shardproof.synthesis.frontends.torch.chosen import read_whole, reads_whole
 from shardproof.synthesis.frontends.torch.decompose import decompositions
@@ -106,6 +105,7 @@ from shardproof.synthesis.frontends.torch.ranks.tables import pieces
 from shardproof.synthesis.frontends.torch.ranks.tracing import Order, cotangents, known_groups
 from shardproof.synthesis.frontends.torch.request import CaptureRequest, InputSpec, Progress
 from shardproof.synthesis.frontends.torch.rolling.depth import Depth
+from shardproof.synthesis.frontends.torch.roots import without_roots
 from shardproof.synthesis.frontends.torch.session import block_lists
 from shardproof.synthesis.frontends.torch.surroundings import Surroundings
 from shardproof.synthesis.frontends.torch.switching import in_mode

@@ -28,6 +28,10 @@ COUNTED = (
 """What is taken for granted of a step, in sentences."""
 
 
+class NewStateError(CaptureError):
+    """A step keeps what no step before it kept, as an optimizer does in the first with gradients."""
+
+
 @dataclass
 class Step:
     """A step, with what it works on."""
@@ -115,7 +119,7 @@ class Step:
         for name, t in self.state().items() if self.begun else ():
             value = local(t)
             if name not in self.before:
-                raise CaptureError(f"a step after the first keeps {name}, which no step before did")
+                raise NewStateError(f"each step keeps more, such as {name}, than the one before")
             if value is not self.before[name]:
                 yield name, value
 
