@@ -138,9 +138,10 @@ def follow_twice(make: Make, mode: str, others: Sequence[str], module: Any) -> T
 
 def _traced_twice(make: Make, mode: str, quick: Mapping[str, Any], module: Any) -> Twice:
     order = make(mode)
-    for p in order.model.parameters():
+    begun = order.step is not None and order.step.begun
+    for p in () if begun else order.model.parameters():
         p.grad = None
-    if order.step is not None and not order.step.begun:
+    if order.step is not None and not begun:
         first = make(mode)
         _digest(first)
         with given(Singles((LEAST,), order.watch.places)):
