@@ -1,7 +1,8 @@
 """Walks a distributed program and finds facts for every value from those of its operands."""
 
 import math
-from itertools import product
+from collections.abc import Iterator
+from itertools import chain, islice, product
 
 from shardproof.verifier.analysis.replication import alike, positive
 from shardproof.verifier.kernel.contract import Contract
@@ -123,12 +124,12 @@ def _step(
     refused: tuple[Refused, tuple[Fact, ...]] | None = None
     most = MAX_WIDE if rules.wide else MAX_COMBINATIONS
     choices = [list(range(len(f))) for f in operands]
-    if math.prod(map(len, choices)) > most:
+    many = math.prod(map(len, choices)) > most
+    if many:
         for order, held in zip(choices, operands, strict=True):
             order.sort(key=lambda i, held=held: len(held[i].where))
-    for count, picks in enumerate(product(*choices)):
-        if count == most:
-            break
+    first = _alike(operands) if many else ()
+    for picks in islice(chain(first, product(*choices)), most):
         chosen = tuple(facts[i] for facts, i in zip(operands, picks, strict=True))
         where = common(region, *(f.where for f in chosen))
         if where is None:
@@ -166,6 +167,18 @@ def _step(
         out.breaks.append(Break(node, refused[0], refused[1], path))
     out.rules[node.op] = out.rules.get(node.op, 0) + 1
     return list(found.values())
+
+
+def _alike(operands: list[list[Fact]]) -> Iterator[tuple[int, ...]]:
+    """One fact of each operand, all of them waiting for the same sums."""
+    for partial in dict.fromkeys(f.layout.partial for facts in operands for f in facts):
+        picks = [
+            next((i for i, f in enumerate(facts) if f.layout.partial == partial), None)
+            for facts in operands
+        ]
+        known = tuple(i for i in picks if i is not None)
+        if len(known) == len(operands) > 1:
+            yield known
 
 
 def keep(sequential: Sequential, facts: list[Fact]) -> list[Fact]:

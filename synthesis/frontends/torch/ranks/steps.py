@@ -29,7 +29,7 @@ COUNTED = (
 
 
 class NewStateError(CaptureError):
-    """A step keeps what no step before it kept, as an optimizer does in the first with gradients."""
+    """A step keeps what no step before it kept: an optimizer does once there are gradients."""
 
 
 @dataclass
