@@ -42,6 +42,7 @@ class Case:
     output_layouts: Sequence[str] = ()
     names: Sequence[tuple[str, str]] = ()
     after_backward: str = ""
+    step: str = ""
     gradients: bool = True
     config: dict[str, object] = field(default_factory=dict)
     no_grad: Sequence[str] = ()
@@ -98,7 +99,8 @@ class Case:
             self.mesh,
             self.config,
             tuple(InputSpec.parse(t) for t in self.inputs),
-            gradients=self.gradients,
+            gradients=self.gradients and not self.step,
+            step=self.step,
             names=tuple(self.names),
             no_grad=tuple(self.no_grad),
             input_layouts=stated.inputs,

@@ -672,6 +672,7 @@ def _followed(
             for p in side.built.model.parameters():
                 p.grad = None
             continue
+        buffers |= {} if side.built.step is None else side.built.step.counters()
         changed = twice.followed.traced.state  # room to work in too, which is left out later
         refuse_shared(buffers, twice.order.watch.attributes, changed)
         return twice, buffers

@@ -14,9 +14,11 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import is_fake, unset_fake_temporarily
 from torch.optim import Optimizer
 
 from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.materialize import to_fake
 from shardproof.synthesis.frontends.torch.ranks.dtensors import local
 
 COUNTED = (
@@ -79,11 +81,16 @@ class Step:
                     )
 
     def exchange(self, pairs: Iterable[tuple[Any, Any]]) -> None:
-        """Optimizers get what stands for a parameter now."""
+        """Optimizers get what stands for a parameter now; other modules hold no values, but for
+        single numbers, which they count by. Call inside the fake mode."""
         new = {id(old): p for old, p in pairs}
         for _, optimizer in self._optimizers():
             for group in optimizer.param_groups:
                 group["params"] = [new.get(id(p), p) for p in group["params"]]
+        for _, other in self._others():
+            if isinstance(other, nn.Module):
+                _keep_numbers(other)
+                to_fake(other)
 
     def state(self) -> dict[str, Any]:
         """What lives from step to step, by name: `fc.weight.exp_avg`, `fc.weight.grad`."""
@@ -110,6 +117,12 @@ class Step:
         self.before = {name: local(t) for name, t in self.state().items()}
         return dict(self.before)
 
+    def counters(self) -> dict[str, torch.Tensor]:
+        """For each integer tensor that is kept, one of zeros: what programs are run on."""
+        kept = {n: local(t) for n, t in self.state().items() if not t.is_floating_point()}
+        with unset_fake_temporarily():
+            return {n: torch.zeros(tuple(t.shape), dtype=t.dtype) for n, t in kept.items()}
+
     def replaced(self) -> Iterator[tuple[str, torch.Tensor]]:
         """What stands, after a call, where `kept` found another tensor.
 
@@ -131,6 +144,16 @@ class Step:
         for name, other in self._others():
             if isinstance(other, Optimizer):
                 yield name, other
+
+
+def _keep_numbers(module: nn.Module) -> None:
+    """Buffers of one number become tensors that know it."""
+    for part in module.modules():
+        for name, buffer in part._buffers.items():
+            if buffer is not None and not is_fake(buffer) and buffer.numel() == 1:
+                with unset_fake_temporarily():
+                    value = buffer.tolist()
+                part._buffers[name] = torch.tensor(value, dtype=buffer.dtype)
 
 
 def step_of(module: Any, name: str, held: tuple[Any, ...], file: str) -> Step:

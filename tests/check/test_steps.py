@@ -1,0 +1,145 @@
+"""Training steps: parameters, optimizers and what they leave, with twins that are wrong."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shardproof.agent.cli.main import main
+from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.verifier.kernel.program.types import Mesh
+
+pytestmark = pytest.mark.torch
+FOLDER = Path(__file__).with_name("steps")
+ROWS = ("x=S(0)@dp", "y=S(0)@dp")
+RIGHT = [
+    ("sgd_sharded", "sgd", "plain_step", "dp=2", ROWS),
+    ("sgd_split", "sgd", "plain_step", "tp=2", ()),
+    ("sharded", "adamw", "train_step", "dp=2", ROWS),
+    ("replicated", "adamw", "train_step", "dp=2", ROWS),
+    ("by_hand", "adamw", "train_step", "dp=2", ROWS),
+    ("both", "adamw", "train_step", "dp=2,tp=2", ROWS),
+    ("averaged", "averaged", "ema_step", "dp=2", ROWS),
+]
+CLIP = "    norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
+LOCAL = """    norm = torch.stack([local(p.grad).norm() for p in model.parameters()]).norm()
+    for p in model.parameters():
+        local(p.grad).mul_(torch.clamp(1.0 / (norm + 1e-6), max=1.0))
+"""
+WRONG = {
+    "micro-batches are not averaged": ("(loss / 2).backward()", "loss.backward()"),
+    "the last micro-batch alone": ("last = number == len(parts) - 1", "last = True\n        model.zero_grad()"),
+    "nothing is reduced": ("last = number == len(parts) - 1", "last = False"),
+    "no clipping": (CLIP, "    norm = nn.utils.get_total_norm([p.grad for p in model.parameters()])\n"),
+    "another norm": ("model.parameters(), 1.0)", "model.parameters(), 2.0)"),
+    "clips by what a rank holds": (CLIP, LOCAL),
+    "clips after the step": (
+        CLIP + "    optimizer.step()\n",
+        "    optimizer.step()\n" + CLIP,
+    ),
+    "another rate": ("groups(model), lr=1e-3", "groups(model), lr=2e-3"),
+    "another schedule": ("CosineAnnealingLR(optimizer, 100)", "CosineAnnealingLR(optimizer, 9)"),
+    "decays all": ("groups(model), lr", "model.parameters(), weight_decay=0.1, lr"),
+    "two steps": ("    schedule.step()\n", "    schedule.step()\n    optimizer.step()\n"),
+    "other moments": ("lr=1e-3)\n    return model, optimizer, C", "lr=1e-3, betas=(0.9, 0.95))\n    return model, optimizer, C"),
+    "gradients stay": ("    optimizer.zero_grad()\n", ""),
+}  # fmt: skip
+LOCAL_PIECE = """
+
+def local(t):
+    return t.to_local() if isinstance(t, DTensor) else t
+"""
+NOT_SEEN = {("replicated", "clips by what a rank holds"), ("replicated", "gradients stay")}
+"""Of these, what a rank holds is the whole gradient; and a doubt is refused, which a run refutes."""
+TWINS = [
+    (name, of)
+    for of in ("sharded", "replicated")
+    for name in WRONG
+    if (of, name) not in NOT_SEEN and (of, name) != ("sharded", "gradients stay")
+]
+Make = Callable[..., Any]
+
+
+@pytest.fixture
+def made(case: Make, tmp_path: Path) -> Make:
+    for file in FOLDER.glob("*.py"):
+        shutil.copy(file, tmp_path)
+
+    def make(many: str, one: str, step: str, mesh: str, rows: tuple[str, ...]) -> Any:
+        sizes = (item.split("=") for item in mesh.split(","))
+        return case(
+            mesh=Mesh.of(**{name: int(size) for name, size in sizes}),
+            target=f"ranks.py:{many}",
+            against=f"one.py:{one}",
+            step=step,
+            inputs=["x=f32[8,8]", "y=f32[8,8]"],
+            input_layouts=rows,
+        )
+
+    return make
+
+
+@pytest.mark.parametrize(("many", "one", "step", "mesh", "rows"), RIGHT, ids=[r[0] for r in RIGHT])
+def test_a_right_step_is_proved(
+    made: Make, many: str, one: str, step: str, mesh: str, rows: tuple[str, ...]
+) -> None:
+    found = made(many, one, step, mesh, rows).proved()
+    outputs = {o.path for o in found.question.sequential.outputs}
+    assert {"state:up.weight", "state:norm.bias"} <= outputs
+    kept = "momentum_buffer" if one == "sgd" else "exp_avg_sq"
+    assert f"state:down.weight.{kept}" in outputs
+
+
+@pytest.mark.parametrize(("name", "of"), TWINS, ids=[f"{o}: {n}" for n, o in TWINS])
+def test_a_wrong_step_is_refuted(made: Make, name: str, of: str) -> None:
+    old, new = WRONG[name]
+    wrong = made(of, "adamw", "train_step", "dp=2", ROWS)
+    file = wrong.folder / "ranks.py"
+    assert old in file.read_text()
+    file.write_text(file.read_text().replace(old, new) + LOCAL_PIECE)
+    wrong.refuted()
+
+
+def test_the_ema_of_another_model_is_refuted(made: Make) -> None:
+    wrong = made("averaged", "averaged", "ema_step", "dp=2", ROWS)
+    wrong.edit("get_ema_multi_avg_fn(0.99)", "get_ema_multi_avg_fn(0.9)", "ranks.py").refuted()
+
+
+def test_a_step_that_no_file_has_is_an_error(made: Make) -> None:
+    with pytest.raises(CaptureError, match="one.py has no function no_step"):
+        made("sharded", "adamw", "no_step", "dp=2", ROWS).check()
+
+
+def test_a_step_that_takes_too_little_is_an_error(made: Make) -> None:
+    with pytest.raises(CaptureError, match=r"takes model, optimizer, x, y, and TARGET returns 3"):
+        made("sharded", "adamw", "plain_step", "dp=2", ROWS).check()
+
+
+@pytest.mark.parametrize(
+    ("edit", "ends"), [(None, 0), (("    optimizer.zero_grad()\n", ""), 1)], ids=["right", "wrong"]
+)
+def test_a_step_runs_on_processes(
+    made: Make,
+    edit: tuple[str, str] | None,
+    ends: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    step = made("sharded", "adamw", "train_step", "dp=2", ROWS)
+    if edit is not None:
+        step.edit(*edit, file="ranks.py")
+    monkeypatch.chdir(step.folder)
+    words = ["check", "ranks.py:sharded", "--against", "one.py:adamw", "--step", "train_step"]
+    words += ["--mesh", "dp=2", "--input", "x=f32[8,8]", "--input", "y=f32[8,8]", "--plain"]
+    for row in ROWS:
+        words += ["--input-layout", row]
+    monkeypatch.setattr("sys.argv", ["shardproof", *words])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    said = capsys.readouterr().out
+    assert ended.value.code == ends, said
+    assert ("agrees" if edit is None else "update of parameter") in said
