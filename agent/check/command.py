@@ -5,8 +5,9 @@ import json
 import shutil
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 
 from pydantic import TypeAdapter
@@ -119,7 +120,10 @@ def _decided(
     if held is not None:
         verdict = loads.decided(verdict, held, mesh)
     if isinstance(verdict, Proof):
-        more = [*modes_told(captured), *(a for c in judged for a in assumptions(c.captured))]
+        more = [
+            *modes_told(captured, asked.step),
+            *(a for c in judged for a in assumptions(c.captured)),
+        ]
         more += held.told if held else [NOT_LOADED]
         if checked.left:
             more.append(f"Not compared: {', '.join(checked.left)}.")
@@ -230,8 +234,8 @@ def said(modes: Sequence[str]) -> str:
     return " and ".join([", ".join(words[:-1]), words[-1]] if words[1:] else words)
 
 
-def modes_told(captured: Sequence[RanksCaptured]) -> list[str]:
-    """What is known of modes, in sentences."""
+def modes_told(captured: Sequence[RanksCaptured], step: str = "") -> list[str]:
+    """What is known of modes, and of a step that is called later, in sentences."""
     every = [m for found in captured for m in found.modes]
     out: list[str] = []
     for found in captured:
@@ -250,7 +254,8 @@ def modes_told(captured: Sequence[RanksCaptured]) -> list[str]:
         out.append(
             "Train mode under torch.no_grad() is not compared: the pipeline steps on gradients."
         )
-    out.append("Later calls compute what the first two compute; only these are compared.")
+    if not step:
+        out.append("Later calls compute what the first two compute; only these are compared.")
     out.append("torch.inference_mode() is not looked at.")
     return out
 
@@ -342,6 +347,8 @@ def _tp_plan(given: str) -> str | dict[str, str]:
 
 
 LOSSES = "mean|sum"
+MOST_NAMED = 12
+"""Tensors that one sentence names."""
 
 
 def _loss(loss: str) -> str:
@@ -425,7 +432,7 @@ def assumptions(captured: RanksCaptured) -> list[str]:
     if one.states:
         out.append(
             "Buffers that a call changes hold, before it, whatever it may be, each rank its piece; "
-            f"after it they are compared: {', '.join(one.states)}."
+            f"after it they are compared: {_named(one.states)}."
         )
     for note in (*one.notes, *(n for r in captured.ranks for n in r.notes)):
         if note not in out:
@@ -446,6 +453,12 @@ def assumptions(captured: RanksCaptured) -> list[str]:
         pairs = ", ".join(f"{name} as {own}" for name, own in given.items())
         out.append(f"The parallel module takes {pairs}.")
     return out
+
+
+def _named(names: Collection[str]) -> str:
+    """The first of some names, and how many more there are."""
+    more = len(names) - MOST_NAMED
+    return ", ".join(islice(names, MOST_NAMED)) + (f" and {more} more" if more > 0 else "")
 
 
 def _laid(captured: RanksCaptured, name: str) -> str:

@@ -26,15 +26,19 @@ RIGHT = [
     ("averaged", "averaged", "ema_step", "dp=2", ROWS),
 ]
 CLIP = "    norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
+NORM = "    norm = nn.utils.get_total_norm([p.grad for p in model.parameters()])\n"
 LOCAL = """    norm = torch.stack([local(p.grad).norm() for p in model.parameters()]).norm()
     for p in model.parameters():
         local(p.grad).mul_(torch.clamp(1.0 / (norm + 1e-6), max=1.0))
 """
 WRONG = {
     "micro-batches are not averaged": ("(loss / 2).backward()", "loss.backward()"),
-    "the last micro-batch alone": ("last = number == len(parts) - 1", "last = True\n        model.zero_grad()"),
+    "the last micro-batch alone": (
+        "last = number == len(parts) - 1",
+        "last = True\n        model.zero_grad()",
+    ),
     "nothing is reduced": ("last = number == len(parts) - 1", "last = False"),
-    "no clipping": (CLIP, "    norm = nn.utils.get_total_norm([p.grad for p in model.parameters()])\n"),
+    "no clipping": (CLIP, NORM),
     "another norm": ("model.parameters(), 1.0)", "model.parameters(), 2.0)"),
     "clips by what a rank holds": (CLIP, LOCAL),
     "clips after the step": (
@@ -45,7 +49,7 @@ WRONG = {
     "another schedule": ("CosineAnnealingLR(optimizer, 100)", "CosineAnnealingLR(optimizer, 9)"),
     "decays all": ("groups(model), lr", "model.parameters(), weight_decay=0.1, lr"),
     "two steps": ("    schedule.step()\n", "    schedule.step()\n    optimizer.step()\n"),
-    "other moments": ("lr=1e-3)\n    return model, optimizer, C", "lr=1e-3, betas=(0.9, 0.95))\n    return model, optimizer, C"),
+    "other moments": ("groups(model), lr=1e-3", "groups(model), lr=1e-3, betas=(0.9, 0.95)"),
     "gradients stay": ("    optimizer.zero_grad()\n", ""),
 }  # fmt: skip
 LOCAL_PIECE = """
@@ -54,7 +58,8 @@ def local(t):
     return t.to_local() if isinstance(t, DTensor) else t
 """
 NOT_SEEN = {("replicated", "clips by what a rank holds"), ("replicated", "gradients stay")}
-"""Of these, what a rank holds is the whole gradient; and a doubt is refused, which a run refutes."""
+"""What a rank holds is the whole gradient; memory that is read too early is refused, and a run
+refutes it."""
 TWINS = [
     (name, of)
     for of in ("sharded", "replicated")
@@ -110,7 +115,7 @@ def test_the_ema_of_another_model_is_refuted(made: Make) -> None:
 
 
 def test_a_step_that_no_file_has_is_an_error(made: Make) -> None:
-    with pytest.raises(CaptureError, match="one.py has no function no_step"):
+    with pytest.raises(CaptureError, match=r"one\.py has no function no_step"):
         made("sharded", "adamw", "no_step", "dp=2", ROWS).check()
 
 

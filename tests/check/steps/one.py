@@ -1,7 +1,7 @@
 """A model on one device, and its training step: two micro-batches, clipping, AdamW, a schedule."""
 
 import torch
-import torch.nn.functional as F
+import torch.nn.functional as F  # noqa: N812
 from torch import nn
 from torch.optim.lr_scheduler import CosineAnnealingLR
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
@@ -44,7 +44,7 @@ def adamw():
 
 
 def train_step(model, optimizer, schedule, x, y):
-    for part, target in zip(x.chunk(2), y.chunk(2)):
+    for part, target in zip(x.chunk(2), y.chunk(2), strict=True):
         (F.mse_loss(model(part), target) / 2).backward()
     norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()

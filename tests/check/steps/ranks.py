@@ -4,8 +4,8 @@ import contextlib
 
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
-from one import MLP, ema_step, groups, plain_step
+import torch.nn.functional as F  # noqa: N812
+from one import MLP, ema_step, groups, plain_step  # noqa: F401
 from torch import nn
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, Replicate, distribute_module
@@ -71,7 +71,7 @@ def by_hand(mesh):
 
 
 def train_step(model, optimizer, schedule, x, y):
-    parts = list(zip(x.chunk(2), y.chunk(2)))
+    parts = list(zip(x.chunk(2), y.chunk(2), strict=True))
     for number, (part, target) in enumerate(parts):
         last = number == len(parts) - 1
         if isinstance(model, FSDPModule):

@@ -22,10 +22,9 @@ from shardproof.synthesis.frontends.torch.materialize import to_fake
 from shardproof.synthesis.frontends.torch.ranks.dtensors import local
 
 COUNTED = (
-    "A step after the first is what is compared: the state of optimizers is any that they can "
-    "have, their counters are at the second step. Later steps run the same ops with other numbers "
-    "for what is counted, and a third was compared with the second.",
-    "The first step, from the empty state of an optimizer, is not compared.",
+    "The second step is compared, for any state of optimizers; a third runs the same ops, apart "
+    "from numbers that are counted. Later steps are taken to do so too.",
+    "The first step, from optimizers without state, is not compared.",
 )
 """What is taken for granted of a step, in sentences."""
 
