@@ -107,6 +107,11 @@ def agree(
         where = _holders(captured, item.path, mesh)
         if where:
             held[item.name], holders[item.path] = where, where
+        owner = _parameter_of(item.path, placed, item.type.shape, local)
+        said = layout_for(stated.params, item.path, item.type.shape, mesh)
+        if owner is not None and known is None and said is None:
+            placed.append(Placed(kind, item.path, owner.layout, f"as {owner.name}", where))
+            continue
         placed.append(
             replace(
                 decide(
@@ -166,6 +171,18 @@ def agree(
             inputs[item.name] = found_table or Layout.replicate(item.type.shape)
     _all_used(stated, placed)
     return Contract(inputs, outputs, held=held, wanted=wanted), tuple(placed)
+
+
+def _parameter_of(
+    path: str, placed: Sequence[Placed], shape: tuple[int, ...], local: tuple[int, ...]
+) -> Placed | None:
+    """The parameter that `path` is the state of, as an optimizer keeps one: of the same extents."""
+    name, _, key = path.rpartition(".")
+    owner = next((p for p in placed if p.name == name and p.kind == "parameter"), None)
+    if owner is None or not key:
+        return None
+    same = owner.layout.global_shape == shape and owner.layout.local_shape == local
+    return owner if same else None
 
 
 def no_rank(path: str) -> InputError:

@@ -114,7 +114,8 @@ def check(
 
 
 def _held(captured: RanksCaptured, stated: Statements, tell: Tell, compared: Compared) -> Checked:
-    """What `_checked` finds. Where no rank has a parameter, what else is wrong may refute them.
+    """What `_checked` finds. Where no rank has a parameter, or the state of one, what else is wrong
+    may refute them.
 
     Raises:
         InputError, CaptureError: as `_checked`; such a parameter, where nothing else is wrong.
@@ -122,7 +123,8 @@ def _held(captured: RanksCaptured, stated: Statements, tell: Tell, compared: Com
     one = captured.one.program
     params = [i.path for i in one.inputs if i.role == "param"]
     lacking = [p for p in params if not any(p in r.laid_out for r in captured.ranks)]
-    rest = tuple(o for o in one.outputs if o.role != "grad" or o.path not in lacking)
+    of_them = {f"grad:{p}" for p in lacking} | {f"output:{STATE}{p}" for p in lacking}
+    rest = tuple(o for o in one.outputs if output_key(o) not in of_them)
     if not lacking or not rest:
         return _checked(captured, stated, tell, compared)
     kept = replace(captured, one=replace(captured.one, program=replace(one, outputs=rest)))
@@ -363,7 +365,7 @@ def _same_outputs(captured: RanksCaptured, many: Program) -> Program:
             raise untrained(captured, out.path)
         if out.path.startswith(STATE):
             raise InputError(
-                f"the model changes its buffer {out.path.removeprefix(STATE)}, which no rank does",
+                f"the model changes {out.path.removeprefix(STATE)}, which no rank does",
                 hint=f"--skip-output {out.path} leaves it out",
             )
         raise InputError(f"no rank gives the {out.role} {out.path}")

@@ -109,6 +109,13 @@ def test_a_wrong_step_is_refuted(made: Make, name: str, of: str) -> None:
     wrong.refuted()
 
 
+@pytest.mark.parametrize("file", ["one.py", "ranks.py"])
+def test_parameters_that_one_side_alone_trains_are_refuted(made: Make, file: str) -> None:
+    wrong = made("replicated", "adamw", "train_step", "dp=2", ROWS)
+    wrong.edit("AdamW(groups(model), lr", "AdamW(groups(model)[:1], lr", file)
+    wrong.refuted()
+
+
 def test_the_ema_of_another_model_is_refuted(made: Make) -> None:
     wrong = made("averaged", "averaged", "ema_step", "dp=2", ROWS)
     wrong.edit("get_ema_multi_avg_fn(0.99)", "get_ema_multi_avg_fn(0.9)", "ranks.py").refuted()

@@ -725,6 +725,7 @@ def _lowered(
     """The program, with what else is known. `held`: what buffers are taken to hold; `whole`: on a
     rank, constants of one device."""
     followed, watch, model = twice.followed, twice.order.watch, side.built.model
+    step = side.built.step
     kept = followed.traced.state
     held_by = {n: t for t, n in followed.traced.buffers.items()}
     states = {canonical.get(n, n): t for n, t in held_by.items() if n in kept}
@@ -801,7 +802,7 @@ def _lowered(
         tables=placed,
         ties=canonical if whole is None else {},
         filled={n: as_numbers(buffers[n]) for n in sorted(lowered.filled)},
-        every=tuple(n for n, _ in model.named_buffers()),
+        every=(*dict(model.named_buffers()), *(step.state() if step is not None else ())),
         depth=side.depth,
         lists=tuple(block_lists(model)),
         asserts=left_out(),

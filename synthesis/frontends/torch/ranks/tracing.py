@@ -145,6 +145,8 @@ def follow(order: Order) -> Followed:
     found.traced = _described(graph, module, given, roles)
     read = {name for node, name in found.traced.buffers.items() if node.users}
     found.traced.given |= (kept.keys() & read) - found.traced.state
+    if order.step is not None:
+        _compare_every(found.traced)
     found.traced.notes = found.notes
     return found
 
@@ -429,6 +431,14 @@ def _described(
             traced.state.add(name)
             traced.outputs.append(("output", name, value))
     return traced
+
+
+def _compare_every(traced: Traced) -> None:
+    """What a step leaves in a parameter is an output, also of one that it leaves as it is."""
+    for node, name in traced.params.items():
+        if name not in traced.state:
+            traced.state.add(name)
+            traced.outputs.append(("output", name, node))
 
 
 def known_groups(graph: fx.Graph, watch: Watch, places: Provenance) -> None:
