@@ -171,6 +171,10 @@ zoo-wild: $(WILD)/.ok  ## models of packages that nobody tuned, to benchmarks/re
 kinds: $(OK)  ## 48 models as people write them, on tp and dp, to benchmarks/results/kinds.md; resumes
 	$(BIN)/python -m benchmarks.kinds
 
+.PHONY: trained
+trained: $(WILD)/.ok  ## patches train, and their weights go both ways, to benchmarks/results/trained.md; resumes
+	$(WILD)/bin/python -m benchmarks.trained
+
 .PHONY: readers
 readers: $(OK)  ## the patches that parallelize proved, given to check: both must agree; goes on where it was stopped
 	$(BIN)/python -m benchmarks.readers
