@@ -225,7 +225,11 @@ def _started(work: Path, folder: Path, what: str, mesh: Mapping[str, int]) -> st
     errors = [p.read_text() for p in sorted(work.glob("error-*.txt"))]
     if errors:
         return next((e for e in errors if "onnection" not in e), errors[0])
-    return said.split("\n")[-1] if "\nENDED" in said else ""
+    if "\nENDED" not in said:
+        return ""
+    (work / f"{what}.txt").write_text(said)
+    told = [line for line in said.split("\n") if "exitcode" in line or "Error" in line]
+    return " ".join((told or said.split("\n"))[-1].split())[:200]
 
 
 def _run(command: Sequence[str], folder: Path, **more: str) -> str:
