@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from shardproof.agent.cli.main import main
 from shardproof.synthesis.frontends.torch.errors import CaptureError
 from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.verdict import Counterexample, Proof
 
 pytestmark = pytest.mark.torch
 FOLDER = Path(__file__).with_name("steps")
@@ -52,6 +54,7 @@ WRONG = {
     "other moments": ("groups(model), lr=1e-3", "groups(model), lr=1e-3, betas=(0.9, 0.95)"),
     "gradients stay": ("    optimizer.zero_grad()\n", ""),
 }  # fmt: skip
+LATE = "    loss = F.mse_loss(model(x), y)\n    model.zero_grad()\n"
 LOCAL_PIECE = """
 
 def local(t):
@@ -127,31 +130,71 @@ def test_a_step_that_no_file_has_is_an_error(made: Make) -> None:
 
 
 def test_a_step_that_takes_too_little_is_an_error(made: Make) -> None:
-    with pytest.raises(CaptureError, match=r"takes model, optimizer, x, y, and TARGET returns 3"):
+    with pytest.raises(CaptureError, match=r"plain_step has no argument 'x'"):
         made("sharded", "adamw", "plain_step", "dp=2", ROWS).check()
 
 
 @pytest.mark.parametrize(
     ("edit", "ends"), [(None, 0), (("    optimizer.zero_grad()\n", ""), 1)], ids=["right", "wrong"]
 )
-def test_a_step_runs_on_processes(
-    made: Make,
-    edit: tuple[str, str] | None,
-    ends: int,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_step_runs_on_processes(made: Make, edit: tuple[str, str] | None, ends: int) -> None:
     step = made("sharded", "adamw", "train_step", "dp=2", ROWS)
     if edit is not None:
         step.edit(*edit, file="ranks.py")
-    monkeypatch.chdir(step.folder)
-    words = ["check", "ranks.py:sharded", "--against", "one.py:adamw", "--step", "train_step"]
-    words += ["--mesh", "dp=2", "--input", "x=f32[8,8]", "--input", "y=f32[8,8]", "--plain"]
+    words = ["ranks.py:sharded", "--against", "one.py:adamw", "--step", "train_step"]
+    words += ["--mesh", "dp=2", "--input", "x=f32[8,8]", "--input", "y=f32[8,8]"]
     for row in ROWS:
         words += ["--input-layout", row]
-    monkeypatch.setattr("sys.argv", ["shardproof", *words])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    said = capsys.readouterr().out
-    assert ended.value.code == ends, said
-    assert ("agrees" if edit is None else "update of parameter") in said
+    command = [sys.executable, "-m", "shardproof", "check", *words]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=step.folder)
+    assert done.returncode == ends, done.stdout + done.stderr
+    assert ("agrees" if edit is None else "update of parameter") in done.stderr
+
+
+OWN = """
+
+class Momentum:
+    def __init__(self, model):
+        self.params, self.held = list(model.parameters()), {}
+
+    def step(self):
+        with torch.no_grad():
+            for number, p in enumerate(self.params):
+                old = self.held.get(number)
+                self.held[number] = p.grad.clone() if old is None else 0.9 * old + p.grad
+                p.sub_(0.1 * self.held[number])
+"""
+SHARDED = """
+
+def own(mesh):
+    model = fully_shard(MLP(), mesh=mesh)
+    return model, Momentum(model)
+"""
+ALONE = """
+
+def own():
+    model = MLP()
+    return model, Momentum(model)
+"""
+
+
+@pytest.mark.parametrize("factor", ["0.9", "0.8"])
+def test_an_optimizer_of_the_owner_has_its_state_compared(made: Make, factor: str) -> None:
+    step = made("own", "own", "plain_step", "dp=2", ROWS)
+    for name, text in (("one.py", OWN + ALONE), ("ranks.py", OWN + SHARDED)):
+        file = step.folder / name
+        clears = "    model.zero_grad()\n"
+        file.write_text((file.read_text() + text).replace("    optimizer.zero_grad()\n", clears))
+    step.edit("0.9 *", f"{factor} *", "ranks.py")
+    found = step.check().verdict
+    assert isinstance(found, Proof if factor == "0.9" else Counterexample), found
+
+
+def test_gradients_that_are_cleared_too_late_are_kept(made: Make) -> None:
+    """After a forward, `model.parameters()` of fully_shard are those that it gathered."""
+    step = made("sgd_sharded", "sgd", "plain_step", "dp=2", ROWS)
+    file = step.folder / "one.py"
+    early = "    optimizer.zero_grad()\n    loss = F.mse_loss(model(x), y)\n"
+    file.write_text(file.read_text().replace(early, LATE))
+    with pytest.raises(CaptureError, match="a step of the ranks reads what the step before left"):
+        step.check()

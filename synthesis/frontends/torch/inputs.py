@@ -33,7 +33,7 @@ def find_inputs(request: CaptureRequest, target: Target, model: nn.Module) -> tu
     for spec in found:
         if spec.name not in signature.parameters and not takes_any:
             raise CaptureError(
-                f"{target.cls.__name__}.forward has no argument {spec.name!r}",
+                f"{target.cls.forward.__qualname__} has no argument {spec.name!r}",
                 hint=f"it takes {', '.join(list(signature.parameters)[1:])}",
             )
     return tuple(_fitted(spec, model, request.dtype) for spec in found)

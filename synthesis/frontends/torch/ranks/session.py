@@ -573,6 +573,12 @@ def _rank(
     kept = changed | pair_kept(sorted(states), list(one.states), request.names, wrapped, at)
     also = pair_kept(sorted(states - kept.keys()), list(one.every), request.names, wrapped, at)
     for name in sorted(also.values()):
+        if name in mine_too:
+            raise CaptureError(
+                f"a step of the ranks reads what the step before left in {name}, a step of the "
+                "model does not",
+                hint="clear it in every step, as the model does",
+            )
         raise CaptureError(
             f"the module changes its buffer {name}, which the model leaves as it is",
             hint="a later call, or another mode, would read what it left there: change it in the "

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import is_fake, unset_fake_temporarily
 from torch.optim import Optimizer
+from torch.utils._pytree import keystr, tree_flatten_with_path
 
 from shardproof.synthesis.frontends.torch.errors import CaptureError
 from shardproof.synthesis.frontends.torch.materialize import to_fake
@@ -60,6 +61,7 @@ class Step:
         def forward(model: Any, *args: Any, **kwargs: Any) -> Any:
             return self(*args, **kwargs)
 
+        forward.__qualname__ = self.function.__name__
         forward.__signature__ = signature.replace(parameters=rest)
         return type(self.function.__name__, (), {"forward": forward})
 
@@ -107,8 +109,10 @@ class Step:
                 out |= {f"{name}.{n}": t for n, t in other.named_parameters()}
                 out |= {f"{name}.{n}": t for n, t in other.named_buffers()}
             elif not isinstance(other, Optimizer) and hasattr(other, "__dict__"):
-                found = vars(other).items()
-                out |= {f"{name}.{k}": t for k, t in found if isinstance(t, torch.Tensor)}
+                found = tree_flatten_with_path(dict(vars(other)))[0]
+                tensors = ((p, t) for p, t in found if isinstance(t, torch.Tensor))
+                new = ((p, t) for p, t in tensors if id(t) not in self.names)
+                out |= {f"{name}{keystr(p)}": t for p, t in new}
         return out
 
     def kept(self) -> dict[str, torch.Tensor]:
