@@ -148,7 +148,7 @@ def test_a_step_runs_on_processes(made: Make, edit: tuple[str, str] | None, ends
     command = [sys.executable, "-m", "shardproof", "check", *words]
     done = subprocess.run(command, capture_output=True, text=True, cwd=step.folder)
     assert done.returncode == ends, done.stdout + done.stderr
-    assert ("agrees" if edit is None else "update of parameter") in done.stderr
+    assert ("agrees" if edit is None else "run on 2 processes in train mode, call 2") in done.stderr
 
 
 OWN = """
