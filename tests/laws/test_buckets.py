@@ -287,3 +287,16 @@ def test_parts_that_were_joined_by_rows_are_kept() -> None:
     after = one_by_one(before)
     assert ops(after) == ops(before)
     same(before, after, rng)
+
+
+def test_a_join_that_no_rank_sends_is_the_models_own() -> None:
+    """A layer cuts off the token that was joined before it, and so does the next one."""
+    rng = np.random.default_rng(0)
+    b = Builder("joined", Mesh.of(dp=2))
+    token, patches = (b.input(n, TensorType((2, m, 3), "f32")) for n, m in (("t", 1), ("p", 4)))
+    tokens = b.add("concat", token, patches, dim=1)
+    b.output(cut(b, tokens, 1, 1, 5), "output", "y")
+    before = b.build()
+    after = one_by_one(before)
+    assert ops(after) == ops(before)
+    same(before, after, rng)

@@ -13,14 +13,31 @@ and along any dim before which all extents are 1.
 
 from shardproof.synthesis.frontends.torch.ranks.join import gathered_along
 from shardproof.verifier.analysis.rewrite import Rewriting, rewrite
+from shardproof.verifier.kernel.ops import lookup
 from shardproof.verifier.kernel.program.program import Node, Program
 
 
 def one_by_one(program: Program) -> Program:
     """The program with every part of a bucket that is read sent on its own, as the tensor it is.
     What is gathered along another dim than the first is one op before its parts are looked at."""
-    narrow = rewrite(rewrite(program, {"concat": gathered_along}), {"slice": _narrowed})
+    joined = rewrite(program, {"concat": gathered_along})
+    sent = _sent(joined)
+
+    def narrowed(r: Rewriting, node: Node) -> str | None:
+        return _narrowed(r, node) if node.outputs[0] in sent else None
+
+    narrow = rewrite(joined, {"slice": narrowed})
     return rewrite(rewrite(narrow, {"slice": _part}), {"reshape": _whole})
+
+
+def _sent(program: Program) -> set[str]:
+    """Values that ranks send to one another, moved at most: other joins are the model's own."""
+    found = set[str]()
+    for node in reversed(program.nodes):
+        moved = lookup(node.op).kind == "view" or node.op == "cast"
+        if lookup(node.op).kind == "collective" or (moved and found.intersection(node.outputs)):
+            found.update(node.inputs)
+    return found
 
 
 def _narrowed(r: Rewriting, node: Node) -> str | None:
