@@ -24,6 +24,7 @@ from shardproof.synthesis.frontends.torch.constants import (
     opaque,
     recognise,
 )
+from shardproof.synthesis.frontends.torch.empties import without_empties
 from shardproof.synthesis.frontends.torch.errors import OR_TRANSLATE, CaptureError
 from shardproof.synthesis.frontends.torch.folding import (
     cast_lines,
@@ -243,7 +244,7 @@ class Lowering:
             if node.meta["val"].dtype in NARROW:
                 raise self._error(node, f"the {role} {path} is of dtype {node.meta['val'].dtype}")
             self.b.output(value, role, path)
-        program = self.b.build()
+        program = without_empties(self.b.build())
         folded = [n for n in self.constants if n in self.traced.buffers]
         reach = set(folded)
         stack: list[fx.Node] = list(self.constants)
