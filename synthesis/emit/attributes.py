@@ -203,9 +203,30 @@ def _local(
     return [
         _change(fact, path, name, extent.local[index], tp)
         for index in differing(extent)
-        for name in attributes_of(tree, function, site.extents[index])
-        if fact.ints.get(name) == extent.whole[index]
+        for name in telling(fact, tree, function, site, extent, index)
+        if fact.ints[name] == extent.whole[index]
     ]
+
+
+def telling(
+    fact: ModuleFact,
+    tree: ast.AST,
+    function: ast.FunctionDef,
+    site: Site,
+    extent: LocalExtent,
+    index: int,
+) -> list[str]:
+    """The attributes that an extent of a shape may be written with. Not one that also makes another
+    extent, which stays, of what is no attribute: `width // self.heads` beside `self.heads`."""
+
+    def known(at: int) -> list[str]:
+        return [n for n in attributes_of(tree, function, site.extents[at]) if n in fact.ints]
+
+    changed = differing(extent)
+    kept = [i for i in range(len(site.extents)) if i not in changed]
+    bound = {known(i)[0] for i in kept if len(known(i)) == 1}
+    same = {n for i in kept for n in known(i) if fact.ints[n] == extent.whole[i]}
+    return [name for name in known(index) if name not in bound - same]
 
 
 def _alike(

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from shardproof.synthesis.emit.attributes import attributes_of, owner_of
+from shardproof.synthesis.emit.attributes import attributes_of, owner_of, telling
 from shardproof.synthesis.emit.extents import (
     Site,
     alike,
@@ -83,8 +83,10 @@ def _changed(
     local = list(extent.local)
     for index in differing(extent):
         node = site.extents[index]
-        told = any(name in fact.ints for name in attributes_of(tree, function, node))
-        if told or not _given(tree, function, node):
+        attributes = attributes_of(tree, function, node)
+        named = any(name in fact.ints for name in attributes)
+        told = bool(telling(fact, tree, function, site, extent, index))
+        if told or not (named or _given(tree, function, node)):
             local[index] = extent.whole[index]
     return replace(extent, local=tuple(local))
 

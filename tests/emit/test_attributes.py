@@ -142,6 +142,24 @@ def test_what_a_local_tensor_or_an_attribute_tells_stays() -> None:
     assert method_changes(facts, [extent], lambda _: SIZES) == []
 
 
+WIDTHS = """class Attention:
+    def forward(self, x):
+        batch, tokens, width = x.shape
+        y = self.v(x).reshape(batch, tokens, self.heads, width // self.heads)
+        return y.transpose(1, 2)
+"""
+
+
+def test_an_attribute_that_also_makes_an_extent_that_stays_is_left() -> None:
+    """`width` is that of the whole stream: it is to be divided by all heads."""
+    extent = LocalExtent("lib.py", 4, "reshape", "h.0.attn", (4, 8, 4, 16), (4, 8, 2, 16))
+    fact = ModuleFact("h.0.attn", "Attention", "Attention", ints=INTS)
+    facts = ModelFacts("hf:M", "M", {}, modules=(fact,))
+    assert attribute_changes(facts, [extent], 2, lambda _: WIDTHS) == []
+    (change,) = method_changes(facts, [extent], lambda _: WIDTHS)
+    assert change.texts[1] == ".reshape(batch, tokens, -1, width // self.heads)"
+
+
 def test_modules_of_a_class_have_the_same_changes() -> None:
     """Capture may not see code of one of them: no output is made of it."""
     one, other = edited(11, 12, more=("h.1.attn",))
