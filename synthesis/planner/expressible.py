@@ -135,9 +135,18 @@ def _makers(scope: Scope, asking: Node, moved: Node, owners: Collection[str]) ->
 
 
 def _asking(scope: Scope, node: Node) -> Node:
-    """The op that a collective is for: a whole value is sliced because it meets a split one."""
-    readers = scope.readers(node.outputs[0]) if node.op == "shard_slice" else iter(())
-    return next((n for n in readers if n.source.file), node)
+    """The op that a collective is for: a whole value is sliced because it, or a view of it, meets a
+    split one."""
+    asking, made = node, node
+    while node.op == "shard_slice":
+        readers = (n for n in scope.readers(made.outputs[0]) if n.source.file)
+        reader = next(readers, None)
+        if reader is None:
+            break
+        asking = made = reader
+        if lookup(made.op).kind != "view" or len(made.inputs) > 1:
+            break
+    return asking
 
 
 def _gathers_product(scope: Scope, node: Node) -> bool:

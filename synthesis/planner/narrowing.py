@@ -128,18 +128,35 @@ class Narrowing:
         return split
 
     def _split_again(self, start: Point, whole: Candidate, refused: Refusal) -> Candidate:
-        """With what was left whole split after all, kind by kind, where that can be written."""
+        """With what was left whole split after all, kind by kind, where that can be written; last
+        what one kind makes and another reads."""
         wanted, held = dict(start.styles), whole.point
+
+        def split(paths: Iterable[str]) -> bool:
+            nonlocal held
+            point = held.styled({p: wanted[p] for p in paths})
+            taken = point != held and self._refusal(point, refused) is None
+            held = point if taken else held
+            return taken
+
+        left = [g for g in self.groups if any(wanted[p] != held.style(p) for p in g)]
         around: dict[str, list[list[str]]] = {}
-        for group in self.groups:
-            if any(wanted[p] != held.style(p) for p in group):
-                around.setdefault(layered(group[0]).rpartition(".")[0], []).append(group)
+        for group in left:
+            around.setdefault(layered(group[0]).rpartition(".")[0], []).append(group)
         for groups in around.values():
-            every = [p for g in groups for p in g]
-            for paths in [every, *(groups if len(groups) > 1 else ())]:
-                point = held.styled({p: wanted[p] for p in paths})
-                if self._refusal(point, refused) is None:
-                    held = point
-                    break
-        result = self._scored(held, refused)
-        return result if isinstance(result, Candidate) else whole
+            if not split(p for g in groups for p in g) and len(groups) > 1:
+                any(map(split, groups))
+        best = self._best(held, refused, whole)
+        makers = {p.name: m.path for m in self.state.modules for p in m.params}
+        follows = {m.path: {makers[w] for w in m.follows} for m in self.state.modules}
+        for group in left:
+            before = set[str]().union(*(follows[p] for p in group))
+            makes = [g for g in left if before & set(g)]
+            if makes:
+                split(p for g in (*makes, group) for p in g)
+        return self._best(held, refused, best)
+
+    def _best(self, point: Point, refused: Refusal, known: Candidate) -> Candidate:
+        """The candidate of a point, or the known one where the backward of that is refused."""
+        result = self._scored(point, refused)
+        return result if isinstance(result, Candidate) else known

@@ -5,11 +5,13 @@ from fractions import Fraction
 import pytest
 
 from shardproof.synthesis.planner.assign import PlanError
-from shardproof.synthesis.planner.constraints import NO_CONSTRAINTS, Constraints
-from shardproof.synthesis.planner.narrowing import layered
+from shardproof.synthesis.planner.constraints import NO_CONSTRAINTS, Constraints, settle
+from shardproof.synthesis.planner.narrowing import Narrowing, layered
 from shardproof.synthesis.planner.plan import from_json, to_json
 from shardproof.synthesis.planner.planner import Asked, Synthesis, synthesize
+from shardproof.synthesis.planner.scoring import Candidate, Refusal, prepare
 from shardproof.synthesis.planner.shares import left_whole
+from shardproof.synthesis.planner.tactics import TACTICS
 from shardproof.synthesis.repair.diagnosis import verify
 from shardproof.verifier.kernel.inline import inline
 from shardproof.verifier.kernel.live import live
@@ -49,6 +51,48 @@ def made(count: int, hidden: int = 32, constraints: Constraints = NO_CONSTRAINTS
     return synthesize(
         Asked(obstacles(count, hidden), MESH, decoder.CLUSTER, constraints=constraints)
     )
+
+
+def aside(hidden: int = 32) -> Program:
+    """A linear that is added to a part of the stream, and a pair of linears in modules apart."""
+    from shardproof.synthesis.autodiff.autodiff import grad
+
+    b = Builder("aside")
+    x = b.input("x", f64(2, 4, WIDE))
+    more = linear(b, x, b.param("layer.side.weight", f64(WIDE, WIDE)), "layer.side")
+    with b.at(place("layer", 5)):
+        some = b.add("slice", x, dim=1, start=1, stop=4, step=1)
+        more = b.add("slice", more, dim=1, start=1, stop=4, step=1)
+        x = b.add("add", some, more)
+    up = linear(b, x, b.param("layer.one.up.weight", f64(hidden, WIDE)), "layer.one.up")
+    with b.at(place("layer", 7)):
+        up = b.add("silu", up)
+    down = linear(b, up, b.param("layer.two.down.weight", f64(WIDE, hidden)), "layer.two.down")
+    with b.at(place("layer", 9)):
+        b.output(b.add("sum", down, dims=(0, 1, 2), keepdim=False), "loss", "loss")
+    return live(inline(grad(b.build())))
+
+
+def test_what_makes_a_split_operand_is_blamed_through_views() -> None:
+    """The whole stream is split where it is cut, and meets the linear later."""
+    found = synthesize(Asked(aside(), MESH, decoder.CLUSTER))
+    styles = {m.path: m.style for m in found.plan.modules}
+    assert (styles["layer.one.up"], styles["layer.two.down"]) == ("column", "row")
+    assert found.found.refused[0].makers == {"layer.side"}
+
+
+def test_a_pair_that_was_left_whole_is_split_together() -> None:
+    program = aside()
+    state = prepare(Asked(program, MESH, decoder.CLUSTER))
+    rules = settle(NO_CONSTRAINTS, state.modules, 2, None)
+    start = TACTICS["column_row"](state.modules, 2)
+    whole = state.score(TACTICS["replicate"](state.modules, 2), "replicate")
+    refused = state.score(start, "column_row")
+    assert isinstance(whole, Candidate)
+    assert isinstance(refused, Refusal)
+    best = Narrowing(state, rules)._split_again(start, whole, refused)
+    assert best.point.style("layer.one.up") == "column"
+    assert best.point.style("layer.two.down") == "row"
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
