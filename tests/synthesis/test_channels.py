@@ -10,7 +10,7 @@ import pytest
 from shardproof.synthesis.autodiff.autodiff import grad
 from shardproof.synthesis.planner.assign import PlanError, misfit, options, split
 from shardproof.synthesis.planner.constraints import NO_CONSTRAINTS
-from shardproof.synthesis.planner.roles import Module, heads, modules
+from shardproof.synthesis.planner.roles import Module, Param, heads, modules
 from shardproof.synthesis.planner.scoring import Asked
 from shardproof.synthesis.planner.search import Found, search
 from shardproof.synthesis.planner.tactics import TACTICS
@@ -237,3 +237,22 @@ def test_a_linear_before_the_last_convolution_is_no_output_projection() -> None:
 
 def _given(b: Builder, value: str) -> Program:
     return replace(b.build(), outputs=(Output(value, "output", "out"),))
+
+
+def test_a_gate_on_the_channels_of_groups_is_a_pair_of_its_own() -> None:
+    """Squeeze and excite: the second reads what the first gives, the last both."""
+
+    def conv(name: str, shape: tuple[int, ...], *follows: str, groups: int = 1) -> Module:
+        param = Param(f"{name}.weight", f"{name}.weight", shape, False)
+        sources = frozenset(f"{f}.weight" for f in follows)
+        return Module(name, "Conv2d", "conv", 0, groups, follows=sources, params=[param])
+
+    block = [
+        conv("expand", (8, 4, 1, 1)),
+        conv("depthwise", (8, 1, 3, 3), "expand", groups=8),
+        conv("squeeze", (2, 8, 1, 1), "depthwise"),
+        conv("excite", (8, 2, 1, 1), "squeeze"),
+        conv("project", (4, 8, 1, 1), "depthwise", "excite"),
+    ]
+    styles = dict(TACTICS["column_row"](block, 2).styles)
+    assert list(styles.values()) == ["column", "channels", "row", "column", "row"]
