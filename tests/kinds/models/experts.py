@@ -38,3 +38,7 @@ class Biased(nn.Module):
         best, chosen = self.router(h).topk(2, dim=-1)
         x = x + self.experts(h, chosen, best.softmax(-1)).view(x.shape)
         return F.cross_entropy(self.head(x).transpose(1, 2), y)
+
+
+def example_inputs():
+    return {"ids": torch.randint(0, 64, (4, 6)), "y": torch.randint(0, 64, (4, 6))}
