@@ -82,9 +82,9 @@ def _node(
         }
     if sources and node.source != Source():
         src = node.source
-        out["source"] = {"file": src.file, "line": src.line, "module": src.module, "text": src.text}
-        if src.calls:
-            out["source"]["calls"] = [list(call) for call in src.calls]
+        said = {"file": src.file, "line": src.line, "module": src.module, "text": src.text}
+        calls = {"calls": [list(call) for call in src.calls]} if src.calls else {}
+        out["source"] = {**said, **calls}
     if node.body is not None:
         out["body"] = nested(node.body) if nested else to_json(node.body, sources)
     return out

@@ -110,7 +110,8 @@ def _read_timing(at: data.Cursor) -> Timing:
 
 def _read_source(at: data.Cursor) -> Source:
     at.only("file", "line", "module", "text", "calls")
-    line, calls = _line(at["line"]), []
+    line = _line(at["line"])
+    calls: list[tuple[str, int]] = []
     for item in at["calls"].items() if "calls" in at else ():
         file, number = item.tuple(2, "[file, line]")
         calls.append((file.text(), _line(number)))

@@ -177,7 +177,8 @@ def build(
             made = factory(**(kwargs if whole is None else {**kwargs, "model": given}))
             made = given if made is None else made
             if step and isinstance(made, tuple):
-                made, *more = made
+                made, *others = made
+                more = tuple(others)
             return without_sparse(made)
 
         model, moved = _made(make, mode)
