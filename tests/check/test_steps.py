@@ -27,11 +27,11 @@ RIGHT = [
     ("both", "adamw", "train_step", "dp=2,tp=2", ROWS),
     ("averaged", "averaged", "ema_step", "dp=2", ROWS),
 ]
-CLIP = "    norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
+CLIP = "    norm = nn.utils.clip_grad_norm_(model.parameters(), 0.1)\n"
 NORM = "    norm = nn.utils.get_total_norm([p.grad for p in model.parameters()])\n"
 LOCAL = """    norm = torch.stack([local(p.grad).norm() for p in model.parameters()]).norm()
     for p in model.parameters():
-        local(p.grad).mul_(torch.clamp(1.0 / (norm + 1e-6), max=1.0))
+        local(p.grad).mul_(torch.clamp(0.1 / (norm + 1e-6), max=1.0))
 """
 WRONG = {
     "micro-batches are not averaged": ("(loss / 2).backward()", "loss.backward()"),
@@ -41,7 +41,7 @@ WRONG = {
     ),
     "nothing is reduced": ("last = number == len(parts) - 1", "last = False"),
     "no clipping": (CLIP, NORM),
-    "another norm": ("model.parameters(), 1.0)", "model.parameters(), 2.0)"),
+    "another norm": ("model.parameters(), 0.1)", "model.parameters(), 0.2)"),
     "clips by what a rank holds": (CLIP, LOCAL),
     "clips after the step": (
         CLIP + "    optimizer.step()\n",

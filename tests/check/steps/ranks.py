@@ -84,7 +84,7 @@ def train_step(model, optimizer, schedule, x, y):
         for p in model.parameters():
             dist.all_reduce(p.grad)
             p.grad /= dist.get_world_size()
-    norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    norm = nn.utils.clip_grad_norm_(model.parameters(), 0.1)
     optimizer.step()
     schedule.step()
     optimizer.zero_grad()
