@@ -124,6 +124,22 @@ def test_the_ema_of_another_model_is_refuted(made: Make) -> None:
     wrong.edit("get_ema_multi_avg_fn(0.99)", "get_ema_multi_avg_fn(0.9)", "ranks.py").refuted()
 
 
+@pytest.mark.parametrize("wrong", ["", "ranks * ", "        dist.all_reduce(counted)\n"])
+def test_tokens_are_counted_on_all_ranks(made: Make, case: Make, wrong: str) -> None:
+    folder = made("sharded", "adamw", "train_step", "dp=2", ROWS).folder
+    (folder / "twin.py").write_text((folder / "tokens.py").read_text().replace(wrong, "", 1))
+    step = case(
+        mesh=Mesh.of(dp=2),
+        target="twin.py:many",
+        against="tokens.py:one",
+        step="train_step",
+        inputs=["ids=i64[4,6]<32", "labels=i64[4,6]<32"],
+        input_layouts=["ids=S(0)@dp", "labels=S(0)@dp"],
+    )
+    found = step.check().verdict
+    assert isinstance(found, Counterexample if wrong else Proof), found
+
+
 def test_a_step_that_no_file_has_is_an_error(made: Make) -> None:
     with pytest.raises(CaptureError, match=r"one\.py has no function no_step"):
         made("sharded", "adamw", "no_step", "dp=2", ROWS).check()

@@ -6,15 +6,17 @@ from shardproof.verifier.kernel.ops import lookup
 from shardproof.verifier.kernel.program.program import Node, Program
 
 
-def refuse_constant(program: Program, name: str) -> None:
+def refuse_constant(program: Program, name: str, step: bool = False) -> None:
     """Raises CaptureError where a model has parameters, or inputs alone, and no output depends on
     any: a proof of two such programs would be one of nothing. Rows of a table that are known
-    depend on no input, and on the table."""
-    for role, what in (("param", "parameter"), ("input", "input")):
+    depend on no input, and on the table. Of a `step`, something that it leaves must
+    depend on an input."""
+    roles = (("param", "parameter"), ("input", "input"))
+    for role, what in roles[1:] if step else roles:
         given = [i.path or i.name for i in program.inputs if i.role == role]
         if not given:
             continue
-        if _reached(program, role):
+        if _reached(program, role, step):
             return
         listed = ", ".join(given[:3]) + (", ..." if len(given) > 3 else "")
         raise CaptureError(
@@ -25,8 +27,9 @@ def refuse_constant(program: Program, name: str) -> None:
         )
 
 
-def _reached(program: Program, role: str) -> bool:
-    """Whether an output depends on an input of a role."""
+def _reached(program: Program, role: str, step: bool) -> bool:
+    """Whether an output depends on an input of a role; of a `step`, what it leaves in parameters is
+    an output."""
     found = {i.name for i in program.inputs if i.role == role}
     zeros = set[str]()
     for node in program.nodes:
@@ -34,7 +37,9 @@ def _reached(program: Program, role: str) -> bool:
             zeros.update(node.outputs)
         elif not found.isdisjoint(node.inputs):
             found.update(node.outputs)
-    outputs = [o for o in program.outputs if o.role != "grad" and not o.path.startswith(STATE)]
+    outputs = [
+        o for o in program.outputs if o.role != "grad" and (step or not o.path.startswith(STATE))
+    ]
     return not outputs or any(o.value in found for o in outputs)
 
 

@@ -763,7 +763,7 @@ def _lowered(
     if whole is None:
         program = live(as_pads(program))
         program = without_roots(without_cancelled(in_declared_range(program, below), below))
-        refuse_constant(program, type(model).__name__)
+        refuse_constant(program, type(model).__name__, step is not None)
     else:
         program, placed = pieces(program, lowered.consts, whole, side.mesh, side.rank)
     read = {i.name for i in program.inputs if i.role == "const"}
