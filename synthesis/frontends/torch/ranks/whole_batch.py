@@ -75,7 +75,7 @@ class _Lifting:
                 names = tuple(v for v, _ in operands)
                 name = names[0] if option.moves else self._add(node.op, names, dict(option.attrs))
                 if option.scale != 1:
-                    name = self._add("mul_scalar", (name,), {"value": option.scale})
+                    name = self.b.add("mul_scalar", name, value=option.scale)
                 if self.b.types[name].shape == layout.global_shape:
                     yield name, layout
 
