@@ -178,7 +178,7 @@ class Momentum:
             for number, p in enumerate(self.params):
                 old = self.held.get(number)
                 self.held[number] = p.grad.clone() if old is None else 0.9 * old + p.grad
-                p.sub_(0.1 * self.held[number])
+                p.data.sub_(0.1 * self.held[number])
 """
 SHARDED = """
 
@@ -204,6 +204,17 @@ def test_an_optimizer_of_the_owner_has_its_state_compared(made: Make, factor: st
     step.edit("0.9 *", f"{factor} *", "ranks.py")
     found = step.check().verdict
     assert isinstance(found, Proof if factor == "0.9" else Counterexample), found
+
+
+def test_a_parameter_that_is_replaced_is_refused(made: Make) -> None:
+    step = made("sgd_sharded", "sgd", "plain_step", "dp=2", ROWS)
+    step.edit(
+        "    optimizer.step()\n    return loss\n\n\ndef adamw",
+        "    model.up.bias = nn.Parameter(model.up.bias * 0.9)\n    return loss\n\n\ndef adamw",
+        "one.py",
+    )
+    with pytest.raises(CaptureError, match=r"another parameter in the place of up\.bias"):
+        step.check()
 
 
 def test_gradients_that_are_cleared_too_late_are_kept(made: Make) -> None:

@@ -83,7 +83,7 @@ class Step:
 
     def exchange(self, pairs: Iterable[tuple[Any, Any]]) -> None:
         """Optimizers get what stands for a parameter now; other modules hold no values, but for
-        single numbers, which they count by. Call inside the fake mode."""
+        single integers, which they count by. Call inside the fake mode."""
         new = {id(old): p for old, p in pairs}
         for _, optimizer in self._optimizers():
             for group in optimizer.param_groups:
@@ -150,10 +150,11 @@ class Step:
 
 
 def _keep_numbers(module: nn.Module) -> None:
-    """Buffers of one number become tensors that know it."""
+    """Buffers of one integer become tensors that know it."""
     for part in module.modules():
         for name, buffer in part._buffers.items():
-            if buffer is not None and not is_fake(buffer) and buffer.numel() == 1:
+            single = buffer is not None and not is_fake(buffer) and buffer.numel() == 1
+            if single and not buffer.is_floating_point():
                 with unset_fake_temporarily():
                     value = buffer.tolist()
                 part._buffers[name] = torch.tensor(value, dtype=buffer.dtype)

@@ -133,6 +133,8 @@ def follow(order: Order) -> Followed:
         with recorder:
             recorder.returns(run(order, params, given[-1], found, roles))
         _none_moved(recorder, given)
+        if order.step is not None:
+            _none_replaced(model, params)
         _none_kept(recorder, order.watch)
         _no_strangers(recorder)
         graph, module = without_writes(recorder.graph), recorder.held
@@ -341,6 +343,16 @@ def _none_moved(recorder: Recorder, given: tuple[dict[str, Any], ...]) -> None:
             f"the module changes the {names[index]} by setting its data",
             hint="write into it (copy_), or leave it as it is",
         )
+
+
+def _none_replaced(model: nn.Module, params: dict[str, Any]) -> None:
+    """Refuse a step that puts another parameter in the place of one."""
+    for name, p in model.named_parameters():
+        if params.get(name) is not p:
+            raise CaptureError(
+                f"a step puts another parameter in the place of {name}",
+                hint="write into it under torch.no_grad(), as optimizers do",
+            )
 
 
 def _none_kept(recorder: Recorder, watch: Watch) -> None:
