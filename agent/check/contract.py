@@ -108,8 +108,8 @@ def agree(
         if where:
             held[item.name], holders[item.path] = where, where
         owner = _parameter_of(item.path, placed, item.type.shape, local)
-        said = layout_for(stated.params, item.path, item.type.shape, mesh)
-        if owner is not None and known is None and said is None:
+        said = any(line.fits(item.path) for line in stated.params)
+        if owner is not None and known is None and not said:
             placed.append(Placed(kind, item.path, owner.layout, f"as {owner.name}", where))
             continue
         placed.append(
