@@ -153,8 +153,9 @@ def _keep_numbers(module: nn.Module) -> None:
     """Buffers of one integer become tensors that know it."""
     for part in module.modules():
         for name, buffer in part._buffers.items():
-            single = buffer is not None and not is_fake(buffer) and buffer.numel() == 1
-            if single and not buffer.is_floating_point():
+            if buffer is None or is_fake(buffer) or buffer.is_floating_point():
+                continue
+            if buffer.numel() == 1:
                 with unset_fake_temporarily():
                     value = buffer.tolist()
                 part._buffers[name] = torch.tensor(value, dtype=buffer.dtype)
