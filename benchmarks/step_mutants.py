@@ -1,6 +1,6 @@
 """`python -m benchmarks.step_mutants`: faults in the source of training steps.
 
-One place of `tests/check/steps/ranks.py` is changed: a statement is left out, two change places, a
+One place of `examples/steps/ranks.py` is changed: a statement is left out, two change places, a
 number or a condition is another. Each mutant is judged as `shardproof check --step --no-run` does.
 Whether it is wrong is found by running it: two steps of three seeds on gloo in float64, against one
 process. Rows are kept as they come; a run that was stopped goes on. The command ends with 1 where
@@ -36,7 +36,7 @@ from shardproof.verifier.kernel.program.types import Mesh
 from shardproof.verifier.proof import Proof
 from shardproof.verifier.verdict import Counterexample, Unknown
 
-FOLDER = ROOT / "tests" / "check" / "steps"
+FOLDER = ROOT / "examples" / "steps"
 RESULTS = ROOT / "benchmarks" / "results" / "step_mutants.jsonl"
 ROWS = ("x=S(0)@dp", "y=S(0)@dp")
 SEED = 0

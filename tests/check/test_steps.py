@@ -16,7 +16,7 @@ from shardproof.verifier.kernel.program.types import Mesh
 from shardproof.verifier.verdict import Counterexample, Proof
 
 pytestmark = pytest.mark.torch
-FOLDER = Path(__file__).with_name("steps")
+FOLDER = Path(__file__).parents[2] / "examples" / "steps"
 ROWS = ("x=S(0)@dp", "y=S(0)@dp")
 RIGHT = [
     ("sgd_sharded", "sgd", "plain_step", "dp=2", ROWS),

@@ -1,7 +1,7 @@
 """A model on one device, and its training step: two micro-batches, clipping, AdamW, a schedule."""
 
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 from torch import nn
 from torch.optim.lr_scheduler import CosineAnnealingLR
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn

@@ -2,7 +2,7 @@
 
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 

@@ -4,7 +4,7 @@ import contextlib
 
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 from one import MLP, ema_step, groups, plain_step  # noqa: F401
 from torch import nn
 from torch.distributed.fsdp import FSDPModule, fully_shard
