@@ -91,6 +91,7 @@ DECLARED = _declared(
     ("later-calls", "Later calls compute what the first two compute{more}", "State that shows in a later call is not seen."),
     ("second-step", "The second step is compared, for any state of optimizers; a third runs the same ops, apart from numbers that are counted. Later steps are taken to do so too.", "A step that does something else later, at a count say, is not seen."),
     ("first-step", "The first step, from optimizers without state, is not compared.", "What only the first step does is not seen."),
+    ("rounded-root", "A factor of a norm that is the root of a small fraction, but for rounding, is that root.", "DTensor gives the norm of what n ranks hold alike the factor 1 / sqrt(n), rounded."),
     ("inference-mode", "torch.inference_mode() is not looked at.", "Code that asks for it may compute something else there."),
     ("drawn", "What is drawn at {lines} decides nothing: draws near 0, 1/4, 1/2, 3/4 and 1, and on both sides of what a draw is compared with, were tried, and no others.", "A draw in between that takes another branch is not seen."),
     ("read-variable", "{line} reads the environment variable {name}, which was {was} here: a run that reads something else is not covered.", "Start every run with the same variables."),

@@ -15,17 +15,18 @@ LARGEST = 4096
 _KEEPS_SIGN = ("reshape", "permute", "expand", "slice", "concat", "sum", "all_reduce", "add")
 
 
-def without_roots(program: Program) -> Program:
-    """The program without squares of square roots; the same where there is none."""
-    return rewrite(program, {"mul": _squared})
+def without_roots(program: Program, rounded: bool = False) -> Program:
+    """The program without squares of square roots; the same where there is none. Where factors are
+    `rounded`, one that is the root of a small fraction, but for rounding, is that root."""
+
+    def squared(r: Rewriting, node: Node) -> str | None:
+        first, second = node.inputs
+        return _square(r, first, rounded) if first == second else None
+
+    return rewrite(program, {"mul": squared})
 
 
-def _squared(r: Rewriting, node: Node) -> str | None:
-    first, second = node.inputs
-    return _square(r, first) if first == second else None
-
-
-def _square(r: Rewriting, value: str) -> str | None:
+def _square(r: Rewriting, value: str, rounded: bool) -> str | None:
     """The square of a value that is made of square roots, without them."""
     node = r.made(value, "sqrt", "reshape", "mul_scalar", "concat")
     if node is None:
@@ -33,14 +34,14 @@ def _square(r: Rewriting, value: str) -> str | None:
     if node.op == "sqrt":
         inner = node.inputs[0]
         return inner if _never_negative(r, inner) else None
-    parts = [_square(r, v) for v in node.inputs]
+    parts = [_square(r, v, rounded) for v in node.inputs]
     known = [p for p in parts if p is not None]
     if len(known) < len(parts):
         return None
     if node.op == "mul_scalar":
         factor = node.attrs["value"]
         assert isinstance(factor, Fraction)
-        return r.add("mul_scalar", *known, value=_square_of(factor))
+        return r.add("mul_scalar", *known, value=_square_of(factor, rounded))
     return r.add(node.op, *known, **node.attrs)
 
 
@@ -57,8 +58,8 @@ def _never_negative(r: Rewriting, value: str) -> bool:
     return kept and all(_never_negative(r, v) for v in node.inputs)
 
 
-def _square_of(factor: Fraction) -> Fraction:
-    """The square of a factor; of one that is the root of a small fraction, but for rounding, it."""
+def _square_of(factor: Fraction, rounded: bool) -> Fraction:
+    """The square of a factor; where it is rounded, the small fraction that it is the root of."""
     near = Fraction(float(factor) ** 2).limit_denominator(LARGEST)
-    rounded = abs(math.sqrt(near) - abs(float(factor))) <= 2 * math.ulp(float(factor))
-    return near if rounded else factor * factor
+    close = abs(math.sqrt(near) - abs(float(factor))) <= 2 * math.ulp(float(factor))
+    return near if rounded and close else factor * factor

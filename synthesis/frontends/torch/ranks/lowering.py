@@ -93,13 +93,13 @@ def lower_rank(
     return replace(lowered, program=_without_idle(program))
 
 
-def joined_form(program: Program, below: Mapping[str, int]) -> Program:
+def joined_form(program: Program, below: Mapping[str, int], rounded: bool = False) -> Program:
     """The program as it is compared with those of other ranks: masked lookups through windows,
     without terms that cancel and comparisons that the range of an input decides, pads for joins
     with zeros, values numbered alike."""
     padded = live(as_pads(_spoken(program)))
     spoken = in_declared_range(read_windows(padded), below)
-    spoken = without_roots(without_cancelled(spoken, below, _KEPT))
+    spoken = without_roots(without_cancelled(spoken, below, _KEPT), rounded)
     return _renumbered(_without_idle(_silent(spoken)))
 
 

@@ -609,7 +609,7 @@ def _rank(
     placed |= {f"buffer {name}": t for name, t in mine_too.items()}
     return Rank(
         **vars(found),
-        compared=joined_form(_with_windows(found.program), below),
+        compared=joined_form(_with_windows(found.program), below, built.step is not None),
         layouts={
             name: layout_of(p, mesh, rank, name)
             for name, p in placed.items()
@@ -762,7 +762,9 @@ def _lowered(
     program, placed = lowered.program, {}
     if whole is None:
         program = live(as_pads(program))
-        program = without_roots(without_cancelled(in_declared_range(program, below), below))
+        program = without_roots(
+            without_cancelled(in_declared_range(program, below), below), step is not None
+        )
         refuse_constant(program, type(model).__name__, step is not None)
     else:
         program, placed = pieces(program, lowered.consts, whole, side.mesh, side.rank)

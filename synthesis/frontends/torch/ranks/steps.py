@@ -26,6 +26,7 @@ COUNTED = (
     "The second step is compared, for any state of optimizers; a third runs the same ops, apart "
     "from numbers that are counted. Later steps are taken to do so too.",
     "The first step, from optimizers without state, is not compared.",
+    "A factor of a norm that is the root of a small fraction, but for rounding, is that root.",
 )
 """What is taken for granted of a step, in sentences."""
 
