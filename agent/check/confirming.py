@@ -12,6 +12,7 @@ from shardproof.agent.pipeline.execution import PARAMETERS, PROCESSES
 from shardproof.agent.run.run import Run
 from shardproof.agent.verdict import real_run
 from shardproof.synthesis.execute.run.running import (
+    CALLS,
     LaunchError,
     Order,
     Side,
@@ -23,6 +24,8 @@ from shardproof.synthesis.frontends.torch.ranks.result import RanksCaptured
 from shardproof.synthesis.frontends.torch.request import EXPERTS, NOT_CONFIG, split_target
 from shardproof.verifier.verdict import Counterexample, Unknown, Verdict
 
+STEPS = 3
+"""Training steps that are run: what is counted is another number in the third."""
 INSISTS = "--run insists"
 
 
@@ -124,6 +127,7 @@ def _order(request: RanksRequest, asked: Check, captured: Sequence[RanksCaptured
         modes=request.modes,
         env=request.env,
         filled=request.filled,
+        calls=STEPS if request.step else CALLS,
         most=0 if captured or asked.run else PARAMETERS,
     )
 

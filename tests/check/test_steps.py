@@ -150,6 +150,15 @@ def test_a_step_that_takes_too_little_is_an_error(made: Make) -> None:
         made("sharded", "adamw", "plain_step", "dp=2", ROWS).check()
 
 
+def _command(folder: Path) -> subprocess.CompletedProcess[str]:
+    words = ["ranks.py:sharded", "--against", "one.py:adamw", "--step", "train_step"]
+    words += ["--mesh", "dp=2", "--input", "x=f32[8,8]", "--input", "y=f32[8,8]"]
+    for row in ROWS:
+        words += ["--input-layout", row]
+    command = [sys.executable, "-m", "shardproof", "check", *words]
+    return subprocess.run(command, capture_output=True, text=True, cwd=folder)
+
+
 @pytest.mark.parametrize(
     ("edit", "ends"), [(None, 0), (("    optimizer.zero_grad()\n", ""), 1)], ids=["right", "wrong"]
 )
@@ -157,14 +166,18 @@ def test_a_step_runs_on_processes(made: Make, edit: tuple[str, str] | None, ends
     step = made("sharded", "adamw", "train_step", "dp=2", ROWS)
     if edit is not None:
         step.edit(*edit, file="ranks.py")
-    words = ["ranks.py:sharded", "--against", "one.py:adamw", "--step", "train_step"]
-    words += ["--mesh", "dp=2", "--input", "x=f32[8,8]", "--input", "y=f32[8,8]"]
-    for row in ROWS:
-        words += ["--input-layout", row]
-    command = [sys.executable, "-m", "shardproof", "check", *words]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=step.folder)
+    done = _command(step.folder)
     assert done.returncode == ends, done.stdout + done.stderr
     assert ("agrees" if edit is None else "run on 2 processes in train mode, call 2") in done.stderr
+
+
+def test_a_third_step_that_is_another_is_refuted_by_the_run(made: Make) -> None:
+    step = made("sharded", "adamw", "train_step", "dp=2", ROWS)
+    late = "    if schedule.last_epoch < 2:\n        optimizer.step()\n"
+    step.edit("    optimizer.step()\n", late, "ranks.py")
+    done = _command(step.folder)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "call 3" in done.stderr
 
 
 OWN = """
