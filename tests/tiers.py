@@ -157,9 +157,6 @@ SAMPLED = {
     "test_placements.py::test_every_claim_of_the_op_holds": 30,
     "test_elementwise.py::test_every_output_and_gradient_has_the_forms_of_one_device": 6,
     "test_campaign.py::test_a_dropped_collective_is_seen_by_both_deciders": 6,
-    "test_single_draws.py::test_what_is_drawn_decides_nothing": 4,
-    "test_surroundings.py::test_what_is_read_is_told_with_its_line": 2,
-    "test_surroundings.py::test_what_is_the_same_in_each_process_is_not_told": 2,
     "test_integers.py::test_integers_that_a_type_holds_stay_as_they_are": 4,
     "test_integers.py::test_integers_that_a_type_does_not_hold_are_refused": 5,
     "test_asked.py::test_what_only_a_trace_answers_is_refused": 5,
@@ -173,9 +170,13 @@ SAMPLED = {
     "test_kernels.py::test_ops_agree_with_pytorch": 12,
 }
 """Of as many cases of a test, spread over all, `test` takes some: `test-all` runs every one."""
-PROCESSES = ("attacks", "batch", "check", "cli", "execute", "guard", "patches", "targets")
-"""Rooms whose tests each start processes that import PyTorch. Of a file with n of them `test` takes
-1 + sqrt(n), spread over all."""
+CAPTURES = ("buffers", "infinities", "modes", "single_draws", "surroundings")
+PROCESSES = (
+    *("attacks", "batch", "check", "cli", "execute", "guard", "patches", "targets", "untraceable"),
+    *(f"frontend/test_{name}.py" for name in CAPTURES),
+)
+"""Rooms and files whose tests each start processes that import PyTorch. Of a file with n of them
+`test` takes 1 + sqrt(n), spread over all."""
 
 
 def _sampled(items: list[pytest.Item]) -> Iterator[pytest.Item]:
@@ -184,7 +185,7 @@ def _sampled(items: list[pytest.Item]) -> Iterator[pytest.Item]:
         yield from _spread([i for i in items if every_case(i.nodeid).endswith(name)], count)
     files: dict[Path, list[pytest.Item]] = {}
     for item in items:
-        if item.path.relative_to(TESTS).parts[0] in PROCESSES:
+        if item.path.relative_to(TESTS).as_posix().startswith(PROCESSES):
             files.setdefault(item.path, []).append(item)
     for cases in files.values():
         yield from _spread(cases, 1 + isqrt(len(cases)))
