@@ -241,8 +241,10 @@ class Digest(TorchDispatchMode):
             return NotImplemented
         if func.namespace in ("prim", "profiler"):
             return func(*args, **kwargs)
-        if func.is_view and isinstance(args[0], FakeTensor):
-            return func(*args, **kwargs)
+        is_view = func.is_view and isinstance(args[0], FakeTensor)
+        viewed = func(*args, **kwargs) if is_view else None
+        if is_view and _shares(viewed, args[0]):
+            return viewed
         clamps = self.tracked and func._opname.removesuffix("_") in _CLAMPS
         if clamps and self._is_bounded(func, args, kwargs):
             if func._schema.is_mutable:
@@ -262,7 +264,7 @@ class Digest(TorchDispatchMode):
         for t in pytree.tree_leaves((args, kwargs)):
             if isinstance(t, FakeTensor):
                 made_of |= self._made_of.get(self._content(t), 0)
-        result = func(*args, **kwargs)
+        result = viewed if is_view else func(*args, **kwargs)
         if _is_copy(func, args, result):
             self._hold(result.untyped_storage(), self._content(args[0]), made_of)
             return result
@@ -368,6 +370,12 @@ def _is_copy(func: Any, args: Any, result: Any) -> bool:
     if func is not _CLONE and not neutral:
         return False
     return _whole(args[0]) and _shape(args[0]) == _shape(result)
+
+
+def _shares(result: Any, t: torch.Tensor) -> bool:
+    """Whether a result lies in the memory of `t`: ops such as `to` and `reshape` may copy."""
+    held = t.untyped_storage()._cdata
+    return all(r.untyped_storage()._cdata == held for r in pytree.tree_leaves(result))
 
 
 def _whole(t: torch.Tensor) -> bool:

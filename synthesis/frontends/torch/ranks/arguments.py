@@ -26,8 +26,8 @@ class MissingError(Exception):
 def arguments(
     factory: Any, fields: dict[str, Any], offered: Mapping[str, Any]
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Arguments by name: of the rank, of the fields, or one config object made of the fields. Also
-    the fields that are used.
+    """Arguments by name: those without a default of the rank; of the fields; or one config object
+    made of the fields. Also the fields that are used.
 
     Raises:
         MissingError: one has no value.
@@ -36,7 +36,8 @@ def arguments(
     parameters = inspect.signature(factory).parameters
     takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     own = {k: v for k, v in fields.items() if k in parameters or takes_any}
-    given = {k: v for k, v in offered.items() if k in parameters and k not in own}
+    needed = {name for name, p in parameters.items() if p.default is p.empty}
+    given = {k: v for k, v in offered.items() if k in needed and k not in own}
     used = set(own)
     hints = _hints(factory)
     for p in parameters.values():

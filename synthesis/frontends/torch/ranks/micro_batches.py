@@ -59,12 +59,12 @@ def in_one_body(program: Program) -> Program:
     """The program with its micro-batches over a mesh dim of time, innermost; else as it is."""
     if any(n.body is not None or n.timing.buffer or n.timing.stream for n in program.nodes):
         return program  # what is in flight in one micro-batch may be written in the next
-    program = live(program)
-    for copies, at_once in product(_counts(program), (False, True)):
-        first = _Rolling(program, copies, at_once)
+    needed = live(program)
+    for copies, at_once in product(_counts(needed), (False, True)):
+        first = _Rolling(needed, copies, at_once)
         for rolling in (first, None):
             # What copy 1 puts first may be what all put first: only where they differ it is not.
-            tried = rolling or _Rolling(program, copies, at_once, frozenset(first.pads()))
+            tried = rolling or _Rolling(needed, copies, at_once, frozenset(first.pads()))
             try:
                 return tried.rolled()
             except UnlikeError:
