@@ -35,6 +35,7 @@ from shardproof.verifier.refute.search import (
 from shardproof.verifier.verdict import Counterexample, Location, Proof, Relation, Unknown, Verdict
 
 if TYPE_CHECKING:
+    from shardproof.verifier.provers.cross_entropy import Form
     from shardproof.verifier.smt.answers import Answers
 
 Progress = Callable[[str], None]
@@ -258,7 +259,7 @@ def _walked(run: Examination) -> Verdict | None:
         with run.timed("widened_s"):
             run.shares = walk(run.problem)
     if by.wrong and (run.shares is None or run.shares.wrong):
-        run.opened = _opened(run, [(False, False)])
+        run.opened = _opened(run, [(False, "open"), (False, "closed")])
     return None
 
 
@@ -372,7 +373,7 @@ def _reaches(run: Examination, opened: Program) -> bool:
     return not lacking(read) and lacking(given.types.keys() - opened.types.keys())
 
 
-def _opened(run: Examination, ways: Sequence[tuple[bool, bool]]) -> tuple[Walk, Program] | None:
+def _opened(run: Examination, ways: Sequence[tuple[bool, Form]]) -> tuple[Walk, Program] | None:
     """By opened cross entropies, for labels that name a class, or are the one that is ignored."""
     from shardproof.verifier.provers.cross_entropy import open_entropy
 
@@ -380,11 +381,10 @@ def _opened(run: Examination, ways: Sequence[tuple[bool, bool]]) -> tuple[Walk, 
         return None
     with run.timed("widened_s"):
         sequential = run.problem.sequential
-        opened, labels = open_entropy(sequential, unmarked=True)
-        for wide, bare in ways if labels else ():
-            if not wide and not _reaches(run, opened):
+        for wide, form in ways:
+            opened, labels = open_entropy(sequential, form, unmarked=True)
+            if not labels or not (wide or _reaches(run, opened)):
                 continue
-            opened = open_entropy(sequential, unmarked=True, bare=True)[0] if bare else opened
             by = walk(replace(run.problem, sequential=opened), wide=wide)
             by = by.with_keys(run.problem.contract)
             if by.holds and not by.peels:
@@ -399,7 +399,9 @@ def _labelled(run: Examination) -> Verdict | None:
 
 def _labelled_further(run: Examination) -> Verdict | None:
     """By opened cross entropies and the further ways too, and with shifts taken out of lookups."""
-    found = _opened(run, [(True, False), (True, True)])
+    from shardproof.verifier.provers.cross_entropy import FORMS
+
+    found = _opened(run, [(True, form) for form in FORMS])
     return run.proof(*found) if found is not None else None
 
 

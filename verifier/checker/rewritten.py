@@ -19,10 +19,10 @@ def opened(at: Cursor, sequential: Program) -> tuple[Program, tuple[str, ...]]:
     what that assumes of the labels."""
     if "opened" not in at:
         return sequential, ()
-    from shardproof.verifier.provers.cross_entropy import open_entropy
+    from shardproof.verifier.provers.cross_entropy import FORMS, open_entropy
 
-    for bare in (False, True):
-        found, labels = open_entropy(sequential, unmarked=True, bare=bare)
+    for form in FORMS:
+        found, labels = open_entropy(sequential, form, unmarked=True)
         if at["opened"].text() == digest(found):
             return _plain(found), labels
     raise BrokenError("the one-device program is opened up otherwise", "opened")

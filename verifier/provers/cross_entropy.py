@@ -8,31 +8,44 @@ classes, with v = (l != ignored), s = sum(exp(z)) over the classes:
     put_along(g, l)                     = put_along(where(v, g, 0), l)
     exp(a - log(s)) sum(put_along(g, l)) = exp(a) (where(v, g, 0) / s)
 
+Where ranks keep the log-softmax, as PyTorch's `loss_parallel` does, it stays closed, and only
+
+    take_along(x, l)      = where(v, take_along(x, l), 0)
+    sum(put_along(g, l))  = where(v, g, 0)
+
 PyTorch refuses other labels. Of labels that are compared with nothing, each has to name a class,
 where the caller is ready to assume so; then v holds everywhere. A lookup outside of the classes
 gives 0, see `shardproof.verifier.kernel.ops.indexing`.
 """
 
 from fractions import Fraction
+from typing import Literal
 
 from shardproof.verifier.analysis.rewrite import Pattern, Rewriting, rewrite
 from shardproof.verifier.kernel.program.program import Node, Program
 
 
-def open_entropy(
-    program: Program, unmarked: bool = False, bare: bool = False
-) -> tuple[Program, tuple[str, ...]]:
-    """The program (in primitives) with its cross entropies opened up, and what that assumes.
+Form = Literal["open", "bare", "closed"]
+FORMS: tuple[Form, ...] = ("open", "bare", "closed")
 
-    With `unmarked`, those too whose labels are compared with no number. With `bare`, a shift that
-    is the same for all classes, `x = y - m`, is taken out of the lookup too.
+
+def open_entropy(
+    program: Program, form: Form = "open", unmarked: bool = False
+) -> tuple[Program, tuple[str, ...]]:
+    """The program (in primitives) with its cross entropies in another form, and what that assumes.
+
+    With `unmarked`, those too whose labels are compared with no number. In the `bare` form a shift
+    that is the same for all classes, `x = y - m`, is taken out of the lookup too; in the `closed`
+    one the log-softmax stays.
     """
-    opening = _Opening(program, unmarked, bare)
+    opening = _Opening(program, unmarked, form == "bare")
     patterns: dict[str, Pattern] = {
         "take_along": opening.lookup,
         "put_along": opening.put,
         "mul": opening.softmax_times,
     }
+    if form == "closed":
+        patterns = {"take_along": opening.masked_lookup, "sum": opening.row_sum}
     return rewrite(program, patterns), tuple(sorted(opening.assumed))
 
 
@@ -92,6 +105,27 @@ class _Opening:
             opened = r.add("sub", opened, r.reshape(shift.inputs[1], shape))
         masked = self._masked(r, opened, label, r.type(x).shape[dim], shape)
         return None if masked is None else r.reshape(masked, lines)
+
+    def masked_lookup(self, r: Rewriting, node: Node) -> str | None:
+        value, label = node.inputs
+        dim, lines = node.number("dim"), r.type(label).shape
+        if lines[dim] != 1 or node.attrs.get("offset", 0):
+            return None
+        valid = self._valid(r, label, r.type(value).shape[dim], lines)
+        if valid is None:
+            return None
+        zero = r.add("full", shape=(), value=Fraction(0), dtype=r.type(value).dtype)
+        return r.add("where", valid, r.add("take_along", value, label, dim=dim), zero)
+
+    def row_sum(self, r: Rewriting, node: Node) -> str | None:
+        put = r.made(node.inputs[0], "put_along")
+        if put is None or put.attrs.get("offset", 0) or node.attrs["dims"] != (put.attrs["dim"],):
+            return None
+        g, label = put.inputs
+        if r.type(label).shape[put.number("dim")] != 1:
+            return None
+        kind = r.type(node.outputs[0])
+        return self._masked(r, g, label, put.number("size"), kind.shape)
 
     def put(self, r: Rewriting, node: Node) -> str | None:
         g, label = node.inputs

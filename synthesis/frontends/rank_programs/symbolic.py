@@ -110,7 +110,10 @@ def parsed(owner: TextClass, name: str, grid: Grid, file: str, first: int) -> Cl
     try:
         program = parse_text("\n".join(text), "")
     except MalformedError as error:
-        raise LineError(_line_of(error, len(owner.lines)), error) from None
+        at = _line_of(error, len(owner.lines))
+        line = owner.lines[at]
+        chunk = _op(line) in CHUNKS and any(isinstance(n, Affine) for n in line.numbers)
+        raise LineError(at, error, "unsupported" if chunk else "malformed") from None
     out = ClassProgram(owner, program, file=file, first=first)
     out.steps += _steps(said, out, grid)
     return out

@@ -13,7 +13,9 @@ An index below 0 counts from the end, which inside of a window none does. A cros
 rows takes from one entry of each row, at a place I, what a mask says:
 
     where(put_along(1, I) > 0, put_along(take_along(x, I) - c, I), x) = x - put_along(c, I)
+    where(put_along(1, I) > 0, put_along(g, I), 0)                    = put_along(g, I)
     1 - cast(mask)                                                    = where(mask, 0, 1)
+    cast(mask) - 1                                                    = where(mask, 0, -1)
 
 Each holds for all values; a pattern that does not match exactly is left as it is.
 """
@@ -53,38 +55,46 @@ def read_windows(program: Program) -> Program:
 
 
 def _complement(r: Rewriting, node: Node) -> str | None:
-    """1 - cast(mask)."""
-    less = r.made(node.inputs[0], "neg")
-    cast = r.made(less.inputs[0], "cast") if less is not None else None
+    """1 - cast(mask), or that less 1."""
+    less, added = r.made(node.inputs[0], "neg"), node.attrs["value"]
+    cast = r.made(less.inputs[0] if less is not None else node.inputs[0], "cast")
     kind = r.type(node.outputs[0])
-    if cast is None or node.attrs["value"] != 1 or r.type(cast.inputs[0]).dtype != "bool":
+    if cast is None or r.type(cast.inputs[0]).dtype != "bool":
         return None
-    zero, one = (r.add("full", shape=(), value=Fraction(v), dtype=kind.dtype) for v in (0, 1))
+    if added != (1 if less is not None else -1):
+        return None
+    zero, one = (r.add("full", shape=(), value=Fraction(v), dtype=kind.dtype) for v in (0, added))
     return r.add("where", cast.inputs[0], zero, r.add("expand", one, shape=kind.shape))
 
 
 def _changed_entries(r: Rewriting, node: Node) -> str | None:
-    """A matrix of which one entry of each row is less by something."""
+    """A matrix of which one entry of each row is less by something, or is all that is not 0."""
     hit, put, x = node.inputs
     above, into = r.made(hit, "gt"), r.made(put, "put_along")
     hits = r.made(above.inputs[0], "put_along") if above is not None else None
     if above is None or into is None or hits is None or r.number(above.inputs[1]) != 0:
         return None
-    change = r.made(r.through(into.inputs[0], "reshape"), "sub")
-    found = r.made(r.through(change.inputs[0], "reshape"), "take_along") if change else None
     lines, dim = r.type(into.inputs[1]).shape, into.number("dim")
-    fits = (
-        found is not None
-        and found.inputs == (x, into.inputs[1])
-        and hits.inputs[1] == into.inputs[1]
+    one_a_line = (
+        hits.inputs[1] == into.inputs[1]
         and r.number(hits.inputs[0]) == 1
-        and all(n.number("dim") == dim and not n.attrs.get("offset", 0) for n in (hits, found))
-        and not into.attrs.get("offset", 0)
+        and hits.number("dim") == dim
+        and not any(n.attrs.get("offset", 0) for n in (hits, into))
         and hits.attrs["size"] == into.attrs["size"]
         and lines[dim] == 1
-        and r.type(x).shape == r.type(put).shape == r.type(hit).shape
+        and r.type(node.outputs[0]).shape == r.type(put).shape == r.type(hit).shape
     )
-    if not fits or change is None:
+    if not one_a_line:
+        return None
+    if r.number(x) == 0:
+        return put
+    change = r.made(r.through(into.inputs[0], "reshape"), "sub")
+    found = r.made(r.through(change.inputs[0], "reshape"), "take_along") if change else None
+    if change is None or found is None or r.type(x).shape != r.type(put).shape:
+        return None
+    if found.inputs != (x, into.inputs[1]) or found.attrs.get("offset", 0):
+        return None
+    if found.number("dim") != dim:
         return None
     less = change.inputs[1]
     if r.type(less).shape != r.type(change.outputs[0]).shape:

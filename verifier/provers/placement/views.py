@@ -2,9 +2,17 @@
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import chain, islice
+from itertools import chain, islice, product
 
-from shardproof.verifier.kernel.layout import Atom, Dim, Layout, bound, local_extent, normal
+from shardproof.verifier.kernel.layout import (
+    Atom,
+    Dim,
+    Layout,
+    bound,
+    global_extent,
+    local_extent,
+    normal,
+)
 from shardproof.verifier.kernel.ops import views
 from shardproof.verifier.kernel.program.registry import (
     Op,
@@ -114,6 +122,33 @@ def spreads(
             atoms = [Atom(mesh[a], a) for a, at in zip(free, choice, strict=True) if at == k]
             dims[i] = normal([*atoms, Atom(n)])
         yield dims
+    yield from islice(_flattened(extents, mesh, free, known), FEW_READINGS)
+
+
+def _flattened(
+    extents: Sequence[int | None],
+    mesh: Mesh,
+    free: Sequence[str],
+    known: Collection[tuple[int, ...]],
+) -> Iterator[dict[int, Dim]]:
+    """Readings of one dim as two that were flattened, of which mesh dims split the inner one, and
+    maybe others the outer one. The outer extents are the first ones of known shapes."""
+    firsts = sorted({s[0] for s in known if len(s) > 1 and s[0] > 1})
+    whole = {i: normal([Atom(n)]) for i, n in enumerate(extents) if n is not None}
+    for i, n in enumerate(extents):
+        wanted = {s[i] for s in known if len(s) == len(extents)}
+        for parts in product((None, 0, 1), repeat=len(free)) if n is not None and n > 1 else ():
+            outer, inner = (
+                [Atom(mesh[m], m) for m, at in zip(free, parts, strict=True) if at == k]
+                for k in (0, 1)
+            )
+            for first in firsts if inner else ():
+                rows, left = divmod(first, math.prod(a.size for a in outer))
+                if left or not 1 < rows < n or n % rows:
+                    continue
+                dim = normal([*outer, Atom(rows), *inner, Atom(n // rows)])
+                if global_extent(dim) in wanted:
+                    yield {**whole, i: dim}
 
 
 Split = tuple[int | None, ...]

@@ -1,28 +1,35 @@
 """Tables that are no parameters: what a rank holds of one that the model holds, by comparing every
 entry."""
 
+import math
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shardproof.verifier.kernel.program.builder import Builder
 from shardproof.verifier.kernel.program.program import Program
 from shardproof.verifier.kernel.program.types import Mesh
 
 Tables = Mapping[str, NDArray[Any]]
+MOST = 8
+"""Blocks of which a table is put together."""
 
 
 def pieces(
     program: Program, mine: Tables, whole: Tables, mesh: Mesh, rank: int
 ) -> tuple[Program, dict[str, str]]:
     """The program with tables that are this rank's chunk of one of the model's under the name of
-    that, and for each the placement of which it is the chunk: `S(0)@tp`."""
+    that, and for each the placement of which it is the chunk: `S(0)@tp`. A table of other rows of
+    the model's, as zigzag positions are, becomes slices of that, in blocks of one extent."""
     coords = mesh.coords()[rank]
     used = {i.name for i in program.inputs}
     names: dict[str, str] = {}
     placed: dict[str, str] = {}
+    put: dict[str, tuple[str, int, list[int], int]] = {}
     for item in program.inputs:
         if item.role != "const" or item.name in whole:
             continue
@@ -33,12 +40,78 @@ def pieces(
             if split and name not in used and name not in placed:
                 names[item.name], placed[name] = name, split
                 break
+        else:
+            for name, table in whole.items():
+                blocks = _blocks(np.asarray(mine[item.name]), np.asarray(table))
+                if _label(name) == _label(item.name) and name not in placed and blocks:
+                    put[item.name] = (name, *blocks)
+                    break
+    found = _put_together(program, whole, put) if put else program
     if not names:
-        return program, {}
+        return found, {}
 
-    found = program.renamed(names)
+    found = found.renamed(names)
     inputs = tuple(replace(i, path=names.get(i.path, i.path)) for i in found.inputs)
     return replace(found, inputs=inputs), placed
+
+
+def _blocks(part: NDArray[Any], table: NDArray[Any]) -> tuple[int, list[int], int] | None:
+    """A dim, and the starts and the extent of the blocks along it in which a table holds a part."""
+    if part.ndim != table.ndim or part.dtype != table.dtype or not part.size:
+        return None
+    for dim in range(table.ndim):
+        lines, own = (
+            [np.ascontiguousarray(line).tobytes() for line in np.moveaxis(t, dim, 0)]
+            for t in (table, part)
+        )
+        at: list[int] = []
+        for line in own:
+            after = at[-1] + 1 if at else 0
+            if after < len(lines) and lines[after] == line:
+                at.append(after)
+            elif line in lines:
+                at.append(lines.index(line))
+            else:
+                break
+        if len(at) < len(own) or part.shape[:dim] + part.shape[dim + 1 :] != (
+            table.shape[:dim] + table.shape[dim + 1 :]
+        ):
+            continue
+        ends = [i for i in range(1, len(at) + 1) if i == len(at) or at[i] != at[i - 1] + 1]
+        firsts = [at[i] for i in (0, *ends[:-1])]
+        extent = math.gcd(len(lines), *ends, *firsts)
+        if len(at) <= MOST * extent:
+            return dim, at[::extent], extent
+    return None
+
+
+def _put_together(
+    program: Program, whole: Tables, put: Mapping[str, tuple[str, int, list[int], int]]
+) -> Program:
+    """The program with tables as slices of those of the model."""
+    b = Builder(program.name, program.mesh)
+    b.reserve(program.types)
+    for item in program.inputs:
+        if item.name not in put:
+            b.input(item.name, item.type, item.role, item.path)
+    given = {i.name for i in program.inputs} - put.keys()
+    names: dict[str, str] = {}
+    for mine, (name, dim, starts, extent) in put.items():
+        if name not in given:
+            given.add(name)
+            shape = whole[name].shape
+            b.input(name, replace(program.types[mine], shape=shape), "const", name)
+        reader = next((n for n in program.nodes if mine in n.inputs), None)
+        with b.at(reader.source) if reader is not None else nullcontext():
+            parts = [
+                b.add("slice", name, dim=dim, start=at, stop=at + extent, step=1) for at in starts
+            ]
+            names[mine] = b.add("concat", *parts, dim=dim) if len(parts) > 1 else parts[0]
+    for node in program.nodes:
+        b.append(replace(node, inputs=tuple(names.get(v, v) for v in node.inputs)))
+    for out in program.outputs:
+        b.output(names.get(out.value, out.value), out.role, out.path)
+    return b.build()
 
 
 def _label(name: str) -> str:
