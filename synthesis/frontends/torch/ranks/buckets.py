@@ -21,10 +21,10 @@ def one_by_one(program: Program) -> Program:
     """The program with every part of a bucket that is read sent on its own, as the tensor it is.
     What is gathered along another dim than the first is one op before its parts are looked at."""
     joined = rewrite(program, {"concat": gathered_along})
-    sent = _sent(joined)
+    bucket = _sent(joined) | _received(joined)
 
     def narrowed(r: Rewriting, node: Node) -> str | None:
-        return _narrowed(r, node) if node.outputs[0] in sent else None
+        return _narrowed(r, node) if node.outputs[0] in bucket else None
 
     narrow = rewrite(joined, {"slice": narrowed})
     return rewrite(rewrite(narrow, {"slice": _part}), {"reshape": _whole})
@@ -37,6 +37,19 @@ def _sent(program: Program) -> set[str]:
         moved = lookup(node.op).kind == "view" or node.op == "cast"
         if lookup(node.op).kind == "collective" or (moved and found.intersection(node.outputs)):
             found.update(node.inputs)
+    return found
+
+
+def _received(program: Program) -> set[str]:
+    """Rows of numbers that ranks sent to one another, and those with pieces of them written anew,
+    as clipping writes gradients."""
+    found = set[str]()
+    for node in program.nodes:
+        kept = node.op in ("slice", "concat") and not found.isdisjoint(node.inputs)
+        if (lookup(node.op).kind == "collective" or kept) and (
+            len(program.types[node.outputs[0]].shape) == 1
+        ):
+            found.update(node.outputs)
     return found
 
 
