@@ -770,6 +770,7 @@ def _lowered(
         program, placed = pieces(program, lowered.consts, whole, side.mesh, side.rank)
     read = {i.name for i in program.inputs if i.role == "const"}
     notes = [*lowered.notes, *dict.fromkeys((*side.read.read, *twice.notes))]
+    notes += step.notes if step is not None else ()
     if side.built.target.dropout:
         notes.append(f"Dropout of the config is set to 0: {', '.join(side.built.target.dropout)}.")
     if isinstance(model, DistributedDataParallel):

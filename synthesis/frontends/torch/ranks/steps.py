@@ -21,6 +21,7 @@ from torch.utils._pytree import keystr, tree_flatten_with_path
 from shardproof.synthesis.frontends.torch.errors import CaptureError
 from shardproof.synthesis.frontends.torch.materialize import to_fake
 from shardproof.synthesis.frontends.torch.ranks.dtensors import local
+from shardproof.synthesis.frontends.torch.ranks.logged import Logging
 
 COUNTED = (
     "The second step is compared, for any state of optimizers; a third runs the same ops, apart "
@@ -28,7 +29,8 @@ COUNTED = (
     "The first step, from optimizers without state, is not compared.",
     "A factor of a norm that is the root of a small fraction, but for rounding, is that root.",
 )
-"""What is taken for granted of a step, in sentences."""
+"""What is taken for granted of every step, in sentences."""
+FUSED = "Fused optimizers compute what PyTorch's others compute."
 
 
 class NewStateError(CaptureError):
@@ -48,9 +50,14 @@ class Step:
     """What was kept when a call began."""
     begun: bool = False
     """Whether steps were made, after which optimizers have their state."""
+    notes: dict[str, None] = field(default_factory=dict[str, None])
+    """What is taken for granted of it, in sentences."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.function(*self.held, *args, **kwargs)
+        with Logging() as logging:
+            result = self.function(*self.held, *args, **kwargs)
+        self.notes |= dict.fromkeys(logging.told())
+        return result
 
     @property
     def cls(self) -> type:
@@ -83,11 +90,15 @@ class Step:
                     )
 
     def exchange(self, pairs: Iterable[tuple[Any, Any]]) -> None:
-        """Optimizers get what stands for a parameter now; other modules hold no values, but for
-        single integers, which they count by. Call inside the fake mode."""
+        """Optimizers get what stands for a parameter now, and step in the form that is not fused;
+        other modules hold no values, but for single integers, which they count by. Call inside the
+        fake mode."""
         new = {id(old): p for old, p in pairs}
         for _, optimizer in self._optimizers():
             for group in optimizer.param_groups:
+                if group.get("fused"):
+                    group["fused"] = False
+                    self.notes[FUSED] = None
                 group["params"] = [new.get(id(p), p) for p in group["params"]]
         for _, other in self._others():
             if isinstance(other, nn.Module):

@@ -1,0 +1,97 @@
+"""Numbers that a training step reads from tensors to log them.
+
+A trace has no values. The step may format such a number, add it up with others and keep it; what
+would decide by it, or compute a tensor with it, is refused.
+"""
+
+# pyright: basic
+
+import sys
+from typing import Any, NoReturn
+
+import torch
+from torch._subclasses.fake_tensor import DataDependentOutputException
+from torch.distributed.tensor import DTensor
+from torch.overrides import TorchFunctionMode
+
+from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.homes import is_users
+
+UNREAD = "Numbers that a step reads from tensors to log them are not compared: {places}."
+_ARITHMETIC = (
+    *("add", "sub", "mul", "truediv", "floordiv", "pow", "mod"),
+    *("neg", "pos", "abs", "round"),
+)
+_DECIDING = (
+    *("bool", "lt", "le", "gt", "ge", "eq", "ne", "float", "int", "index", "complex"),
+    *("trunc", "floor", "ceil"),
+)
+
+
+class Logged:
+    """A number of which a trace does not know the value."""
+
+    __hash__ = object.__hash__
+
+    def __init__(self, file: str, line: int) -> None:
+        self.file, self.line = file, line
+
+    def __repr__(self) -> str:
+        return "nan"
+
+    def __format__(self, spec: str) -> str:
+        return format(float("nan"), spec)
+
+    def item(self) -> "Logged":
+        return self
+
+
+def _alike(self: Logged, *others: Any) -> Any:
+    if any(isinstance(v, torch.Tensor) for v in others):
+        _decide(self)
+    return self
+
+
+def _decide(self: Logged, *others: Any) -> NoReturn:
+    raise CaptureError(
+        "a number that the step reads from a tensor decides what it computes",
+        file=self.file,
+        line=self.line,
+        hint="read numbers with item() only to log them; compute with the tensor",
+    )
+
+
+for _name in _ARITHMETIC:
+    setattr(Logged, f"__{_name}__", _alike)
+    setattr(Logged, f"__r{_name}__", _alike)
+for _name in _DECIDING:
+    setattr(Logged, f"__{_name}__", _decide)
+
+
+class Logging(TorchFunctionMode):
+    """Gives a `Logged` for `t.item()` of tensors without values; `places` are the lines."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.places: dict[str, None] = {}
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if func is not torch.Tensor.item:
+            return func(*args, **(kwargs or {}))
+        value = args[0].full_tensor() if isinstance(args[0], DTensor) else args[0]
+        try:
+            return value.item()
+        except DataDependentOutputException:
+            pass
+        frame = sys._getframe(1)
+        while frame.f_back is not None and not is_users(frame.f_code.co_filename):
+            frame = frame.f_back
+        file, line = frame.f_code.co_filename, frame.f_lineno
+        self.places[f"{file.rpartition('/')[2]}:{line}"] = None
+        return Logged(file, line)
+
+    def told(self) -> list[str]:
+        """What is not compared, in a sentence."""
+        return [UNREAD.format(places=", ".join(self.places))] if self.places else []
