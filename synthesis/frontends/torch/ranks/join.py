@@ -240,11 +240,13 @@ def gathers_by_dim(program: Program) -> Program:
     reduce_scatter(concat(chunks, 0), 0) = reduce_scatter(x, d). A row-parallel layer adds its bias
     divided by n before the sum: all_reduce(x + b / n) = all_reduce(x) + all_reduce(b / n). And
     chunks of any value that are joined, as they are or each reshaped, are that value with its dims
-    in another order.
+    in another order. What an all_to_all brings from each rank, joined along a dim, is an all_to_all
+    that joins along that.
     """
     program = rewrite(program, {"concat": gathered_along, "reduce_scatter": _scatter})
     program = rewrite(program, {"reduce_scatter": _scattered_bias, "all_reduce": _bias})
-    return rewrite(program, {"concat": _stacked})
+    program = rewrite(program, {"concat": _stacked})
+    return rewrite(program, {"reshape": _exchanged})
 
 
 def _chunks(r: Rewriting, values: Sequence[str], dim: int, count: int) -> str | None:
@@ -290,6 +292,38 @@ def _stacked(r: Rewriting, node: Node) -> str | None:
     stack = r.reshape(front, (count, *piece))
     placed = r.add("permute", stack, dims=_to_place(len(piece) + 1, 0, along))
     return r.reshape(placed, (*piece[:along], piece[along] * count, *piece[along + 1 :]))
+
+
+def _exchanged(r: Rewriting, node: Node) -> str | None:
+    """The pieces [n, ...] that all ranks sent, joined along a dim of theirs."""
+    turned = r.made(node.inputs[0], "permute")
+    came = turned.inputs[0] if turned is not None else node.inputs[0]
+    sent = r.made(_unmoved(r, came), "all_to_all")
+    if sent is None or (sent.attrs["split_dim"], sent.attrs["concat_dim"]) != (0, 1):
+        return None
+    shape, pieces = r.type(sent.inputs[0]).shape, r.type(came).shape
+    n, piece = shape[0], shape[2:]
+    if shape[1] != 1 or pieces != (n, *piece):
+        return None
+    order = turned.attrs["dims"] if turned is not None else tuple(range(len(pieces)))
+    at = order.index(0) if isinstance(order, tuple) else len(piece)
+    if at == len(piece) or order != _to_place(len(pieces), 0, at):
+        return None
+    joined = (*piece[:at], n * piece[at], *piece[at + 1 :])
+    if r.type(node.outputs[0]).shape != joined:
+        return None
+    attrs = {**sent.attrs, "concat_dim": at + 2}
+    return r.reshape(r.add("all_to_all", sent.inputs[0], **attrs), joined)
+
+
+def _unmoved(r: Rewriting, name: str) -> str:
+    """What a value is by reshapes, and by permutations that keep the order of dims."""
+    while (node := r.made(name, "reshape", "permute")) is not None:
+        dims = node.attrs.get("dims")
+        if isinstance(dims, tuple) and dims != tuple(range(len(dims))):
+            break
+        name = node.inputs[0]
+    return name
 
 
 def _to_place(rank: int, source: int, target: int) -> tuple[int, ...]:

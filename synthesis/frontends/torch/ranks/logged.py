@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import DataDependentOutputException
 from torch.distributed.tensor import DTensor
 from torch.overrides import TorchFunctionMode
 
-from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.errors import CaptureError, shown
 from shardproof.synthesis.frontends.torch.homes import is_users
 
 UNREAD = "Numbers that a step reads from tensors to log them are not compared: {places}."
@@ -90,7 +90,7 @@ class Logging(TorchFunctionMode):
             frame = frame.f_back
         file, line = frame.f_code.co_filename, frame.f_lineno
         self.places[f"{file.rpartition('/')[2]}:{line}"] = None
-        return Logged(file, line)
+        return Logged(shown(file), line)
 
     def told(self) -> list[str]:
         """What is not compared, in a sentence."""
