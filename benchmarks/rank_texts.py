@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 from shardproof.verifier.kernel.ops import lookup
 from shardproof.verifier.kernel.program.attrs import named_mesh_dims
 from shardproof.verifier.kernel.program.errors import IRError
-from shardproof.verifier.kernel.program.groups import process_groups
 from shardproof.verifier.kernel.program.program import Node, Program
 from shardproof.verifier.kernel.program.types import Affine
-from shardproof.verifier.kernel.program.where import Where, common, contains
+from shardproof.verifier.kernel.program.where import Where, common, contains, process_groups
 from shardproof.verifier.kernel.rank_sets import Regions, regions
 from shardproof.verifier.text import source_note
 from shardproof.verifier.text.printing import show_attr

@@ -12,7 +12,7 @@ from shardproof.compat.program import IROp, Program
 from shardproof.compat.sharding import TensorSlice, compute_tensor_slices
 from shardproof.compat.single import Given, at
 from shardproof.compat.tensor import TensorState
-from shardproof.verifier.kernel.program.groups import members
+from shardproof.verifier.kernel.program.where import members
 
 
 @dataclass

@@ -22,11 +22,10 @@ from shardproof.verifier.kernel.layout import Layout
 from shardproof.verifier.kernel.ops import Refused
 from shardproof.verifier.kernel.program.builder import Builder
 from shardproof.verifier.kernel.program.errors import IRError
-from shardproof.verifier.kernel.program.groups import members
 from shardproof.verifier.kernel.program.program import Node, Output, Program as CoreProgram
 from shardproof.verifier.kernel.program.residency import region_of
 from shardproof.verifier.kernel.program.types import Source, TensorType
-from shardproof.verifier.kernel.program.where import EVERYWHERE, Where, common, ranks_where
+from shardproof.verifier.kernel.program.where import EVERYWHERE, Where, common, members, ranks_where
 from shardproof.verifier.kernel.rank_sets import Regions
 from shardproof.verifier.provers.relate.facts import Break, Fact, Related, describe
 from shardproof.verifier.provers.relate.rules import Rules

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from shardproof.verifier.kernel.program.groups import process_groups
 from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.kernel.program.where import process_groups
 
 
 @dataclass(frozen=True)

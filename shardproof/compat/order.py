@@ -16,8 +16,8 @@ from typing import Any
 from shardproof.compat.mesh import DeviceMesh
 from shardproof.compat.program import IROp, Program
 from shardproof.verifier.kernel.program.errors import MalformedError
-from shardproof.verifier.kernel.program.groups import process_groups
 from shardproof.verifier.kernel.program.types import NOWHERE, Source
+from shardproof.verifier.kernel.program.where import process_groups
 from shardproof.verifier.order.builder import TimeBuilder
 from shardproof.verifier.order.events import (
     MAIN,

@@ -17,8 +17,8 @@ from shardproof.verifier.kernel.contract import Contract, ContractError
 from shardproof.verifier.kernel.layout import Layout
 from shardproof.verifier.kernel.placements import split_leading
 from shardproof.verifier.kernel.program.errors import IRError
-from shardproof.verifier.kernel.program.groups import members
 from shardproof.verifier.kernel.program.program import Output, Program as CoreProgram
+from shardproof.verifier.kernel.program.where import members
 from shardproof.verifier.kernel.rank_sets import regions
 from shardproof.verifier.problem import Problem
 from shardproof.verifier.provers.relate.facts import describe

@@ -29,8 +29,8 @@ from shardproof.verifier.explain import show
 from shardproof.verifier.kernel.contract import output_key
 from shardproof.verifier.kernel.live import leading_to
 from shardproof.verifier.kernel.ops import lookup
-from shardproof.verifier.kernel.program.groups import process_groups
 from shardproof.verifier.kernel.program.program import Node, Program
+from shardproof.verifier.kernel.program.where import process_groups
 from shardproof.verifier.ops.classes import CUTS
 from shardproof.verifier.problem import Problem
 from shardproof.verifier.refute.evaluate import Ranks, Values, elements

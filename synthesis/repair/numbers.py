@@ -20,11 +20,10 @@ from shardproof.verifier.kernel.ops import Refused
 from shardproof.verifier.kernel.ops.control import scan_parts
 from shardproof.verifier.kernel.program.builder import Builder
 from shardproof.verifier.kernel.program.errors import IRError
-from shardproof.verifier.kernel.program.groups import members
 from shardproof.verifier.kernel.program.program import Node, Output, Program
 from shardproof.verifier.kernel.program.residency import region_of
 from shardproof.verifier.kernel.program.types import Mesh, TensorType
-from shardproof.verifier.kernel.program.where import EVERYWHERE, Where, contains
+from shardproof.verifier.kernel.program.where import EVERYWHERE, Where, contains, members
 from shardproof.verifier.kernel.rank_sets import Regions, regions
 from shardproof.verifier.refute.evaluate import Ranks, evaluate, run_node
 from shardproof.verifier.refute.premises import Premises

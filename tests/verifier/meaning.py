@@ -9,8 +9,8 @@ import numpy as np
 from shardproof.verifier.domains.base import Array
 from shardproof.verifier.domains.floats import Floats
 from shardproof.verifier.kernel.ops import lookup
-from shardproof.verifier.kernel.program.groups import members
 from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.kernel.program.where import members
 from shardproof.verifier.ops import facets
 from shardproof.verifier.provers.relate.facts import Fact
 from shardproof.verifier.refute.scatter import copies, gather, piece

@@ -11,8 +11,8 @@ from shardproof.synthesis.repair.diagnosis import verify
 from shardproof.verifier.checker import Accepted, check
 from shardproof.verifier.checker.claims import Claim, NotShownError, Row
 from shardproof.verifier.checker.parts import part
-from shardproof.verifier.kernel.program.groups import process_groups
 from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.kernel.program.where import process_groups
 from shardproof.verifier.problem import Problem
 from shardproof.verifier.provers.relate.facts import Fact
 from shardproof.verifier.provers.relate.relayout import addends, home

@@ -14,11 +14,10 @@ from shardproof.verifier.kernel.inline import inline
 from shardproof.verifier.kernel.ops import lookup
 from shardproof.verifier.kernel.ops.control import scan_parts
 from shardproof.verifier.kernel.program.errors import IRError
-from shardproof.verifier.kernel.program.groups import process_groups
 from shardproof.verifier.kernel.program.program import Node, Program
 from shardproof.verifier.kernel.program.registry import traits
 from shardproof.verifier.kernel.program.types import NOWHERE, Mesh, Source
-from shardproof.verifier.kernel.program.where import Where, contains
+from shardproof.verifier.kernel.program.where import Where, contains, process_groups
 from shardproof.verifier.kernel.rank_sets import Regions, regions
 from shardproof.verifier.order import events as ev
 from shardproof.verifier.order.builder import TimeBuilder

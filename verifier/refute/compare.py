@@ -12,9 +12,8 @@ from shardproof.verifier.analysis.definedness import in_scope
 from shardproof.verifier.domains.base import Array, Domain
 from shardproof.verifier.domains.floats import Floats
 from shardproof.verifier.kernel.contract import output_key
-from shardproof.verifier.kernel.program.groups import members
 from shardproof.verifier.kernel.program.program import Output, Program
-from shardproof.verifier.kernel.program.where import EVERYWHERE
+from shardproof.verifier.kernel.program.where import EVERYWHERE, members
 from shardproof.verifier.problem import Problem
 from shardproof.verifier.refute.evaluate import Ranks, simulate
 from shardproof.verifier.refute.premises import Premises

@@ -17,10 +17,9 @@ from shardproof.verifier.kernel.live import leading_to
 from shardproof.verifier.kernel.ops import Op, lookup
 from shardproof.verifier.kernel.ops.control import scan_parts
 from shardproof.verifier.kernel.program.errors import IRError
-from shardproof.verifier.kernel.program.groups import process_groups
 from shardproof.verifier.kernel.program.program import Node, Program
 from shardproof.verifier.kernel.program.types import Affine, Mesh, mesh_dims
-from shardproof.verifier.kernel.program.where import EVERYWHERE, Where, contains
+from shardproof.verifier.kernel.program.where import EVERYWHERE, Where, contains, process_groups
 from shardproof.verifier.kernel.rank_sets import Regions, regions
 from shardproof.verifier.ops import facets
 

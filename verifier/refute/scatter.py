@@ -8,9 +8,8 @@ import numpy as np
 
 from shardproof.verifier.domains.base import Array, Domain
 from shardproof.verifier.kernel.layout import Layout
-from shardproof.verifier.kernel.program.groups import first, members
 from shardproof.verifier.kernel.program.types import Mesh
-from shardproof.verifier.kernel.program.where import EVERYWHERE, Where, contains
+from shardproof.verifier.kernel.program.where import EVERYWHERE, Where, contains, first, members
 
 Coords = Mapping[str, int]
 

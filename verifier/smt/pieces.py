@@ -14,10 +14,9 @@ from shardproof.verifier.domains.base import Array, Domain, is_index
 from shardproof.verifier.domains.floats import Floats
 from shardproof.verifier.domains.symbolic import Symbolic, equations
 from shardproof.verifier.kernel.instance import JOINED, Instance, Piece
-from shardproof.verifier.kernel.program.groups import members
 from shardproof.verifier.kernel.program.program import Node
 from shardproof.verifier.kernel.program.types import FLOATS, Mesh
-from shardproof.verifier.kernel.program.where import Where, contains
+from shardproof.verifier.kernel.program.where import Where, contains, members
 from shardproof.verifier.kernel.rank_sets import Regions
 from shardproof.verifier.refute.evaluate import Values, run_node
 from shardproof.verifier.refute.scatter import copies, gather, piece, scatter

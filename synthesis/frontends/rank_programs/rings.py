@@ -8,8 +8,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from shardproof.verifier.kernel.program.groups import process_groups
 from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.kernel.program.where import process_groups
 
 _VALUE = r'(?P<value>%(?:"(?:[^"\\]|\\.)*"|[^ "]+))'
 _SEND = re.compile(rf"send {_VALUE} \{{to=(?P<peer>\d+)\}}")

@@ -7,9 +7,8 @@ import numpy as np
 from shardproof.verifier.domains.algebra import UndefinedError
 from shardproof.verifier.domains.base import Array, Domain
 from shardproof.verifier.kernel.contract import Contract, output_key
-from shardproof.verifier.kernel.program.groups import members
 from shardproof.verifier.kernel.program.program import Program
-from shardproof.verifier.kernel.program.where import EVERYWHERE
+from shardproof.verifier.kernel.program.where import EVERYWHERE, members
 from shardproof.verifier.refute.evaluate import Ranks, simulate
 from shardproof.verifier.refute.scatter import copies, gather, piece, scatter
 
