@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from benchmarks.steps.model import Degrees, Model
 from shardproof.synthesis.training.step import TrainingError
-from shardproof.verifier.kernel.layout import Layout
-from shardproof.verifier.kernel.placements import from_placements, split_leading
+from shardproof.verifier.kernel.layout import Layout, split_leading
+from shardproof.verifier.kernel.placements import from_placements
 
 
 @dataclass(frozen=True)

@@ -139,7 +139,7 @@ fault(
 fault(
     layouts,
     "a second split goes around the first",
-    "kernel.placements:split_leading",
+    LAYOUT + "split_leading",
     "(*dim[:index], Atom(size, mesh_dim), Atom(atom.size // size), *dim[index + 1 :])",
     "(Atom(size, mesh_dim), *dim[:index], Atom(atom.size // size), *dim[index + 1 :])",
 )

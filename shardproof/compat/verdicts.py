@@ -14,8 +14,7 @@ from shardproof.compat.sharding import Placement, ShardingSpec
 from shardproof.compat.tensor import TensorState
 from shardproof.synthesis.repair.diagnosis import verify
 from shardproof.verifier.kernel.contract import Contract, ContractError
-from shardproof.verifier.kernel.layout import Layout
-from shardproof.verifier.kernel.placements import split_leading
+from shardproof.verifier.kernel.layout import Layout, split_leading
 from shardproof.verifier.kernel.program.errors import IRError
 from shardproof.verifier.kernel.program.program import Output, Program as CoreProgram
 from shardproof.verifier.kernel.program.where import members

@@ -6,9 +6,8 @@ from typing import Any
 
 from shardproof.synthesis.lower.local_attributes import Reading, localize
 from shardproof.synthesis.lower.state import ONE, State, Value
-from shardproof.verifier.kernel.layout import Layout, whole
+from shardproof.verifier.kernel.layout import Layout, split_leading, whole
 from shardproof.verifier.kernel.ops import Refused, lookup
-from shardproof.verifier.kernel.placements import split_leading
 from shardproof.verifier.kernel.program.program import Node
 from shardproof.verifier.ops.classes import SCATTERS
 from shardproof.verifier.provers.placement import Operands, Placed, place as placements

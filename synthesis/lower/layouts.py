@@ -2,8 +2,16 @@
 
 from collections.abc import Collection, Sequence
 
-from shardproof.verifier.kernel.layout import Atom, Dim, Layout, bound, global_extent, normal, whole
-from shardproof.verifier.kernel.placements import split_leading
+from shardproof.verifier.kernel.layout import (
+    Atom,
+    Dim,
+    Layout,
+    bound,
+    global_extent,
+    normal,
+    split_leading,
+    whole,
+)
 
 
 def without(layout: Layout, names: Collection[str]) -> Layout:

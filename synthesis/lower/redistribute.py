@@ -6,8 +6,14 @@ from functools import lru_cache
 from math import prod
 
 from shardproof.synthesis.lower.local_attributes import regroup_whole
-from shardproof.verifier.kernel.layout import Atom, Layout, bound, global_extent, normal
-from shardproof.verifier.kernel.placements import split_leading
+from shardproof.verifier.kernel.layout import (
+    Atom,
+    Layout,
+    bound,
+    global_extent,
+    normal,
+    split_leading,
+)
 from shardproof.verifier.kernel.program.types import Attr, Mesh
 
 

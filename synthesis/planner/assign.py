@@ -9,8 +9,7 @@ from typing import Any
 from shardproof.synthesis.lower import Choices
 from shardproof.synthesis.planner.roles import Module, Param, heads
 from shardproof.verifier.kernel.contract import output_key
-from shardproof.verifier.kernel.layout import Atom, Layout, bound, normal, whole
-from shardproof.verifier.kernel.placements import split_leading
+from shardproof.verifier.kernel.layout import Atom, Layout, bound, normal, split_leading, whole
 from shardproof.verifier.kernel.program.program import Input, Program
 from shardproof.verifier.kernel.program.types import Mesh
 

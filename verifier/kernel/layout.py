@@ -59,6 +59,21 @@ def bound(dim: Dim) -> tuple[str, ...]:
     return tuple(a.mesh_dim for a in dim if a.mesh_dim is not None)
 
 
+def split_leading(dim: Dim, size: int, mesh_dim: str) -> Dim | None:
+    """Chunk the local extent of `dim` into `size` parts, one per coordinate of `mesh_dim`.
+
+    The first free atom is split; `None` where `size` does not divide it.
+    """
+    for index, atom in enumerate(dim):
+        if atom.mesh_dim is None:
+            if atom.size % size:
+                return None
+            return normal(
+                (*dim[:index], Atom(size, mesh_dim), Atom(atom.size // size), *dim[index + 1 :])
+            )
+    return None
+
+
 @dataclass(frozen=True)
 class Layout:
     dims: tuple[Dim, ...]

@@ -3,25 +3,10 @@
 import re
 from collections.abc import Iterable
 
-from shardproof.verifier.kernel.layout import FOLDS, Atom, Dim, Layout, normal
+from shardproof.verifier.kernel.layout import FOLDS, Layout, split_leading
 
 _SHARD = re.compile(r"(?:S|Shard)\((-?[0-9]{1,9})\)")
 _PARTIAL = re.compile(rf"(?:P|Partial)(?:\(({'|'.join(FOLDS)})\))?")
-
-
-def split_leading(dim: Dim, size: int, mesh_dim: str) -> Dim | None:
-    """Chunk the local extent of `dim` into `size` parts, one per coordinate of `mesh_dim`.
-
-    The first free atom is split; `None` where `size` does not divide it.
-    """
-    for index, atom in enumerate(dim):
-        if atom.mesh_dim is None:
-            if atom.size % size:
-                return None
-            return normal(
-                (*dim[:index], Atom(size, mesh_dim), Atom(atom.size // size), *dim[index + 1 :])
-            )
-    return None
 
 
 def from_placements(shape: Iterable[int], placements: Iterable[tuple[str, int, str]]) -> Layout:

@@ -3,10 +3,9 @@
 from fractions import Fraction
 from itertools import zip_longest
 
-from shardproof.verifier.kernel.layout import Atom, Layout, bound
+from shardproof.verifier.kernel.layout import Atom, Layout, bound, split_leading
 from shardproof.verifier.kernel.movements import movement, rooted
 from shardproof.verifier.kernel.ops import collectives
-from shardproof.verifier.kernel.placements import split_leading
 from shardproof.verifier.kernel.program.registry import (
     Op,
     Refused,
