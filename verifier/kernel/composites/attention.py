@@ -6,7 +6,7 @@ and keys at hand begin, affine in the coordinates on a shard of the sequence.
 
 from fractions import Fraction
 
-from shardproof.verifier.kernel.composites.composite import composite
+from shardproof.verifier.kernel.composites.expansion import composite
 from shardproof.verifier.kernel.program.builder import Builder
 from shardproof.verifier.kernel.program.registry import REQUIRED
 from shardproof.verifier.kernel.program.types import Affine

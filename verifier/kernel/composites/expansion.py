@@ -1,14 +1,35 @@
-"""Writes composite ops out."""
+"""Composite ops: written with primitive ops, so their meaning is not a second opinion.
 
-from collections.abc import Sequence
+An op is declared by its expansion, and written out by it.
+"""
+
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from shardproof.verifier.kernel.inline import inline
-from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.kernel.ops import Op, Site, lookup, register
 from shardproof.verifier.kernel.program.builder import Builder
 from shardproof.verifier.kernel.program.errors import IRError
 from shardproof.verifier.kernel.program.program import IN_ORDER, Node, Program
-from shardproof.verifier.kernel.program.types import Attr
+from shardproof.verifier.kernel.program.types import Attr, TensorType
+
+Body = Callable[..., str | tuple[str, ...]]
+
+
+def composite(signature: str, **attrs: Any) -> Callable[[Body], Op]:
+    """Declare an op by its expansion `(builder, *inputs, **attrs) -> value, or several`."""
+
+    def declare(body: Body) -> Op:
+        def types(site: Site) -> tuple[TensorType, ...]:
+            b = Builder(site.op)
+            names = [b.input(f"i{k}", t) for k, t in enumerate(site.types)]
+            return tuple(b.types[v] for v in results(body(b, *names, **site.attrs)))
+
+        name = body.__name__.strip("_")
+        return register(Op(name, "composite", signature, types, attrs=attrs, expand=body))
+
+    return declare
 
 
 def written_out(

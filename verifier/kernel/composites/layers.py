@@ -2,7 +2,7 @@
 
 from fractions import Fraction
 
-from shardproof.verifier.kernel.composites.composite import composite
+from shardproof.verifier.kernel.composites.expansion import composite
 from shardproof.verifier.kernel.program.builder import Builder
 from shardproof.verifier.kernel.program.registry import REQUIRED
 

@@ -8,7 +8,7 @@ zero, and routers learn through the probabilities it masks.
 import math
 from fractions import Fraction
 
-from shardproof.verifier.kernel.composites.composite import composite
+from shardproof.verifier.kernel.composites.expansion import composite
 from shardproof.verifier.kernel.program.builder import Builder
 from shardproof.verifier.kernel.program.errors import ShapeError
 from shardproof.verifier.kernel.program.registry import REQUIRED

@@ -5,7 +5,7 @@ Formulas and the order of their terms are PyTorch's (`torch.optim`, `clip_grad_n
 
 from fractions import Fraction
 
-from shardproof.verifier.kernel.composites.composite import composite
+from shardproof.verifier.kernel.composites.expansion import composite
 from shardproof.verifier.kernel.program.builder import Builder
 from shardproof.verifier.kernel.program.registry import REQUIRED
 
