@@ -1,9 +1,18 @@
-"""A proof, and the pass that the checker alone has for making one."""
+"""A proof, what it is about, and the pass that the checker alone has for making one."""
 
 from dataclasses import dataclass, field
 from typing import Any
 
+from shardproof.verifier.kernel.program.program import Program
 from shardproof.verifier.kernel.program.types import NOWHERE, Source
+
+SCOPE = (
+    "equality over the reals, for all inputs and parameters on which the outputs of one device are "
+    "defined; of gradients, where these are defined too"
+)
+"""Of which inputs a proof speaks."""
+NAMED = 6
+"""Inputs whose extents a scope names; the programs hold them all."""
 
 
 @dataclass(frozen=True)
@@ -45,3 +54,15 @@ class Proof:
     def __post_init__(self) -> None:
         if self.by is not Acceptance:
             raise TypeError("a proof is made by the checker alone, of a certificate it accepts")
+
+
+def scope_of(sequential: Program, distributed: Program) -> tuple[str, ...]:
+    """What a proof by relations is about: the mesh, the extents of the inputs, and the inputs that
+    equality holds for."""
+    sizes = [f"{i.path} {i.type}" for i in sequential.inputs if i.role == "input"]
+    more = [f"and {len(sizes) - NAMED} more"] if len(sizes) > NAMED else []
+    return (
+        f"mesh {distributed.mesh or 'of one device'}",
+        f"at these input shapes: {', '.join([*sizes[:NAMED], *more])}",
+        SCOPE,
+    )

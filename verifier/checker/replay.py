@@ -40,7 +40,8 @@ from shardproof.verifier.kernel.program.program import Node, Program, in_order
 from shardproof.verifier.kernel.program.types import mesh_dims
 from shardproof.verifier.kernel.program.where import EVERYWHERE, show, within
 from shardproof.verifier.kernel.rank_sets import Regions, regions
-from shardproof.verifier.problem import Problem, scope_of
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.proof import scope_of
 from shardproof.verifier.provers.sequential import Scan, Sequential, as_terms
 from shardproof.verifier.terms import Ref, Terms
 

@@ -17,7 +17,7 @@ from shardproof.verifier.kernel.contract import Contract, check, output_key
 from shardproof.verifier.kernel.inline import inline
 from shardproof.verifier.kernel.live import live
 from shardproof.verifier.kernel.program.program import Node, Output, Program
-from shardproof.verifier.problem import SCOPE
+from shardproof.verifier.proof import SCOPE
 from shardproof.verifier.provers.scalars.answers import Decision, Equal, Undecided
 from shardproof.verifier.provers.scalars.cases import cases
 from shardproof.verifier.provers.scalars.outputs import all_ranks, pairs
