@@ -7,7 +7,6 @@ from shardproof.verifier.kernel.program import jsondata as data
 from shardproof.verifier.kernel.program.program import IN_ORDER, Program, Timing
 from shardproof.verifier.kernel.program.types import Affine, Attr, Mesh, Source, TensorType
 from shardproof.verifier.kernel.program.where import EVERYWHERE, Where
-from shardproof.verifier.text import jsontext
 from shardproof.verifier.text.assemble import Assembly, mesh_of, tensor_type
 from shardproof.verifier.text.digest import FORMAT, lists, mesh_to_json
 
@@ -28,7 +27,7 @@ def loads(text: str, filename: str = "<json>") -> Program:
     Raises:
         MalformedError: one message with the file and line, or the path inside the document.
     """
-    return from_json(jsontext.parse(text, filename), filename)
+    return from_json(data.parse(text, filename), filename)
 
 
 def from_json(document: object, filename: str = "<json>") -> Program:
