@@ -17,7 +17,7 @@ from collections.abc import Callable
 import numpy as np
 
 from shardproof.synthesis.guard.fingerprint import Region, TensorPartition, coverage, fingerprint
-from shardproof.synthesis.guard.fingerprint.sums import sample, signed_checksum
+from shardproof.synthesis.guard.fingerprint.sums import sample
 
 FLOORS = {"movement, numpy": 0.8, "movement, torch.compile": 2.0}
 
@@ -48,7 +48,6 @@ def main() -> int:
         "movement, numpy, column shard": lambda: fingerprint(x, part, 7),
         "movement, numpy, word by element": lambda: fingerprint(x, None, 7, width=4),
         "coverage (of as many f32)": lambda: coverage(Region.whole(x.shape), 7),
-        "T1 checksum": lambda: signed_checksum(x, 7),
         "T2 sample": lambda: sample(x, 7),
         "for comparison: crc32": lambda: zlib.crc32(raw),
         "for comparison: sha1": lambda: hashlib.sha1(raw).digest(),

@@ -159,9 +159,9 @@ def rank_main(folder: Path, rank: int, size: int, args: argparse.Namespace) -> N
     import warnings
 
     import torch.distributed as dist
-    from shardproof.synthesis.execute.compare import take_gpu
 
     from benchmarks.fault_injection import Injector
+    from benchmarks.patches.compare import take_gpu
     from shardproof.synthesis.execute.load import load_file
 
     warnings.simplefilter("ignore")
