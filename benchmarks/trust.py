@@ -134,7 +134,7 @@ def lines(modules: Iterable[str]) -> int:
 
 
 def room_of(module: str) -> str:
-    """`shardproof.verifier.kernel.ops.linalg` is in `kernel`."""
+    """`shardproof.verifier.kernel.ops.reduce` is in `kernel`."""
     return (*module.split("."), "itself")[2]
 
 

@@ -10,7 +10,7 @@ from shardproof.synthesis.lower.layouts import aligned, beside, match, split, wi
 from shardproof.synthesis.lower.state import State
 from shardproof.verifier.kernel.layout import Layout, bound
 from shardproof.verifier.kernel.ops import lookup
-from shardproof.verifier.kernel.ops.linalg import parse
+from shardproof.verifier.kernel.ops.reduce import parse
 from shardproof.verifier.kernel.program.program import Node
 from shardproof.verifier.kernel.program.types import TensorType
 from shardproof.verifier.ops.classes import ALIGNED, ALONG, PRODUCTS

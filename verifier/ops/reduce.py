@@ -1,4 +1,4 @@
-"""Reductions over dims: what they compute, and their gradients."""
+"""Reductions over dims and products: what they compute, and their gradients."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ from shardproof.verifier.domains.base import Array, Domain, is_index
 from shardproof.verifier.kernel.ops import reduce
 from shardproof.verifier.kernel.program.builder import Builder
 from shardproof.verifier.kernel.program.registry import AttrMap, Op
-from shardproof.verifier.ops.bounds import Bounded, Bounds, among, counted
+from shardproof.verifier.ops.bounds import Bounded, Bounds, among, counted, times
 from shardproof.verifier.ops.facets import Facets, Names, Pulled, describe
 
 
@@ -74,3 +74,36 @@ def _amax_vjp(b: Builder, ins: Names, outs: Names, cts: Names, attrs: AttrMap) -
     )
     share = b.add("div", top, b.add("sum", top, dims=dims, keepdim=True))
     return [b.add("mul", b.add("reshape", cts[0], shape=whole), share)]
+
+
+def _matmul(d: Domain, a: Array, b: Array) -> Array:
+    return d.matmul(d.lift(a), d.lift(b))
+
+
+def _product_bounds(a: Bounded) -> Bounds:
+    return counted(times(*a.args), a.shapes[0][-1])
+
+
+def _product(op: Op, doc: str) -> Facets:
+    aten = (f"{op.name}.default",)
+    return describe(op, _matmul, doc, bounds=_product_bounds, aten=aten, analytic=True, adds=True)
+
+
+mm = _product(reduce.mm, "Matrix product. Splitting `k` leaves a pending sum.")
+bmm = _product(reduce.bmm, "Batched matrix product.")
+
+
+def _product_vjp(dims: tuple[int, ...]) -> Callable[..., Any]:
+    def rule(b: Builder, ins: Names, outs: Names, cts: Names, attrs: AttrMap) -> Pulled:
+        name = "mm" if len(dims) == 2 else "bmm"
+        x, w = ins
+        return [
+            b.add(name, cts[0], b.add("permute", w, dims=dims)),
+            b.add(name, b.add("permute", x, dims=dims), cts[0]),
+        ]
+
+    return rule
+
+
+mm.vjp(_product_vjp((1, 0)))
+bmm.vjp(_product_vjp((0, 2, 1)))

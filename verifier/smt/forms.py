@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from shardproof.verifier.kernel.instance import Instance, Piece
 from shardproof.verifier.kernel.layout import Dim, Layout, bound, global_extent
-from shardproof.verifier.kernel.ops.linalg import parse
+from shardproof.verifier.kernel.ops.reduce import parse
 from shardproof.verifier.kernel.program.types import Affine, Mesh
 from shardproof.verifier.ops import REGISTRY, facets
 from shardproof.verifier.smt.sizes import (

@@ -15,7 +15,7 @@ import numpy as np
 
 from shardproof.verifier.domains.base import Array
 from shardproof.verifier.domains.symbolic import Symbolic, equations
-from shardproof.verifier.kernel.ops.linalg import parse
+from shardproof.verifier.kernel.ops.reduce import parse
 from shardproof.verifier.kernel.program.types import mesh_dims
 from shardproof.verifier.ops import REGISTRY, facets
 from shardproof.verifier.smt import solver as smt

@@ -16,7 +16,7 @@ from itertools import product
 import numpy as np
 
 from shardproof.verifier.kernel.layout import Atom, Dim, Layout, normal
-from shardproof.verifier.kernel.ops.linalg import parse
+from shardproof.verifier.kernel.ops.reduce import parse
 from shardproof.verifier.kernel.program.errors import IRError
 from shardproof.verifier.kernel.program.registry import Op
 from shardproof.verifier.kernel.program.types import Attr, Mesh

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from math import prod
 
 from shardproof.verifier.kernel.ops import lookup
-from shardproof.verifier.kernel.ops.linalg import parse
+from shardproof.verifier.kernel.ops.reduce import parse
 from shardproof.verifier.refute.scale_down.reading import Dims, Reading, Sized, offset_of
 from shardproof.verifier.refute.scale_down.system import Declined
 
