@@ -10,7 +10,9 @@ from pydantic import BeforeValidator
 from shardproof.agent.actions.action import Action, Argument, Option, option
 
 if TYPE_CHECKING:
+    from shardproof.agent.chat.models import Asker
     from shardproof.agent.pipeline.considering import Question
+    from shardproof.agent.run.run import Run
     from shardproof.synthesis.frontends.torch.request import CaptureRequest
     from shardproof.synthesis.planner.constraints import Constraints
 
@@ -136,6 +138,27 @@ class Asking(Action):
         "none", "Let a language model propose starting points of the search.", "none|auto|MODEL"
     )
     answer_cache: bool = option(True, "Reuse the model's earlier answer to an equal question.")
+
+    def asker(self, run: "Run") -> "Asker | None":
+        """The model of the user's environment, if one is wanted and there.
+
+        Raises:
+            InputError: a config file or an address that cannot be used.
+        """
+        if self.llm == "none":
+            return None
+        from shardproof.agent.chat.models import Asker, Source
+        from shardproof.agent.llm.answers import NoModel
+
+        asker = Asker(Source.USER)
+        asker.emit = run.emit
+        asker.named = "" if self.llm == "auto" else self.llm
+        asker.cached = self.answer_cache
+        found = asker.model()
+        if isinstance(found, NoModel):
+            run.warn(str(found))
+            return None
+        return asker
 
 
 class Priced(Captured):

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from shardproof.agent.actions.models import Parallelize
 from shardproof.agent.actions.words import mesh_for
-from shardproof.agent.chat.asking import asking
 from shardproof.agent.pipeline.finishing import finish
 from shardproof.agent.pipeline.planning import Planning, Tried
 from shardproof.agent.pipeline.writing import Written, write
@@ -267,7 +266,7 @@ def settled(
 ) -> Settled:
     """The first plan that fits and whose patch is proved; the first of all where none is."""
     asked = asked_in(job, captured, split_loss, pricing)
-    model = asking(run, job.asked)
+    model = job.asked.asker(run)
     try:
         planning = Planning(run, asked, facts, captured.consts, model)
         with run.phase("plan") as phase:

@@ -6,7 +6,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shardproof.agent.chat.asking import asking
 from shardproof.agent.llm.answers import exit_of
 from shardproof.agent.repair import Fixed, Level, NotFixed, Question, Settings, fix
 from shardproof.agent.repair.sources import Suggestion, suggestion, unified
@@ -68,7 +67,7 @@ def searched(run: Run, question: Question, asked: Repairing) -> Fixed | NotFixed
     Raises:
         InputError: an option or a model configuration that cannot be used.
     """
-    level, model = level_of(asked.feedback), asking(run, asked)
+    level, model = level_of(asked.feedback), asked.asker(run)
     search = asked.seconds * (0.4 if model is None else 0.3)
     settings = Settings(asked.rounds, asked.seconds, search, level)
     if model is not None:

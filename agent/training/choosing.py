@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from shardproof.agent.actions.models import Asking, Chosen as Wanted, Plan
-from shardproof.agent.chat.asking import asking
 from shardproof.agent.llm.configuring import configure
 from shardproof.agent.llm.dialogue import Read
 from shardproof.agent.pipeline import pipeline
@@ -97,7 +96,7 @@ def parallelize(run: Run, job: pipeline.Job) -> Outcome:
 def _proposed(run: Run, asked: Asking, chosen: Choice, said: str) -> tuple[Choice, list[Priced]]:
     """The choice with what a model proposes among the others, priced as they are; and of that,
     what a patch can do."""
-    model = asking(run, asked)
+    model = asked.asker(run)
     if model is None:
         return chosen, []
     try:

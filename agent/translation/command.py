@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 
 from shardproof.agent.actions.models import Translate
-from shardproof.agent.chat.asking import asking
 from shardproof.agent.llm.client import Model
 from shardproof.agent.llm.translating import prompted
 from shardproof.agent.pipeline import pipeline
@@ -52,7 +51,7 @@ def translate(run: Run, asked: Translate, request: CaptureRequest) -> Outcome:
     if asked.reply:
         report = sat(run, trial, Replies([read_text(path, "a reply") for path in asked.reply]))
     else:
-        model = asking(run, asked)
+        model = asked.asker(run)
         if model is None:
             hint = "--show-prompt prints what would be asked, --reply FILE takes an answer"
             return Outcome(Exit.ENDPOINT, answer=f"{observed.problem}\n{hint}")
@@ -163,7 +162,7 @@ def parallelize(run: Run, job: pipeline.Job) -> Outcome:
     if job.asked.translation is not None:
         end = _given(run, trial, load(job.asked.translation))
     else:
-        model = asking(run, job.asked)
+        model = job.asked.asker(run)
         if model is None:
             return Outcome(Exit.ENDPOINT, answer=str(observed.problem))
         try:

@@ -14,7 +14,6 @@ from benchmarks.repair.outcome import Outcome, keep, kept, repaired, summary, ta
 from benchmarks.repair.programs import PARTS, size, wrong
 from benchmarks.repair.tables import page
 from shardproof.agent.actions.models import Asking
-from shardproof.agent.chat.asking import asking
 from shardproof.agent.repair import Level, Settings
 from shardproof.agent.run import events
 from shardproof.agent.run.errors import Exit, InputError
@@ -93,7 +92,7 @@ class _Measured:
         """All parts at one level; what was measured before is not measured again."""
         path = self.folder / f"{self.choice.name(level)}.jsonl"
         choice = self.choice
-        model = asking(self.run, Asking(llm=choice.llm))
+        model = Asking(llm=choice.llm).asker(self.run)
         if choice.llm != "none" and model is None:
             raise InputError("no model to measure", where="--llm", got=choice.llm)
         settings = Settings(

@@ -65,7 +65,7 @@ def test_proposals_are_priced_and_meshes_that_can_be_written_are_tried(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     answer = reply("tp=2,dp=32,zero=3,recompute=none", "pp=4,recompute=full", "tp=64")
-    monkeypatch.setattr(choosing, "asking", lambda run, asked: Asker(Scripted([answer])))
+    monkeypatch.setattr(Asking, "asker", lambda asked, run: Asker(Scripted([answer])))
     choice, said = chosen()
     more, patches = _proposed(Run([]), Asking(llm="auto"), choice, said)
     (mesh,) = [choosing.mesh_of(p) for p in patches]
@@ -81,7 +81,7 @@ def test_proposals_are_priced_and_meshes_that_can_be_written_are_tried(
 def test_without_an_answer_the_choice_is_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     choice, said = chosen()
     silent = Asker(Scripted([NoModel("no key")]))
-    monkeypatch.setattr(choosing, "asking", lambda run, asked: silent)
+    monkeypatch.setattr(Asking, "asker", lambda asked, run: silent)
     assert _proposed(Run([]), Asking(llm="auto"), choice, said) == (choice, [])
     monkeypatch.undo()
     assert _proposed(Run([]), Asking(), choice, said) == (choice, [])

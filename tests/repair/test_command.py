@@ -14,7 +14,6 @@ from benchmarks.mutation_testing.cases import read_case
 from benchmarks.mutation_testing.corpus import ROOT
 from shardproof.agent.actions.programs import Repair
 from shardproof.agent.chat.models import Asker
-from shardproof.agent.repair import repairing
 from shardproof.agent.repair.repairing import command, patch
 from shardproof.agent.repair.sources import suggestion
 from shardproof.agent.run.errors import Exit
@@ -223,7 +222,7 @@ def test_a_model_is_asked_where_the_search_finds_nothing(
     reply = json.dumps({"diagnosis": "a pending sum", "edits": [edit]})
     asker = Asker(Scripted([reply]))
 
-    def asking(run: Run, asked: Repair) -> Asker:
+    def asking(asked: Repair, run: Run) -> Asker:
         assert asked.llm == "auto"
         asker.emit = run.emit
         return asker
@@ -231,7 +230,7 @@ def test_a_model_is_asked_where_the_search_finds_nothing(
     def nothing(*_: object, **__: object) -> NotRepaired:
         return NotRepaired("nothing found", (), 0, 0.0)
 
-    monkeypatch.setattr(repairing, "asking", asking)
+    monkeypatch.setattr(Repair, "asker", asking)
     monkeypatch.setattr("shardproof.agent.repair.loop.enumerated.repair", nothing)
 
     def work(run: Run) -> Outcome:
