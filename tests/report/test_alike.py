@@ -2,7 +2,7 @@
 
 import pytest
 
-from shardproof.agent.run.numbered import counted_up
+from shardproof.agent.run.console import counted_up
 
 
 @pytest.mark.parametrize(
