@@ -6,7 +6,6 @@ named here. A step changes fields; the new values stand in its `step.completed` 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -147,15 +146,6 @@ class Spent(Part):
             usd=(self.usd or 0.0) + (answer.usd or 0.0) if known else None,
             models=list(dict.fromkeys([*self.models, *([answer.model] if answer.model else [])])),
         )
-
-
-def spent_in(seen: Iterable[events.Event]) -> Spent:
-    """What the events of a run say that a model took."""
-    total = Spent()
-    for event in seen:
-        if isinstance(event, events.ModelAnswered):
-            total = total.plus(event)
-    return total
 
 
 class Budget(Part):

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shardproof.agent.chat.state import Spent, spent_in
+from shardproof.agent.chat.state import Spent
 from shardproof.agent.patching.record import describe
 from shardproof.agent.pipeline.execution import reason_not_to_run, small
 from shardproof.agent.pipeline.writing import Written, told, write
@@ -70,7 +70,7 @@ def finish(
         configuration=strategy.told(job.choice, job.tokens) if job.choice else None,
         versions=versions(),
         seconds=run.seconds,
-        model=summary.model_use(spent or spent_in(run.seen)),
+        model=summary.model_use(spent or summary.spent_in(run.seen)),
     )
     if written is not None:
         found.again = told(written.reading, written.judged)

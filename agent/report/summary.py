@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING, Any, cast
@@ -13,6 +13,7 @@ import numpy as np
 from shardproof.agent.chat.state import Spent
 from shardproof.agent.pipeline.agreement import one_of, stacked
 from shardproof.agent.report import model as m
+from shardproof.agent.run import events
 from shardproof.agent.verdict.verdicts import message, word
 from shardproof.synthesis.emit import Patch
 from shardproof.synthesis.frontends.torch.captured import Captured
@@ -185,6 +186,15 @@ def patch_standing(read: Verdict | None, ran: Ran | None) -> str:
         how = "agrees" if ran.agrees else "differs"
         parts.append(f"run on {ran.ranks} processes, {how}")
     return " | ".join([*parts, *(["not read"] if read is None else [])])
+
+
+def spent_in(seen: Iterable[events.Event]) -> Spent:
+    """What the events of a run say that a model took."""
+    total = Spent()
+    for event in seen:
+        if isinstance(event, events.ModelAnswered):
+            total = total.plus(event)
+    return total
 
 
 def model_use(spent: Spent) -> m.ModelUse | None:

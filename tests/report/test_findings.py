@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from shardproof.agent.chat.state import spent_in
 from shardproof.agent.report.html import render_html
 from shardproof.agent.report.markdown import render_markdown
 from shardproof.agent.report.model import Report
-from shardproof.agent.report.summary import model_use, patch_standing, refuter
+from shardproof.agent.report.summary import model_use, patch_standing, refuter, spent_in
 from shardproof.agent.run import events
 from shardproof.synthesis.execute.run.running import Ran, Row
 from shardproof.verifier.refute.search import MAX_ELEMENTS
