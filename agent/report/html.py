@@ -66,14 +66,13 @@ def render_html(report: Report) -> str:
 
 def _pictures(report: Report) -> dict[str, Markup | None]:
     """Each picture at both widths, wrapped so that the stylesheet can choose."""
-    chosen = report.configuration
-    steps, front = (chosen.steps, chosen.front) if chosen else ({}, ())
     draw: dict[str, Callable[[float, str], Markup | None]] = {
         "mesh": lambda width, key: draw_mesh(report.mesh, width, key),
         "block": lambda width, key: draw_block(report, width, key),
-        "step": lambda width, key: draw_step(steps, width, key),
-        "front": lambda width, key: draw_front(front, width, key),
     }
+    if (chosen := report.configuration) is not None:
+        draw["step"] = lambda width, key: draw_step(chosen.steps, width, key)
+        draw["front"] = lambda width, key: draw_front(chosen.front, width, key)
     out: dict[str, Markup | None] = {}
     for name, drawing in draw.items():
         narrow, wide = drawing(NARROW, f"{name}-narrow"), drawing(WIDE, f"{name}-wide")
