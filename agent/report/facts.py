@@ -1,13 +1,14 @@
-"""What both renderers derive from a report: the figures up front, warnings, totals, sections."""
+"""What both renderers derive from a report: the figures up front, warnings, totals, sections, and
+the lines of the diff."""
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from shardproof.agent.report import diff
 from shardproof.agent.report.model import Report
 from shardproof.agent.report.text import count, duration, shape, short, size, small, times
 from shardproof.synthesis.execute.run.running import Difference
@@ -48,7 +49,7 @@ def environment(filters: dict[str, Callable[..., Any]], **options: Any) -> Envir
 
 def context(report: Report, most_lines: int) -> dict[str, Any]:
     """What templates are given; at most so many lines of the diff."""
-    lines = diff.diff_lines(report.patch.diff) if report.patch else ()
+    lines = diff_lines(report.patch.diff) if report.patch else ()
     return {
         "r": report,
         "word": WORDS[report.verdict],
@@ -58,9 +59,9 @@ def context(report: Report, most_lines: int) -> dict[str, Any]:
         "totals": totals(report.collectives),
         "groups": grouped(report.collectives),
         "differences": ranked(report.execution.differences) if report.execution else (),
-        "diff_lines": diff.parallelize_first(lines)[:most_lines],
+        "diff_lines": parallelize_first(lines)[:most_lines],
         "diff_hidden": max(len(lines) - most_lines, 0),
-        "diff_changed": diff.changed(lines),
+        "diff_changed": changed(lines),
         "mesh_names": [dim.name for dim in report.mesh],
         "terms": TERMS,
     }
@@ -194,3 +195,62 @@ def totals(collectives: tuple[CollectiveUse, ...]) -> tuple[tuple[str, str, int,
         number, moved = sums.get((use.mesh_dim, use.phase), (0, 0))
         sums[use.mesh_dim, use.phase] = (number + use.count, moved + use.total)
     return tuple((dim, phase, n, moved) for (dim, phase), (n, moved) in sums.items())
+
+
+@dataclass(frozen=True, slots=True)
+class DiffLine:
+    kind: str
+    """"add", "del", "hunk", "file", "note" or "same"."""
+    number: int | None
+    """In the new file; in the old file for a deleted line."""
+    text: str
+
+
+def diff_lines(diff: str) -> tuple[DiffLine, ...]:
+    """Hunk headers say how many lines follow, so that `--- x` inside a hunk is a deleted `-- x`."""
+    out: list[DiffLine] = []
+    old = new = old_left = new_left = 0
+    for text in diff.removesuffix("\n").split("\n") if diff else ():
+        header = re.match(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@", text)
+        if text.startswith("\\"):
+            out.append(DiffLine("note", None, text))
+        elif old_left > 0 or new_left > 0:
+            sign = text[:1]
+            kind = {"+": "add", "-": "del"}.get(sign, "same")
+            out.append(DiffLine(kind, old if kind == "del" else new, text))
+            if kind != "add":
+                old, old_left = old + 1, old_left - 1
+            if kind != "del":
+                new, new_left = new + 1, new_left - 1
+        elif header:
+            old, new = int(header[1]), int(header[3])
+            old_left, new_left = int(header[2] or 1), int(header[4] or 1)
+            out.append(DiffLine("hunk", None, text))
+        else:
+            out.append(DiffLine("file", None, text))
+    return tuple(out)
+
+
+def parallelize_first(lines: tuple[DiffLine, ...]) -> tuple[DiffLine, ...]:
+    """The same with the hunks of each file that add `parallelize` before its others."""
+    files: list[tuple[list[DiffLine], list[list[DiffLine]]]] = []
+    for item in lines:
+        if not files or (item.kind == "file" and files[-1][1]):
+            files.append(([], []))
+        head, hunks = files[-1]
+        if item.kind == "hunk":
+            hunks.append([])
+        (hunks[-1] if hunks else head).append(item)
+
+    def later(hunk: list[DiffLine]) -> bool:
+        return not any(i.kind == "add" and "def parallelize(" in i.text for i in hunk)
+
+    return tuple(
+        item for head, hunks in files for part in (head, *sorted(hunks, key=later)) for item in part
+    )
+
+
+def changed(lines: tuple[DiffLine, ...]) -> tuple[int, int]:
+    """(added, deleted)"""
+    kinds = [item.kind for item in lines]
+    return kinds.count("add"), kinds.count("del")

@@ -113,7 +113,7 @@ NAMED: dict[str, dict[str, str]] = {
         "synthesis/repair/search.py": "on_coord",
     },
     "words for readers, and activations by name": {
-        "agent/report/diff.py": "add",
+        "agent/report/facts.py": "add",
         "agent/report/summary.py": "cast",
         "agent/translation/binding.py": "detach",
         "synthesis/price/model.py": "gelu relu",

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from shardproof.agent.report.drawings.block import draw_block
-from shardproof.agent.report.drawings.flow import flow_of, frame_of, side
+from shardproof.agent.report.drawings.block import draw_block, flow_of, frame_of, side
 from shardproof.agent.report.drawings.mesh import draw_mesh
 from shardproof.agent.report.drawings.step import draw_front, draw_step
 from shardproof.agent.report.model import MeshDim, ModuleRow, Parameter, StepInTime

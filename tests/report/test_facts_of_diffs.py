@@ -1,7 +1,6 @@
 """What a report makes of diffs and collectives."""
 
-from shardproof.agent.report.diff import diff_lines, parallelize_first
-from shardproof.agent.report.facts import grouped
+from shardproof.agent.report.facts import diff_lines, grouped, parallelize_first
 from shardproof.synthesis.planner.plan import CollectiveUse
 
 DIFF = """--- a/m.py

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from shardproof.agent.report import text
-from shardproof.agent.report.diff import changed, diff_lines
+from shardproof.agent.report.facts import changed, diff_lines
 from tests.report.samples import DIFF
 
 
