@@ -204,6 +204,8 @@ def _drawn(inputs: Mapping[str, Layout], facts: ModelFacts, mesh: Mesh) -> Itera
     """What is taken for granted of the random states of ranks. Raises CaptureError where they would
     have to draw alike and apart from one state."""
     drawn = [d for d in facts.draws if d.name in inputs]
+    if not drawn:
+        return
     if (found := random_states.clash(drawn, inputs, mesh)) is not None:
         dim, alike, split = found
         raise CaptureError(

@@ -137,6 +137,7 @@ def launcher(library: str = "") -> Launcher:
             found.close()
             found = None
         if found is None:
+            atexit.register(_close)
             found = _launchers[library] = Launcher(library)
         return found
 
@@ -164,9 +165,6 @@ def _close() -> None:
     for found in _launchers.values():
         found.close()
     _launchers.clear()
-
-
-atexit.register(_close)
 
 
 def _forget() -> None:
