@@ -8,11 +8,12 @@ from pathlib import Path
 from shardproof.agent.actions.programs import Check
 from shardproof.agent.check.contract import Statements
 from shardproof.agent.check.pieces import Pieces
-from shardproof.agent.pipeline.execution import PARAMETERS, PROCESSES
 from shardproof.agent.run.run import Run
 from shardproof.agent.verdict import real_run
 from shardproof.synthesis.execute.run.running import (
     CALLS,
+    PARAMETERS,
+    PROCESSES,
     LaunchError,
     Order,
     Side,

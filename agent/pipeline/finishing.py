@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from shardproof.agent.chat.state import Spent
 from shardproof.agent.patching.record import describe
-from shardproof.agent.pipeline.execution import reason_not_to_run, small
 from shardproof.agent.pipeline.writing import Written, told, write
 from shardproof.agent.report import summary, write_report
 from shardproof.agent.run import events, outdir
@@ -21,9 +20,12 @@ from shardproof.agent.training import strategy
 from shardproof.agent.verdict import verdicts
 from shardproof.agent.verdict.certificates import answers, certificate_text, second
 from shardproof.synthesis.emit import ModelFacts, Patch
+from shardproof.synthesis.execute.run.running import PARAMETERS, PROCESSES
 from shardproof.synthesis.frontends.torch.captured import Captured
+from shardproof.synthesis.frontends.torch.request import CaptureRequest
+from shardproof.synthesis.planner.cost import Estimate
 from shardproof.synthesis.planner.judging import passed_over
-from shardproof.synthesis.planner.plan import to_json as plan_json
+from shardproof.synthesis.planner.plan import Plan, to_json as plan_json
 from shardproof.synthesis.planner.planner import Synthesis
 from shardproof.synthesis.strategy.certificate import FILE as STRATEGY
 from shardproof.verifier.problem import Problem
@@ -33,6 +35,11 @@ from shardproof.verifier.verdict import Proof, Unknown, Verdict
 if TYPE_CHECKING:
     from shardproof.agent.pipeline.pipeline import Job
     from shardproof.agent.pipeline.planning import Tried
+
+BYTES = 4 << 30
+"""A run of more on this machine is tried only where that is asked for."""
+ENOUGH = 1 << 30
+"""Bytes that a run takes where it can do with fewer sequences than are planned."""
 
 
 def finish(
@@ -129,6 +136,38 @@ def _try(run: Run, job: Job, made: Synthesis, found: summary.Findings, patch: Pa
             real_run.told(run, ran, made.plan.mesh)
     if not isinstance(found.verdict, Proof):
         found.patch = None
+
+
+def reason_not_to_run(asked: bool | None, captured: Captured, plan: Plan, needed: float = 0) -> str:
+    """Empty where the patch is to be run, else why it is not. `needed`: bytes on this machine."""
+    if captured.facts.draws and plan.dp_size > 1:
+        return f"the patch was not run: its {plan.dp} ranks draw random numbers of their own"
+    if asked is not None:
+        return "" if asked else "the patch was not run: --no-run"
+    if captured.facts.param_count > PARAMETERS:
+        return f"the patch was not run: more than {PARAMETERS:,} parameters; --run insists"
+    if plan.mesh.size > PROCESSES:
+        return f"the patch was not run: more than {PROCESSES} processes; --run insists"
+    if needed > BYTES:
+        return f"the patch was not run: it takes about {needed / 1e9:.0f} GB here; --run insists"
+    return ""
+
+
+def small(
+    request: CaptureRequest, plan: Plan, whole: Estimate, rank: Estimate
+) -> tuple[CaptureRequest, float]:
+    """What to run, and the bytes it takes here in float64: with fewer sequences where the batch is
+    ours to choose and that of the plan is large. `whole` and `rank` are of the captured batch.
+    """
+    wide = 8 / (4 if request.dtype in ("", "f32") else 2)
+    states = wide * max(e.parameters + e.gradients for e in (whole, rank)) * plan.mesh.size
+    each = wide * max(whole.activations, rank.activations * plan.mesh.size)
+    batch, least = request.batch or 1, plan.mesh.size
+    share = batch
+    while states + each * share / batch > ENOUGH and share % 2 == 0 and share // 2 % least == 0:
+        share //= 2
+    smaller = request if request.batch is None else replace(request, batch=share)
+    return smaller, states + each * share / batch
 
 
 def _write(

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from shardproof.agent.patching import record, tree
-from shardproof.agent.pipeline.execution import read_again
-from shardproof.agent.pipeline.writing import told
+from shardproof.agent.pipeline.writing import read_again, told
 from shardproof.agent.run.errors import InputError
 from shardproof.agent.verdict import verdicts
 from shardproof.synthesis.emit import Patch

@@ -8,25 +8,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shardproof.agent.pipeline.agreement import stacked
-from shardproof.agent.pipeline.execution import not_proved, read_again
 from shardproof.agent.run.errors import InputError
 from shardproof.agent.run.run import Run
 from shardproof.agent.verdict import verdicts
 from shardproof.agent.verdict.certificates import certificate_text
-from shardproof.synthesis.emit import ModelFacts, Patch, emit
+from shardproof.synthesis.emit import EmitError, ModelFacts, Patch, emit
 from shardproof.synthesis.emit.guarding import layouts
 from shardproof.synthesis.emit.patch import stamped
-from shardproof.synthesis.execute.reading import Reading, added_up, outputs_alone
+from shardproof.synthesis.execute.job import ExecuteError
+from shardproof.synthesis.execute.reading import Reading, added_up, outputs_alone, read_patch
 from shardproof.synthesis.frontends.torch.captured import Captured
+from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.request import CaptureRequest
 from shardproof.synthesis.planner.describe import placed_as
 from shardproof.synthesis.planner.plan import Plan
 from shardproof.synthesis.planner.planner import Synthesis
 from shardproof.synthesis.repair.diagnosis import verify
-from shardproof.verifier.kernel.contract import output_key
+from shardproof.verifier.kernel.contract import Contract, ContractError, output_key
 from shardproof.verifier.kernel.layout import Layout
+from shardproof.verifier.kernel.program.errors import IRError
 from shardproof.verifier.kernel.program.program import Program
 from shardproof.verifier.problem import Problem
-from shardproof.verifier.verdict import Proof, Unknown, Verdict
+from shardproof.verifier.verdict import Counterexample, Proof, Trace, Unknown, Verdict, Witness
 
 if TYPE_CHECKING:
     from shardproof.agent.pipeline.pipeline import Job
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
 
 SHORT = 24
 """Characters of a directory's name that a line of a patch has room for."""
+UNREAD = "the plan is proved; its patch was not read"
 
 
 @dataclass(frozen=True)
@@ -112,6 +116,88 @@ def _attempt(run: Run, job: Job, captured: Captured, facts: ModelFacts, made: Sy
     if isinstance(judged, Proof):
         patch = stamped(patch, _comment(judged, job.out))
     return Written(made, patch, reading, judged)
+
+
+def read_again(
+    request: CaptureRequest,
+    captured: Captured,
+    plan: Plan,
+    sequential: Program,
+    planned: Contract,
+    patch: Patch,
+    known_ops: Path | None = None,
+) -> tuple[Reading | None, Verdict]:
+    """What the ranks of the patched source run, and the verdict on that: the word about the patch.
+
+    `sequential` is what was captured, in primitives; inputs and outputs are laid out as `planned`
+    says. Unknown, with no reading, where the patched source could not be traced. In `known_ops`
+    readings of other patches of the model leave what ops give.
+    """
+    try:
+        reading = read_patch(
+            request,
+            patch,
+            plan,
+            captured.facts,
+            sequential,
+            planned,
+            captured.consts,
+            known_ops=known_ops,
+        )
+        verdict = verify(
+            Problem(sequential, reading.program, reading.contract, consts=captured.consts)
+        )
+    except (EmitError, ExecuteError, CaptureError, ContractError, IRError) as error:
+        return None, Unknown(f"{UNREAD}: {_last(error)}")
+    if isinstance(verdict, Proof):
+        assumptions = (*verdict.assumptions, *reading.assumptions)
+        verdict = replace(verdict, assumptions=tuple(dict.fromkeys(assumptions)))
+    return reading, verdict
+
+
+def _last(error: Exception) -> str:
+    lines = str(error).strip().split("\n")
+    return lines[0] if len(lines) == 1 else f"{lines[0]}: {lines[-1]}"
+
+
+def not_proved(verdict: Verdict, plan: Plan) -> Verdict:
+    """The verdict on a patch that is no proof, told as what it is: the plan was proved."""
+    match verdict:
+        case Proof():
+            return verdict
+        case Counterexample(witness=Trace(message=message)):
+            said = f"cannot run: {message}"
+        case Counterexample(witness=Witness(output=output, got=got, expected=expected)):
+            said = f"differs from one device: {output} is {got:.6g}, expected {expected:.6g}"
+        case Counterexample():
+            said = "differs from one device"
+        case Unknown(reason=reason):
+            if reason.startswith(UNREAD):
+                return verdict
+            said = f"is not proved: {reason}"
+    return Unknown(
+        _undivided(verdict, plan) or f"the plan is proved, but its patch {said}",
+        verdict.location,
+        verdict.wrong_outputs if isinstance(verdict, Counterexample) else (),
+        stats=verdict.stats,
+    )
+
+
+def _undivided(verdict: Verdict, plan: Plan) -> str:
+    """That the batch is one whole, where all that a patch does is to split it and the values of the
+    parts are wrong: the plan gathers over dp within forward, and the owner's code does not."""
+    if not isinstance(verdict, Counterexample) or not isinstance(verdict.witness, Witness):
+        return ""
+    role = verdict.witness.output.partition(":")[0]
+    if role not in ("loss", "output") or plan.dp_size == 1 or plan.tp_size > 1:
+        return ""
+    whole = (
+        "the mean of those of its parts" if role == "loss" else "those of its parts side by side"
+    )
+    return (
+        f"the batch cannot be split over {plan.dp}={plan.dp_size}, since samples of it meet here: "
+        f"the {role} of all is not {whole}; split the model over tp, or gather over dp here"
+    )
 
 
 def _comment(proof: Proof, out: Path) -> str:

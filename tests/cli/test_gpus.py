@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from shardproof.agent.pipeline.execution import BYTES, ENOUGH, small
+from shardproof.agent.pipeline.finishing import BYTES, ENOUGH, small
 from shardproof.synthesis.frontends.torch.request import CaptureRequest
 from shardproof.synthesis.planner.cost import Estimate
 from shardproof.synthesis.planner.plan import Plan

@@ -16,8 +16,8 @@ import pytest
 
 import shardproof.agent.pipeline.writing
 from shardproof.agent.actions.models import Parallelize
-from shardproof.agent.pipeline.execution import UNREAD, not_proved
 from shardproof.agent.pipeline.pipeline import job_of, parallelize
+from shardproof.agent.pipeline.writing import UNREAD, not_proved
 from shardproof.agent.run import events
 from shardproof.agent.run.run import Run
 from shardproof.runtime.source import digest

@@ -29,6 +29,9 @@ ROUNDED = {"float32": 30.0, "float16": 4.0, "bfloat16": 4.0}
 """How many times what a nudge does a difference may be: fewer where a nudge is large."""
 LARGE = 2_000_000
 """Parameters beyond which one seed is run instead of all."""
+PARAMETERS = 50_000_000
+PROCESSES = 8
+"""A model with more parameters, or a mesh with more ranks, is run only where that is asked for."""
 PATIENCE_S = 30.0
 """Seconds that a rank waits for others in a collective."""
 SECONDS = 240.0
