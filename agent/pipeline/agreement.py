@@ -5,13 +5,12 @@ import math
 import re
 
 from shardproof.synthesis.emit.styles import classes_of, every_style
+from shardproof.synthesis.frontends.torch.rolling.paths import covers, stacked
 from shardproof.synthesis.planner.plan import Plan
 from shardproof.verifier.kernel.contract import Contract
 from shardproof.verifier.kernel.layout import Layout, bound
 from shardproof.verifier.kernel.program.program import Program
 
-_SLICE = re.compile(r"\[(\d+):(\d+):([1-9]\d*)\]")
-_MANY = re.compile(r"\*|\[(\d+):\d+:\d+\]")
 _SPLIT = re.compile(r"S\((-?\d+)\)(?: in (\d+) parts)?")
 
 
@@ -112,29 +111,6 @@ def unlike_patch(plan: Plan, diff: str) -> str:
         does = "calls" if sharded else "does not call"
         return f"it says data={plan.data}, and patch.diff {does} fully_shard"
     return ""
-
-
-def stacked(path: str) -> int:
-    """Leading dims of a parameter in which the layers of repeated blocks are stacked."""
-    return len(_MANY.findall(path))
-
-
-def one_of(path: str) -> str:
-    """The first concrete path that a path with `*` or a slice stands for."""
-    return _MANY.sub(lambda found: found[1] or "0", path)
-
-
-def covers(pattern: str, path: str) -> bool:
-    """Whether a path of a plan, with `*` or a slice for an index, stands for a parameter."""
-    parts, names = pattern.split("."), path.split(".")
-    return len(parts) == len(names) and all(map(_stands_for, parts, names))
-
-
-def _stands_for(part: str, name: str) -> bool:
-    if part == name or not name.isdecimal():
-        return part == name
-    found = _SLICE.fullmatch(part)
-    return part == "*" or (found is not None and int(name) in range(*map(int, found.groups())))
 
 
 def _stated(plan: Plan, path: str, placement: str, rank: int) -> tuple[int, int] | None:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shardproof.agent.pipeline.agreement import stacked
 from shardproof.agent.run.errors import InputError
 from shardproof.agent.run.run import Run
 from shardproof.agent.verdict import verdicts
@@ -20,6 +19,7 @@ from shardproof.synthesis.execute.reading import Reading, added_up, outputs_alon
 from shardproof.synthesis.frontends.torch.captured import Captured
 from shardproof.synthesis.frontends.torch.errors import CaptureError
 from shardproof.synthesis.frontends.torch.request import CaptureRequest
+from shardproof.synthesis.frontends.torch.rolling.paths import stacked
 from shardproof.synthesis.planner.describe import placed_as
 from shardproof.synthesis.planner.plan import Plan
 from shardproof.synthesis.planner.planner import Synthesis

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from shardproof.agent.chat.state import Spent
-from shardproof.agent.pipeline.agreement import one_of, stacked
 from shardproof.agent.report import model as m
 from shardproof.agent.run import events
 from shardproof.agent.verdict.verdicts import message, word
 from shardproof.synthesis.emit import Patch
 from shardproof.synthesis.frontends.torch.captured import Captured
+from shardproof.synthesis.frontends.torch.rolling.paths import one_of, stacked
 from shardproof.synthesis.hardware import Cluster
 from shardproof.synthesis.optimum.linear import within
 from shardproof.synthesis.planner.plan import PassedOver, Plan

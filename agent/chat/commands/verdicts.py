@@ -106,7 +106,7 @@ def _value(session: Session, name: str) -> str:
 def _module(session: Session, path: str) -> str:
     import difflib
 
-    from shardproof.agent.pipeline.agreement import covers, one_of, stacked
+    from shardproof.synthesis.frontends.torch.rolling.paths import covers, one_of, stacked
 
     plan = session.workspace.made().plan
     known = {p.rpartition(".")[0] for p in plan.params} | {m.path for m in plan.modules}

@@ -8,7 +8,8 @@ two alternating kinds in 26 layers, `model.layers.[0:26:2]`.
 import re
 from dataclasses import dataclass
 
-_SLICE = re.compile(r"\[(\d+):(\d+):(\d+)\]")
+_SLICE = re.compile(r"\[(\d+):(\d+):([1-9]\d*)\]")
+_MANY = re.compile(r"\*|\[(\d+):\d+:\d+\]")
 
 
 @dataclass(frozen=True)
@@ -52,3 +53,26 @@ def members(path: str, groups: tuple[Group, ...] = ()) -> list[str]:
                 p for i in range(group.total) for p in members(f"{group.prefix}.{i}{rest}", groups)
             ]
     return [path]
+
+
+def stacked(path: str) -> int:
+    """Leading dims of a parameter in which the layers of repeated blocks are stacked."""
+    return len(_MANY.findall(path))
+
+
+def one_of(path: str) -> str:
+    """The first concrete path that a path with `*` or a slice stands for."""
+    return _MANY.sub(lambda found: found[1] or "0", path)
+
+
+def covers(pattern: str, path: str) -> bool:
+    """Whether a path of a plan, with `*` or a slice for an index, stands for a parameter."""
+    parts, names = pattern.split("."), path.split(".")
+    return len(parts) == len(names) and all(map(_stands_for, parts, names))
+
+
+def _stands_for(part: str, name: str) -> bool:
+    if part == name or not name.isdecimal():
+        return part == name
+    found = _SLICE.fullmatch(part)
+    return part == "*" or (found is not None and int(name) in range(*map(int, found.groups())))
