@@ -21,8 +21,7 @@ from shardproof.synthesis.planner.scoring import (
     Pricing,
     StepPrice,
 )
-from shardproof.synthesis.price.constants import Machine
-from shardproof.synthesis.price.machines import constants_of
+from shardproof.synthesis.price.constants import Machine, constants_of
 from shardproof.synthesis.price.reading import PriceError
 from shardproof.synthesis.strategy import choice as choices, words
 from shardproof.synthesis.strategy.choice import Choice, Priced

@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from benchmarks.cost.tables import Measured, device_bytes
-from shardproof.synthesis.price.constants import BOUNDS, Constants, Machine
-from shardproof.synthesis.price.machines import stacks
+from shardproof.synthesis.price.constants import BOUNDS, Constants, Machine, stacks
 from shardproof.synthesis.price.memory import memory, settled
 from shardproof.synthesis.price.step import price
 

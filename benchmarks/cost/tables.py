@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from shardproof.synthesis.hardware import Cluster
-from shardproof.synthesis.price.constants import Constants
-from shardproof.synthesis.price.machines import find, stack_of
+from shardproof.synthesis.price.constants import Constants, find, stack_of
 from shardproof.synthesis.price.model import Model
 from shardproof.synthesis.price.plan import Plan
 from shardproof.synthesis.price.reading import PriceError

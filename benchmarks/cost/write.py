@@ -10,8 +10,7 @@ from pathlib import Path
 
 from benchmarks.cost.fit import SWITCHES, Fitted
 from benchmarks.cost.tables import Measured, groups
-from shardproof.synthesis.price.constants import Machine
-from shardproof.synthesis.price.machines import stacks
+from shardproof.synthesis.price.constants import Machine, stacks
 from shardproof.synthesis.price.memory import memory
 from shardproof.synthesis.price.step import price
 

@@ -16,8 +16,7 @@ from typing import Any
 
 from shardproof.synthesis.hardware import Link, load
 from shardproof.synthesis.price.compute import head, layer, matmul
-from shardproof.synthesis.price.constants import Machine
-from shardproof.synthesis.price.machines import constants_of
+from shardproof.synthesis.price.constants import Machine, constants_of
 from shardproof.synthesis.price.memory import memory
 from shardproof.synthesis.price.model import Model, read_model
 from shardproof.synthesis.price.plan import Plan

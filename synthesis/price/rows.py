@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import cast
 
-from shardproof.synthesis.price.constants import Machine
-from shardproof.synthesis.price.machines import constants_of, find, stack_of
+from shardproof.synthesis.price.constants import Machine, constants_of, find, stack_of
 from shardproof.synthesis.price.model import Model, read_model
 from shardproof.synthesis.price.plan import Plan, read_plan
 from shardproof.synthesis.price.reading import PriceError, Table, words

@@ -11,11 +11,14 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from shardproof.synthesis.hardware import load, shipped
-from shardproof.synthesis.price.constants import BOUNDS, Constants, Machine, overlay
-from shardproof.synthesis.price.machines import (
+from shardproof.synthesis.price.constants import (
+    BOUNDS,
+    Constants,
+    Machine,
     constants_of,
     device_of,
     link_speed,
+    overlay,
     stack_of,
     stacks,
 )

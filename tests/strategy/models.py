@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from shardproof.synthesis.hardware import load
-from shardproof.synthesis.price.constants import Machine
-from shardproof.synthesis.price.machines import constants_of
+from shardproof.synthesis.price.constants import Machine, constants_of
 from shardproof.synthesis.price.model import read_model
 from shardproof.synthesis.price.plan import Plan
 from shardproof.synthesis.strategy.space import Space
