@@ -176,6 +176,8 @@ def _configured(job: Job, captured: Captured) -> Pricing:
     """How the plans of a job are priced, see `strategies.configured`."""
     if job.choice is not None:
         return strategies.Configured(job.choice, job.tokens)
+    if not (captured.facts.config or captured.facts.tokens):
+        return AS_CAPTURED  # no shape of a decoder
     limit = job.constraints.memory_bytes
     return strategies.configured(job.asked, captured, job.mesh, limit)
 
@@ -185,7 +187,7 @@ def priced_as(run: Run, job: Job, captured: Captured, made: Synthesis) -> Job:
     pricing, given = made.asked.pricing, job.choice is None
     if not isinstance(pricing, strategies.Configured):
         if job.request.seq is None and job.request.target.startswith("hf:"):
-            shape = " x ".join(map(str, strategies.tokens_of(captured)))
+            shape = " x ".join(map(str, captured.facts.tokens))
             run.warn(f"planned for {shape or 'few'} tokens; --batch and --seq name others")
         return job
     off = mismatch(pricing.choice.space.model, captured.facts.param_count)
@@ -193,7 +195,7 @@ def priced_as(run: Run, job: Job, captured: Captured, made: Synthesis) -> Job:
         run.warn(f"the price is of another model: {off}")
     choice, said = pricing.applied(made.found.best), pricing.tokens
     used = (choice.emitted or choice.best).plan
-    proved = strategies.tokens_of(captured)
+    proved = captured.facts.tokens
     if proved != (used.dp * used.micro_batch, used.seq):
         note = f"layouts are planned and proved at {' x '.join(map(str, proved))} tokens"
         said = f"{said}; {note}"

@@ -56,7 +56,6 @@ def shape_of(captured: Captured) -> Shape:
         InputError: it has none.
     """
     facts = captured.facts
-    tokens = tokens_of(captured)
     library = facts.target.startswith("hf:")
     try:
         if library:
@@ -64,7 +63,7 @@ def shape_of(captured: Captured) -> Shape:
                 return _agreed(of_config(facts.config, facts.class_name), captured)
             except ShapeError:
                 pass
-        found = of_program(captured.program, facts.params, facts.modules, tokens)
+        found = of_program(captured.program, facts.params, facts.modules, facts.tokens)
     except PriceError as error:
         raise InputError(
             "the shape of the model is not known, so no configuration can be chosen",
@@ -73,11 +72,6 @@ def shape_of(captured: Captured) -> Shape:
         ) from None
     # Sequences of generated inputs say nothing of those that the model is for.
     return replace(found, model=replace(found.model, seq=0)) if library else found
-
-
-def tokens_of(captured: Captured) -> tuple[int, ...]:
-    """The shape of the token ids that a model was captured with; empty where it takes none."""
-    return next((i.shape for i in captured.facts.inputs if i.dtype in ("i64", "i32")), ())
 
 
 def _agreed(shape: Shape, captured: Captured) -> Shape:
@@ -190,7 +184,7 @@ def configured(asked: Wanted, captured: Captured, mesh: Mesh, limit: int | None)
     try:
         shape, batch = shape_of(captured), asked.global_batch
         if shape.source == CAPTURED:
-            batch = batch or next(iter(tokens_of(captured)), None)
+            batch = batch or next(iter(captured.facts.tokens), None)
         sizes = dict(mesh.dims)
         dp, tp = sizes.get("dp", 1), sizes.get("tp", 1)
         space, said = space_of(shape, asked.model_copy(update={"global_batch": batch}), dp * tp)

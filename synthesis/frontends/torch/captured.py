@@ -130,6 +130,11 @@ class ModelFacts:
         """Parameters, tied ones counted once."""
         return sum(t.size for t in self.params.values())
 
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """The shape of its token ids; empty where it takes none."""
+        return next((i.shape for i in self.inputs if i.dtype in ("i64", "i32")), ())
+
 
 @dataclass(frozen=True)
 class Captured:
