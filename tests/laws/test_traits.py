@@ -207,9 +207,10 @@ ALLOWED: dict[str, str] = {
     "provers/canonical/sums.py": "exp",
     "provers/canonical/tidy.py": "exp",
     "provers/cross_entropy.py": "div exp log mul ne put_along sub take_along where",
-    "provers/relate/moving.py": "merge ring_shift",
+    "provers/relate/moving.py": "ring_shift",
     "provers/relate/scans.py": "add",
     "provers/relate/strategies.py": "all_gather all_to_all broadcast ring_shift scatter send",
+    "provers/relate/walk.py": "merge",
     "provers/scalars/cases.py": "dropout_mask",
     "smt/equalities.py": "bmm cast mm",
     # what single entries of these ops are, read a second time on purpose

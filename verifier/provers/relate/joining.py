@@ -19,8 +19,6 @@ def joined(facts: list[Fact], terms: Terms, mesh: Mesh, known: Container[int]) -
     Pieces that differ along a mesh dim are the addends of a pending sum, and the parts of a
     concatenation; `known` are terms that the one-device program computes.
     """
-    if len({f.where for f in facts}) < 2:
-        return facts
     out = list(facts)
     for _ in range(len(mesh.dims)):
         fresh = [f for name in mesh.names for f in _along(out, terms, mesh, name, known)]

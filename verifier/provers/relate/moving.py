@@ -126,13 +126,6 @@ def pieces(terms: Terms, fact: Fact, premises: tuple[int, ...], where: Where) ->
     return out
 
 
-def is_piece(terms: Terms, fact: Fact) -> bool:
-    """Whether a fact says which slice of a known value a rank was left with."""
-    if fact.rule == "merge":
-        return terms[fact.ref.id].op == "slice" and not fact.layout.mentioned
-    return fact.rule.startswith(PIECE)
-
-
 def cut(terms: Terms, ref: Ref, layout: Layout, name: str, dim: int, at: int) -> Ref:
     """The slice of the whole that coordinate `at` holds, where `name` splits `dim` outermost."""
     extent = layout.global_shape[dim] // layout.dims[dim][0].size

@@ -15,7 +15,7 @@ from shardproof.verifier.kernel.rank_sets import Regions, regions
 from shardproof.verifier.ops.classes import REARRANGING
 from shardproof.verifier.provers.relate.facts import MAX_FACTS, Break, Fact, Related
 from shardproof.verifier.provers.relate.joining import joined
-from shardproof.verifier.provers.relate.moving import is_piece, moved_facts
+from shardproof.verifier.provers.relate.moving import PIECE, moved_facts
 from shardproof.verifier.provers.relate.peeling import want_peel
 from shardproof.verifier.provers.relate.recognition import slice_of_known
 from shardproof.verifier.provers.relate.relayout import totals
@@ -23,7 +23,7 @@ from shardproof.verifier.provers.relate.rules import Rules
 from shardproof.verifier.provers.relate.scans import relate_scan
 from shardproof.verifier.provers.relate.strategies import Wide, plainest, recognised, share
 from shardproof.verifier.provers.sequential import Sequential
-from shardproof.verifier.terms import Ref, times
+from shardproof.verifier.terms import Ref, Terms, times
 
 MAX_COMBINATIONS = 48
 MAX_WIDE = 700
@@ -90,7 +90,9 @@ def relate(
             facts = step(node)
         if rules.wide:
             facts = recognised(sequential, plainest(facts))
-        facts = joined(keep(sequential, facts), sequential.terms, rules.mesh, sequential.known)
+        facts = keep(sequential, facts)
+        if any(f.where != facts[0].where for f in facts):
+            facts = joined(facts, sequential.terms, rules.mesh, sequential.known)
         if node.op in REARRANGING and len(local) < len(distributed.types[node.inputs[0]].shape):
             facts = totals(sequential.terms, facts, sequential.known)
         if wide:
@@ -192,10 +194,17 @@ def keep(sequential: Sequential, facts: list[Fact]) -> list[Fact]:
         if known:
             rest = [f for f in here if f not in known]
             here = known + [
-                f for f in rest if is_piece(sequential.terms, f) or _uniform(sequential, f)
+                f for f in rest if _is_piece(sequential.terms, f) or _uniform(sequential, f)
             ]
         out += here[:MAX_FACTS]
     return out
+
+
+def _is_piece(terms: Terms, fact: Fact) -> bool:
+    """Whether a fact says which slice of a known value a rank was left with."""
+    if fact.rule == "merge":
+        return terms[fact.ref.id].op == "slice" and not fact.layout.mentioned
+    return fact.rule.startswith(PIECE)
 
 
 def _uniform(sequential: Sequential, fact: Fact) -> bool:
