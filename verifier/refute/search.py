@@ -6,7 +6,7 @@ inputs are replaced by zeros or ones as long as the difference stays.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -32,8 +32,13 @@ from shardproof.verifier.refute.sampling import (
     sized,
     to_edge,
 )
+from shardproof.verifier.refute.scatter import gather, scatter
 
 MAX_ELEMENTS = 3_000_000
+SMALL = 200_000
+"""Numbers that all ranks hold in programs that are run."""
+ALONE = 6
+"""Inputs each of which is below 0 somewhere where the others are not."""
 DRAWS = (
     *((size, True, False) for size in (1.0, 1.0, 1.0, 0.5, 0.125)),
     (1.0, False, True),
@@ -180,6 +185,29 @@ def refute(
         if at is not None and (size <= 1 or math.isfinite(at[1].witness.got)):
             return shown(at)
     return None
+
+
+def differ(problem: Problem) -> str:
+    """An output of which one device and the ranks have other numbers, or an input whose pieces are
+    not those of one tensor; nothing where none is found, or the programs are too large."""
+    sequential, distributed, contract = problem.sequential, problem.distributed, problem.contract
+    if elements_of(sequential, distributed) > SMALL:
+        return ""
+    found = refute(replace(problem, consts={}), simpler=False)
+    mesh, rng, floats = distributed.mesh, np.random.default_rng(3), Floats()
+    premises, every = Premises(sequential, contract, mesh), {i.name for i in sequential.inputs}
+    for above in (set[str](), every, *(every - {name} for name in sorted(every)[:ALONE])):
+        drawn = sized(sample(sequential, floats, rng, {}), 1.0, above, {})
+        inputs = premises.met(drawn, floats, rng) if found is None else None
+        if inputs is not None:
+            with np.errstate(all="ignore"):
+                found = compare(problem, inputs)
+    for name, layout in contract.inputs.items():
+        whole = np.arange(math.prod(layout.global_shape)).reshape(layout.global_shape)
+        pieces = scatter(whole, layout, mesh, floats, rng)
+        if not np.array_equal(gather(pieces, layout, mesh, floats), whole):
+            return f"input {name}"
+    return "" if found is None else f"output {found.witness.output}"
 
 
 def nowhere_defined(problem: Problem) -> bool:

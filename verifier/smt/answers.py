@@ -131,7 +131,7 @@ class Answers:
 
     def differ(self, problem: Problem) -> str:
         """Where small programs differ on numbers."""
-        from shardproof.verifier.refute.agreement import differ
+        from shardproof.verifier.refute.search import differ
 
         return differ(problem)
 
