@@ -176,8 +176,9 @@ def _configured(job: Job, captured: Captured) -> Pricing:
     """How the plans of a job are priced, see `strategies.configured`."""
     if job.choice is not None:
         return strategies.Configured(job.choice, job.tokens)
-    if not (captured.facts.config or captured.facts.tokens):
-        return AS_CAPTURED  # no shape of a decoder
+    facts = captured.facts
+    if len(facts.tokens) != 2 and not facts.target.startswith("hf:"):
+        return AS_CAPTURED  # neither sequences of tokens nor a config of a library: no decoder
     limit = job.constraints.memory_bytes
     return strategies.configured(job.asked, captured, job.mesh, limit)
 
