@@ -6,7 +6,7 @@ from fractions import Fraction
 import numpy as np
 
 from shardproof.verifier.domains.base import Array, Domain, is_index
-from shardproof.verifier.kernel.ops import arithmetic
+from shardproof.verifier.kernel.ops import map as elementwise
 from shardproof.verifier.kernel.program.builder import Builder
 from shardproof.verifier.kernel.program.registry import AttrMap, Op
 from shardproof.verifier.ops.bounds import (
@@ -94,7 +94,7 @@ def _where(d: Domain, c: Array, a: Array, b: Array) -> Array:
 
 
 neg = describe(
-    arithmetic.neg,
+    elementwise.neg,
     _neg,
     "`-x`.",
     aten=("neg.default",),
@@ -102,7 +102,7 @@ neg = describe(
     bounds=applied(minus),
 )
 mul_scalar = describe(
-    arithmetic.mul_scalar,
+    elementwise.mul_scalar,
     _mul_scalar,
     "`value * x`, an exact rational.",
     analytic=True,
@@ -111,7 +111,7 @@ mul_scalar = describe(
     bounds=_scaled_bounds,
 )
 add_scalar = describe(
-    arithmetic.add_scalar,
+    elementwise.add_scalar,
     _add_scalar,
     "`x + value`.",
     rises=(0,),
@@ -121,19 +121,19 @@ add_scalar = describe(
     bounds=_shifted_bounds,
 )
 cast = describe(
-    arithmetic.cast,
+    elementwise.cast,
     _cast,
     "Change of dtype: the identity over the reals, toward zero from floats to integers, "
     "modulo 256 to u8.",
     folds=frozenset({"max", "min"}),
     bounds=lambda a: a.args[0] if a.real else ANY,
 )
-add = _pair(arithmetic.add, lambda d, a, b: d.add(a, b), "+", applied(plus))
-sub = _pair(arithmetic.sub, lambda d, a, b: d.sub(a, b), "-", applied(_less))
-mul = _pair(arithmetic.mul, lambda d, a, b: d.mul(a, b), "*", _product)
-div = _pair(arithmetic.div, lambda d, a, b: d.div(a, b), "/", applied(_over))
-maximum = _extreme(arithmetic.maximum, lambda d, a, b: d.maximum(a, b), "max", max)
-minimum = _extreme(arithmetic.minimum, lambda d, a, b: d.minimum(a, b), "min", min)
+add = _pair(elementwise.add, lambda d, a, b: d.add(a, b), "+", applied(plus))
+sub = _pair(elementwise.sub, lambda d, a, b: d.sub(a, b), "-", applied(_less))
+mul = _pair(elementwise.mul, lambda d, a, b: d.mul(a, b), "*", _product)
+div = _pair(elementwise.div, lambda d, a, b: d.div(a, b), "/", applied(_over))
+maximum = _extreme(elementwise.maximum, lambda d, a, b: d.maximum(a, b), "max", max)
+minimum = _extreme(elementwise.minimum, lambda d, a, b: d.minimum(a, b), "min", min)
 RISES = {"lt": (1,), "le": (1,), "gt": (0,), "ge": (0,)}
 """What a comparison rises in."""
 
@@ -153,10 +153,10 @@ def _logic(op: Op) -> Facets:
     return describe(op, meaning, aten=(f"{op.name}.default",), truth=True, bounds=always(0, 1))
 
 
-COMPARISONS = [*map(_compare, arithmetic.COMPARISONS)]
-LOGIC = [*map(_logic, arithmetic.LOGIC)]
+COMPARISONS = [*map(_compare, elementwise.COMPARISONS)]
+LOGIC = [*map(_logic, elementwise.LOGIC)]
 where = describe(
-    arithmetic.where,
+    elementwise.where,
     _where,
     "`a` where the condition holds, else `b`. Linear in `a` and `b` together.",
     picks="entry",

@@ -1,4 +1,7 @@
-"""Elementwise ops: numpy broadcasting, one result, dims pass through unchanged."""
+"""Elementwise ops: numpy broadcasting, one result, dims pass through unchanged.
+
+Those with a name of their own are declared here: sums, products, comparisons, choices and casts.
+"""
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
@@ -7,7 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from shardproof.verifier.kernel.program.registry import NO_TRAITS, Op, Site, groups, register
+from shardproof.verifier.kernel.program.registry import (
+    NO_TRAITS,
+    REQUIRED,
+    Op,
+    Site,
+    groups,
+    register,
+)
 from shardproof.verifier.kernel.program.traits import Traits
 from shardproof.verifier.kernel.program.types import FLOATS, TensorType
 
@@ -86,3 +96,62 @@ def elementwise(
     signature = ", ".join(["..."] * arity) + " -> ..."
     types, linear = map_types(arity, traits, result), groups(linear, arity)
     return register(Op(name, "map", signature, types, linear, attrs or {}, traits))
+
+
+AFFINE = Traits(strict=True, closed="integers", wraps=True)
+"""Of sums and multiples."""
+neg = elementwise("neg", 1, AFFINE, linear="each")
+mul_scalar = elementwise("mul_scalar", 1, AFFINE, linear="each", attrs={"value": REQUIRED})
+add_scalar = elementwise("add_scalar", 1, AFFINE, attrs={"value": REQUIRED})
+cast = elementwise(
+    "cast", 1, Traits(keeps=0, closed="bools"), linear="each", attrs={"dtype": REQUIRED}
+)
+add = elementwise(
+    "add",
+    2,
+    Traits(strict=True, closed="integers", wraps=True, symmetric=True, keeps=1),
+    linear="joint",
+)
+sub = elementwise("sub", 2, AFFINE, linear="joint")
+mul = elementwise(
+    "mul",
+    2,
+    Traits(strict=True, closed="bools", wraps=True, symmetric=True, keeps=1),
+    linear="each",
+)
+div = elementwise("div", 2, Traits(strict=True, needs="not zero"), linear=[[0]])
+maximum = elementwise("maximum", 2, Traits(closed="bools", symmetric=True, keeps=1))
+minimum = elementwise("minimum", 2, Traits(closed="bools", symmetric=True, keeps=1))
+
+
+def _truth(name: str, arity: int, symmetric: bool = False) -> Op:
+    known = Traits(sign=0, closed="bools", symmetric=symmetric)
+    return elementwise(name, arity, known, result="bool")
+
+
+COMPARISONS = [
+    *(_truth(name, 2, symmetric=True) for name in ("eq", "ne")),
+    *(_truth(name, 2) for name in ("lt", "le", "gt", "ge")),
+]
+LOGIC = [
+    *(_truth(f"logical_{word}", 2, symmetric=True) for word in ("and", "or")),
+    _truth("logical_not", 1),
+]
+
+
+def _where_types(site: Site) -> tuple[TensorType, ...]:
+    if len(site.types) != 3 or site.types[0].dtype != "bool":
+        raise site.fail("takes a bool condition and two operands")
+    return (TensorType(broadcast_shape(site), promote(site, site.types[1:])),)
+
+
+where = register(
+    Op(
+        "where",
+        "map",
+        "..., ..., ... -> ...",
+        _where_types,
+        linear=(frozenset({1, 2}),),
+        traits=Traits(keeps=1),
+    )
+)
