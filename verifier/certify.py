@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from shardproof.verifier.checker.certificate import VERSION, header, sealed
-from shardproof.verifier.checker.prepared import Prepared
+from shardproof.verifier.checker.certificate import VERSION, Prepared, header, sealed
 from shardproof.verifier.kernel.contract import layout_to_json, output_key
 from shardproof.verifier.kernel.layout import Layout
 from shardproof.verifier.kernel.peeling import Peel

@@ -15,7 +15,7 @@ field of a declaration is written for this room, `checked`, and no rule of place
 and the signs in them are shared, and read traits: `tests/laws/test_traits.py` tries these.
 """
 
-from shardproof.verifier.checker.prepared import Prepared as Prepared, prepare as prepare
+from shardproof.verifier.checker.certificate import Prepared as Prepared, prepare as prepare
 from shardproof.verifier.checker.proofs import (
     prove as prove,
     prove_by_elements as prove_by_elements,

@@ -1,17 +1,68 @@
-"""Which question a certificate answers, and its seal. `verifier/certify.py` writes certificates;
-docs/certificate.md says what one holds.
+"""Which question a certificate answers, as the checker reads it, and its seal.
+
+Nothing about the programs of a question is taken on trust. `verifier/certify.py` writes
+certificates; docs/certificate.md says what one holds.
 """
+
+from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
-from shardproof.verifier.checker.prepared import Prepared
+from shardproof.verifier.kernel.inline import inline
+from shardproof.verifier.kernel.ops import OWN
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.text.digest import digest
+from shardproof.verifier.text.wellformed import shared, well_formed
+
+if TYPE_CHECKING:
+    from shardproof.verifier.order.events import TimeProgram
 
 VERSION = 3
 ELEMENTWISE = "elementwise"
 """The kind of certificate that has no claims: the comparison is made anew."""
+
+
+@dataclass
+class Prepared:
+    """A problem in primitive ops, all types inferred anew: worked out once, for prover and
+    checker."""
+
+    problem: Problem
+    written: Program
+    """The distributed program as given."""
+    others: frozenset[str]
+    """Ops of both programs that are not declared in `verifier/kernel/ops`."""
+    renamed: dict[int, dict[str, str]] = field(default_factory=dict[int, dict[str, str]])
+    """By the `id` of each program in `written`, what results of composite ops are called now."""
+
+    @cached_property
+    def digests(self) -> tuple[str, str]:
+        """Of the one-device and of the distributed program."""
+        return digest(self.problem.sequential), digest(self.problem.distributed)
+
+    @cached_property
+    def events(self) -> TimeProgram:
+        """What the ranks do in time. Raises IRError where that cannot be told."""
+        from shardproof.verifier.order.from_program import from_program
+
+        return from_program(self.problem.distributed, meetings=True)
+
+
+def prepare(problem: Problem) -> Prepared:
+    """Raises IRError: a program that is not well formed."""
+    sequential = well_formed(shared(problem.sequential))
+    written = well_formed(shared(problem.distributed))
+    ops = frozenset(n.op for program in (sequential, written) for _, n in program.distinct())
+    out = Prepared(problem, written, ops - OWN)
+    sequential, distributed = inline(sequential), inline(out.written, names=out.renamed)
+    out.problem = replace(problem, sequential=sequential, distributed=distributed)
+    return out
 
 
 def header(given: Prepared) -> dict[str, Any]:

@@ -11,8 +11,8 @@ handles are waited for, is judged here by rules of its own.
 from collections.abc import Iterator
 from itertools import accumulate, islice
 
+from shardproof.verifier.checker.certificate import Prepared
 from shardproof.verifier.checker.claims import NotShownError, need
-from shardproof.verifier.checker.prepared import Prepared
 from shardproof.verifier.kernel.program.errors import IRError
 from shardproof.verifier.kernel.program.jsondata import Cursor
 from shardproof.verifier.order.events import (

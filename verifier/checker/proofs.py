@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from shardproof.verifier.checker.certificate import sealed
-from shardproof.verifier.checker.prepared import Prepared
+from shardproof.verifier.checker.certificate import Prepared, sealed
 from shardproof.verifier.checker.replay import Rejected, Result, check
 from shardproof.verifier.proof import Acceptance, Proof
 

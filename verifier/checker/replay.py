@@ -8,7 +8,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from shardproof.verifier.analysis.garbage import no_collection
-from shardproof.verifier.checker.certificate import ELEMENTWISE, VERSION, header, seal
+from shardproof.verifier.checker.certificate import (
+    ELEMENTWISE,
+    VERSION,
+    Prepared,
+    header,
+    prepare,
+    seal,
+)
 from shardproof.verifier.checker.claims import (
     Claim,
     Named,
@@ -22,7 +29,6 @@ from shardproof.verifier.checker.claims import (
 )
 from shardproof.verifier.checker.induction import enters, follows, kept, likewise
 from shardproof.verifier.checker.joins import JOINS, join
-from shardproof.verifier.checker.prepared import Prepared, prepare
 from shardproof.verifier.checker.rules import real
 from shardproof.verifier.checker.steps import Steps
 from shardproof.verifier.kernel.contract import (

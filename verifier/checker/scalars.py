@@ -11,8 +11,14 @@ from typing import Any, cast
 
 import numpy as np
 
-from shardproof.verifier.checker.certificate import ELEMENTWISE, VERSION, header, seal, sealed
-from shardproof.verifier.checker.prepared import Prepared
+from shardproof.verifier.checker.certificate import (
+    ELEMENTWISE,
+    VERSION,
+    Prepared,
+    header,
+    seal,
+    sealed,
+)
 from shardproof.verifier.checker.replay import Accepted, Rejected, Result
 from shardproof.verifier.domains.algebra import Budget
 from shardproof.verifier.domains.base import Array
