@@ -22,7 +22,7 @@ from shardproof.verifier.kernel.contract import Contract
 from shardproof.verifier.kernel.inline import inline
 from shardproof.verifier.kernel.live import live
 from shardproof.verifier.kernel.program.program import Program
-from shardproof.verifier.text.wellformed import shared
+from shardproof.verifier.text.assemble import shared
 from shardproof.verifier.verdict import Proof, Unknown, Verdict
 
 

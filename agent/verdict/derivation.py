@@ -16,7 +16,7 @@ from shardproof.verifier.kernel.inline import inline
 from shardproof.verifier.kernel.program.jsondata import Cursor
 from shardproof.verifier.kernel.program.program import Node, Program
 from shardproof.verifier.kernel.program.where import show
-from shardproof.verifier.text.wellformed import shared, well_formed
+from shardproof.verifier.text.assemble import shared, well_formed
 
 
 @dataclass

@@ -32,7 +32,7 @@ from shardproof.verifier.kernel.program.errors import IRError
 from shardproof.verifier.kernel.program.program import Program
 from shardproof.verifier.problem import Problem
 from shardproof.verifier.refute.search import refute
-from shardproof.verifier.text.wellformed import well_formed
+from shardproof.verifier.text.assemble import well_formed
 
 assert messages.__name__  # importing it declares its kinds of mutations
 PARTS = ("corpus", "zoo", "training")

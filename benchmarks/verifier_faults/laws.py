@@ -30,8 +30,8 @@ from shardproof.verifier.order.text import parse_text as parse_events
 from shardproof.verifier.problem import Problem
 from shardproof.verifier.refute.evaluate import simulate
 from shardproof.verifier.refute.scatter import gather, scatter
+from shardproof.verifier.text.assemble import well_formed
 from shardproof.verifier.text.parser import parse_text
-from shardproof.verifier.text.wellformed import well_formed
 from shardproof.verifier.verdict import Proof
 from shardproof.verifier.verification import verify
 from tests.checker.edits import packed

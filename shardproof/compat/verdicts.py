@@ -21,7 +21,7 @@ from shardproof.verifier.kernel.program.where import members
 from shardproof.verifier.kernel.rank_sets import regions
 from shardproof.verifier.problem import Problem
 from shardproof.verifier.provers.relate.facts import describe
-from shardproof.verifier.text.wellformed import well_formed
+from shardproof.verifier.text.assemble import well_formed
 from shardproof.verifier.verdict import Counterexample, Location, Proof, Unknown, Verdict, Witness
 
 

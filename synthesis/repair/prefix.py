@@ -18,7 +18,7 @@ from shardproof.verifier.provers.relate.goal import initial, satisfied
 from shardproof.verifier.provers.relate.rules import Rules
 from shardproof.verifier.provers.relate.walk import relate
 from shardproof.verifier.provers.sequential import Sequential, as_terms
-from shardproof.verifier.text.wellformed import shared, well_formed
+from shardproof.verifier.text.assemble import shared, well_formed
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from shardproof.verifier.kernel.contract import Contract, ContractError
 from shardproof.verifier.kernel.program.errors import IRError
 from shardproof.verifier.kernel.program.program import Program
 from shardproof.verifier.problem import Problem
-from shardproof.verifier.text.wellformed import well_formed
+from shardproof.verifier.text.assemble import well_formed
 from shardproof.verifier.verdict import Counterexample, Proof, Unknown, Verdict
 
 

@@ -26,7 +26,7 @@ from shardproof.verifier.kernel.program.errors import IRError
 from shardproof.verifier.kernel.program.program import Program
 from shardproof.verifier.problem import Problem
 from shardproof.verifier.refute.search import too_large
-from shardproof.verifier.text.wellformed import well_formed
+from shardproof.verifier.text.assemble import well_formed
 from shardproof.verifier.verdict import Proof, Unknown, Verdict
 
 Cost = Callable[[Program], float]

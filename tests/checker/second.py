@@ -43,8 +43,8 @@ from shardproof.verifier.problem import Problem
 from shardproof.verifier.provers.cross_entropy import open_entropy
 from shardproof.verifier.refute.premises import Premises
 from shardproof.verifier.refute.sampling import rooted, sample, sized
+from shardproof.verifier.text.assemble import shared, well_formed
 from shardproof.verifier.text.digest import digest
-from shardproof.verifier.text.wellformed import shared, well_formed
 
 FLOATS = Floats()
 DRAWS = ((1.0, False), (0.25, True), (1.0, False), (0.5, True))

@@ -40,7 +40,7 @@ from shardproof.verifier.order.witness import pack, witness
 from shardproof.verifier.problem import Problem
 from shardproof.verifier.provers.relate.peeling import relate_peeled
 from shardproof.verifier.provers.relate.rules import Rules
-from shardproof.verifier.text.wellformed import shared, well_formed
+from shardproof.verifier.text.assemble import shared, well_formed
 from shardproof.verifier.verdict import Proof
 from shardproof.verifier.verification import verify
 from tests.checker.forging import Section, edited, forged

@@ -9,9 +9,9 @@ from shardproof.verifier.kernel.contract import Contract, layout_to_json
 from shardproof.verifier.kernel.layout import Layout
 from shardproof.verifier.kernel.program.program import Program
 from shardproof.verifier.problem import Problem
+from shardproof.verifier.text.assemble import shared, well_formed
 from shardproof.verifier.text.digest import digest
 from shardproof.verifier.text.parser import parse_text
-from shardproof.verifier.text.wellformed import shared, well_formed
 from shardproof.verifier.verdict import Counterexample, Proof
 
 ROW, ROWS = Layout.replicate((4,)), Layout.replicate((3, 4))

@@ -7,8 +7,8 @@ import pytest
 from shardproof.synthesis.repair.edits import KINDS, Edit, apply
 from shardproof.verifier.kernel.program.errors import IRError
 from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.text.assemble import well_formed
 from shardproof.verifier.text.parser import parse_text, to_text
-from shardproof.verifier.text.wellformed import well_formed
 
 PROGRAM = """
 program many mesh(tp=2)

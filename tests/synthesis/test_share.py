@@ -9,7 +9,7 @@ from shardproof.verifier.kernel.program.builder import Builder
 from shardproof.verifier.kernel.program.program import Program
 from shardproof.verifier.kernel.program.types import TensorType
 from shardproof.verifier.refute.evaluate import evaluate
-from shardproof.verifier.text.wellformed import well_formed
+from shardproof.verifier.text.assemble import well_formed
 from tests.synthesis import decoder
 
 VECTOR = TensorType((4,), "f64")

@@ -25,8 +25,8 @@ from shardproof.verifier.kernel.rank_sets import regions
 from shardproof.verifier.problem import Problem
 from shardproof.verifier.refute.evaluate import simulate
 from shardproof.verifier.refute.scatter import scatter
+from shardproof.verifier.text.assemble import well_formed
 from shardproof.verifier.text.parser import parse_text, to_text
-from shardproof.verifier.text.wellformed import well_formed
 from shardproof.verifier.verdict import Counterexample, Proof
 from tests.verifier.test_random_scans import SHAPES, Case, programs
 

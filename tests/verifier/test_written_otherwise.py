@@ -78,8 +78,8 @@ def test_another_part_is_not_taken_for_the_one_asked() -> None:
     wrong = triple(FUSED.replace("LO", "64").replace("HI", "128"))
     assert isinstance(verify(Problem(*wrong)), Counterexample)
     from shardproof.verifier.kernel.inline import inline
+    from shardproof.verifier.text.assemble import shared, well_formed
     from shardproof.verifier.text.digest import digest
-    from shardproof.verifier.text.wellformed import shared, well_formed
 
     held = digest(inline(well_formed(shared(wrong[1]))))
     moved = {**proof.certificate, "distributed": {"name": "many", "digest": held}}

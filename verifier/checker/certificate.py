@@ -17,8 +17,8 @@ from shardproof.verifier.kernel.inline import inline
 from shardproof.verifier.kernel.ops import OWN
 from shardproof.verifier.kernel.program.program import Program
 from shardproof.verifier.problem import Problem
+from shardproof.verifier.text.assemble import shared, well_formed
 from shardproof.verifier.text.digest import digest
-from shardproof.verifier.text.wellformed import shared, well_formed
 
 if TYPE_CHECKING:
     from shardproof.verifier.order.events import TimeProgram

@@ -5,8 +5,8 @@ from shardproof.verifier.checker.rules import real
 from shardproof.verifier.kernel.inline import inline
 from shardproof.verifier.kernel.program.jsondata import Cursor
 from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.text.assemble import shared, well_formed
 from shardproof.verifier.text.digest import digest
-from shardproof.verifier.text.wellformed import shared, well_formed
 
 
 def _plain(program: Program) -> Program:
