@@ -6,9 +6,9 @@ names, types, defaults, bounds and help off the declarations; none has a list of
 
 import difflib
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self, get_args
+from typing import Annotated, Any, ClassVar, Self, get_args
 
 from annotated_types import Ge, GroupedMetadata
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -98,6 +98,17 @@ class Action(BaseModel):
             if isinstance(option, Option)
         }
         return dict(sorted(found.items(), key=lambda e: not isinstance(e[1][1], Argument)))
+
+    @classmethod
+    def unsaid(cls, but: Container[str]) -> dict[str, Any]:
+        """The parameters but for some as fields, with a value for what is not said."""
+        return {
+            name: (Annotated[(field.annotation | None, *field.metadata)], None)  # pyright: ignore[reportOptionalOperand]
+            if field.default != ()
+            else (Annotated[(field.annotation, *field.metadata)], ())
+            for name, (field, _) in cls.parameters().items()
+            if name not in but
+        }
 
     @classmethod
     def of(cls, where: str, given: dict[str, Any]) -> Self:

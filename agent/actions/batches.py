@@ -17,23 +17,12 @@ APART = ("target", "out", "gpus", "fix", "force", "llm", "answer_cache", "transl
 all, and asks no model."""
 
 
-def _said_or_not() -> dict[str, Any]:
-    """The parameters of `parallelize` that hold for jobs, with a value for what is not said."""
-    return {
-        name: (Annotated[(field.annotation | None, *field.metadata)], None)  # pyright: ignore[reportOptionalOperand]
-        if field.default != ()
-        else (Annotated[(field.annotation, *field.metadata)], ())
-        for name, (field, _) in Parallelize.parameters().items()
-        if name not in (*APART, "mesh")
-    }
-
-
 def entry(name: str, option: Option) -> str:
     """What a parameter is called in a manifest: as it is spelled, with `_` for `-`."""
     return flags(name, option)[0].removeprefix("--").replace("-", "_")
 
 
-ForJobs = create_model("ForJobs", __base__=Action, **_said_or_not())
+ForJobs = create_model("ForJobs", __base__=Action, **Parallelize.unsaid((*APART, "mesh")))
 
 
 class Batch(ForJobs, work="batch.command:begun", formats=True):
