@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import IO
 
 from shardproof.synthesis.execute.run import launcher
-from shardproof.synthesis.frontends.torch.process import NUMBER, Server, shared
-from shardproof.synthesis.frontends.torch.sessions import end_session
+from shardproof.synthesis.frontends.torch.process import NUMBER, Server, end_session, shared
 
 ENTRY = "shardproof.agent.batch.worker:forked"
 IMPORTED = (

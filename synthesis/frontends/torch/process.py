@@ -21,7 +21,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,6 @@ from shardproof.installed import IMPORTED_FROM
 from shardproof.synthesis.frontends.torch.errors import CaptureError
 from shardproof.synthesis.frontends.torch.homes import python_path
 from shardproof.synthesis.frontends.torch.request import Limits, Progress, silent
-from shardproof.synthesis.frontends.torch.sessions import end_session, session_memory
 
 KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
 """Besides PYTHONPATH, whose folders the owner's code imports from."""
@@ -481,3 +480,34 @@ def workspace() -> Generator[Path]:
     """A folder that is removed afterwards, whatever the user's code left in it."""
     with tempfile.TemporaryDirectory(prefix="shardproof-", ignore_cleanup_errors=True) as name:
         yield Path(name)
+
+
+def _processes(session: int) -> Iterator[int]:
+    """Processes of a session, by number; none where the system does not tell."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[3]) == session:
+            yield int(entry.name)
+
+
+def session_memory(session: int) -> int:
+    """Resident bytes of all processes of a session; 0 where that cannot be read."""
+    page = os.sysconf("SC_PAGE_SIZE")
+    total = 0
+    for pid in _processes(session):
+        with contextlib.suppress(OSError, IndexError, ValueError):
+            total += int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * page
+    return total
+
+
+def end_session(leader: int) -> None:
+    """Kill the process that began a session, and every process in it."""
+    others = [pid for pid in _processes(leader) if pid != leader]
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader, signal.SIGKILL)
+    for pid in (leader, *others):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)

@@ -27,8 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
-from shardproof.synthesis.frontends.torch.process import NUMBER, SHARED
-from shardproof.synthesis.frontends.torch.sessions import end_session
+from shardproof.synthesis.frontends.torch.process import NUMBER, SHARED, end_session
 
 COLLECTED = (200_000, 20, 20)
 """When jobs collect garbage: tracing makes many objects, nearly all of which stay."""
