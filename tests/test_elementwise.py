@@ -21,10 +21,9 @@ from shardproof.verifier.domains.algebra import Budget
 from shardproof.verifier.domains.floats import Floats
 from shardproof.verifier.kernel.contract import Contract
 from shardproof.verifier.kernel.inline import inline
-from shardproof.verifier.kernel.live import live
 from shardproof.verifier.kernel.placements import from_placements
 from shardproof.verifier.kernel.program.builder import Builder
-from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.program import Program, live
 from shardproof.verifier.kernel.program.types import Mesh, TensorType
 from shardproof.verifier.problem import Problem
 from shardproof.verifier.provers.scalars.answers import Decision, Equal, Undecided

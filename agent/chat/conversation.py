@@ -227,7 +227,7 @@ def _one(session: Session, searched: Search, proposed: Proposed) -> tuple[events
     from shardproof.synthesis.planner.scoring import Candidate
     from shardproof.synthesis.repair.diagnosis import verify
     from shardproof.verifier.kernel.inline import inline
-    from shardproof.verifier.kernel.live import live
+    from shardproof.verifier.kernel.program.program import live
     from shardproof.verifier.problem import Problem
     from shardproof.verifier.verdict import Proof
 

@@ -20,8 +20,7 @@ from shardproof.synthesis.frontends.torch.request import (
 from shardproof.synthesis.planner.plan import Plan
 from shardproof.verifier.kernel.contract import Contract
 from shardproof.verifier.kernel.inline import inline
-from shardproof.verifier.kernel.live import live
-from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.program import Program, live
 from shardproof.verifier.text.assemble import shared
 from shardproof.verifier.verdict import Proof, Unknown, Verdict
 

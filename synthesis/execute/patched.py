@@ -80,8 +80,7 @@ from shardproof.synthesis.frontends.torch.uninitialized_reads import refuse_unwr
 from shardproof.synthesis.frontends.torch.worker import explain
 from shardproof.verifier.kernel.contract import layout_to_json, output_key
 from shardproof.verifier.kernel.inline import inline
-from shardproof.verifier.kernel.live import live
-from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.program import Program, live
 from shardproof.verifier.kernel.program.types import Mesh
 from shardproof.verifier.text.jsonio import dumps
 

@@ -21,11 +21,10 @@ from shardproof.synthesis.frontends.torch.rolling.paths import Group, members
 from shardproof.synthesis.planner.plan import Plan
 from shardproof.verifier.kernel.contract import Contract, layout_from_json, output_key
 from shardproof.verifier.kernel.layout import Layout, whole
-from shardproof.verifier.kernel.live import live
 from shardproof.verifier.kernel.placements import from_placements
 from shardproof.verifier.kernel.program.builder import Builder
 from shardproof.verifier.kernel.program.jsondata import Cursor
-from shardproof.verifier.kernel.program.program import Output, Program
+from shardproof.verifier.kernel.program.program import Output, Program, live
 from shardproof.verifier.kernel.program.types import Mesh
 from shardproof.verifier.text.jsonio import loads
 

@@ -12,11 +12,10 @@ from shardproof.synthesis.planner.assign import PlanError, split
 from shardproof.synthesis.planner.roles import Module
 from shardproof.verifier.kernel.contract import Contract
 from shardproof.verifier.kernel.layout import Layout, bound, split_leading, whole
-from shardproof.verifier.kernel.live import live
 from shardproof.verifier.kernel.ops.control import scan_parts
 from shardproof.verifier.kernel.program.builder import Builder
 from shardproof.verifier.kernel.program.errors import IRError
-from shardproof.verifier.kernel.program.program import Node, Program
+from shardproof.verifier.kernel.program.program import Node, Program, live
 from shardproof.verifier.kernel.program.types import Mesh
 
 

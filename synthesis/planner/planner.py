@@ -18,8 +18,7 @@ from shardproof.synthesis.planner.roles import ATTENTION, Module
 from shardproof.synthesis.planner.scoring import Asked as Asked, StepPrice
 from shardproof.synthesis.planner.search import Found, Search, search
 from shardproof.verifier.kernel.inline import inline
-from shardproof.verifier.kernel.live import live
-from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.program import Program, live
 
 LOOKS_UP = ("", "Embedding", "EmbeddingBag")
 """Classes that look up what they are given, though capture sees them work the rows out."""

@@ -13,8 +13,7 @@ from shardproof.synthesis.planner.cost import Estimate, Prices, estimate, prices
 from shardproof.synthesis.planner.expressible import Obstacle, Passed, obstacle, unexpressed
 from shardproof.synthesis.planner.roles import Module, Param, modules
 from shardproof.verifier.kernel.inline import inline
-from shardproof.verifier.kernel.live import live
-from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.program import Program, live
 from shardproof.verifier.kernel.program.types import Mesh, TensorType
 
 

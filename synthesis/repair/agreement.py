@@ -13,8 +13,7 @@ from shardproof.synthesis.repair.near import skipped
 from shardproof.verifier.domains.base import Array, Domain
 from shardproof.verifier.domains.floats import Floats
 from shardproof.verifier.kernel.contract import output_key
-from shardproof.verifier.kernel.live import leading_to
-from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.program import Program, leading_to
 from shardproof.verifier.problem import Problem
 from shardproof.verifier.refute.compare import compare
 from shardproof.verifier.refute.evaluate import Ranks, Values, simulate

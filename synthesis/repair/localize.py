@@ -27,9 +27,8 @@ from shardproof.synthesis.repair.near import attributes
 from shardproof.verifier.domains.base import Array
 from shardproof.verifier.explain import show
 from shardproof.verifier.kernel.contract import output_key
-from shardproof.verifier.kernel.live import leading_to
 from shardproof.verifier.kernel.ops import lookup
-from shardproof.verifier.kernel.program.program import Node, Program
+from shardproof.verifier.kernel.program.program import Node, Program, leading_to
 from shardproof.verifier.kernel.program.where import process_groups
 from shardproof.verifier.ops.classes import CUTS
 from shardproof.verifier.problem import Problem

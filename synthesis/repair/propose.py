@@ -12,8 +12,7 @@ from shardproof.synthesis.repair.numbers import State
 from shardproof.synthesis.repair.view import UNMET, View, block
 from shardproof.verifier.kernel.contract import Contract, output_key
 from shardproof.verifier.kernel.layout import Layout, whole
-from shardproof.verifier.kernel.live import leading_to
-from shardproof.verifier.kernel.program.program import Node, Program
+from shardproof.verifier.kernel.program.program import Node, Program, leading_to
 from shardproof.verifier.provers.relate.facts import Fact, Related
 from shardproof.verifier.provers.sequential import Sequential
 

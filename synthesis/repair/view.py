@@ -13,9 +13,8 @@ from shardproof.synthesis.repair.claims import Claim, Index
 from shardproof.synthesis.repair.numbers import Machine, Numbers, State, first_step, primitive
 from shardproof.verifier.domains.base import Array
 from shardproof.verifier.kernel.contract import output_key
-from shardproof.verifier.kernel.live import leading_to
 from shardproof.verifier.kernel.ops import lookup
-from shardproof.verifier.kernel.program.program import Node, Program
+from shardproof.verifier.kernel.program.program import Node, Program, leading_to
 from shardproof.verifier.problem import Problem
 from shardproof.verifier.refute.evaluate import simulate
 from shardproof.verifier.refute.search import too_large

@@ -4,9 +4,8 @@ from collections.abc import Collection, Mapping
 from fractions import Fraction
 
 from shardproof.verifier.kernel.contract import output_key
-from shardproof.verifier.kernel.live import leading_to
 from shardproof.verifier.kernel.program.builder import Builder
-from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.program import Program, leading_to
 from shardproof.verifier.kernel.program.types import Attr, TensorType
 from shardproof.verifier.kernel.program.where import Where
 from shardproof.verifier.kernel.rank_sets import regions

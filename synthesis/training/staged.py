@@ -12,10 +12,9 @@ from shardproof.synthesis.training.layers import Layers, Run, layers
 from shardproof.synthesis.training.step import TrainingError
 from shardproof.verifier.kernel.contract import Contract, output_key
 from shardproof.verifier.kernel.layout import Layout, whole
-from shardproof.verifier.kernel.live import live
 from shardproof.verifier.kernel.peeling import Peel, peeled
 from shardproof.verifier.kernel.program.builder import Builder
-from shardproof.verifier.kernel.program.program import Node, Program, Timing
+from shardproof.verifier.kernel.program.program import Node, Program, Timing, live
 from shardproof.verifier.kernel.program.types import Mesh, TensorType
 from shardproof.verifier.kernel.program.where import Where, ranks_where
 from shardproof.verifier.kernel.rank_sets import regions

@@ -18,9 +18,8 @@ from shardproof.synthesis.planner.plan import Plan
 from shardproof.synthesis.repair.diagnosis import verify
 from shardproof.verifier.kernel.contract import Contract, output_key
 from shardproof.verifier.kernel.inline import inline
-from shardproof.verifier.kernel.live import live
 from shardproof.verifier.kernel.placements import from_placements
-from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.program import Program, live
 from shardproof.verifier.kernel.program.types import Mesh
 from shardproof.verifier.problem import Problem
 from shardproof.verifier.verdict import Counterexample, Proof, Verdict

@@ -12,9 +12,8 @@ from shardproof.synthesis.lower import Lowered
 from shardproof.verifier.domains.floats import Floats
 from shardproof.verifier.kernel.contract import output_key
 from shardproof.verifier.kernel.inline import inline
-from shardproof.verifier.kernel.live import live
 from shardproof.verifier.kernel.program.builder import Builder
-from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.program import Program, live
 from shardproof.verifier.kernel.program.types import Mesh, Source, TensorType
 from shardproof.verifier.refute.evaluate import evaluate, simulate
 from shardproof.verifier.refute.scatter import gather, scatter

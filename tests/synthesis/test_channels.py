@@ -15,9 +15,8 @@ from shardproof.synthesis.planner.scoring import Asked
 from shardproof.synthesis.planner.search import Found, search
 from shardproof.synthesis.planner.tactics import TACTICS
 from shardproof.verifier.kernel.inline import inline
-from shardproof.verifier.kernel.live import live
 from shardproof.verifier.kernel.program.builder import Builder
-from shardproof.verifier.kernel.program.program import Output, Program
+from shardproof.verifier.kernel.program.program import Output, Program, live
 from shardproof.verifier.kernel.program.types import Mesh
 from shardproof.verifier.problem import Problem
 from shardproof.verifier.verdict import Counterexample, Proof

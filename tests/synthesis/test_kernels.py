@@ -11,9 +11,8 @@ from shardproof.synthesis.kernels.found import kernels
 from shardproof.synthesis.lower.share import share
 from shardproof.synthesis.planner.cost import adam_bytes, estimate, prices
 from shardproof.verifier.kernel.inline import inline
-from shardproof.verifier.kernel.live import live
 from shardproof.verifier.kernel.program.builder import Builder
-from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.program import Program, live
 from shardproof.verifier.kernel.program.types import Mesh, TensorType
 from tests.synthesis import decoder
 

@@ -14,9 +14,8 @@ from shardproof.synthesis.planner.shares import left_whole
 from shardproof.synthesis.planner.tactics import TACTICS
 from shardproof.synthesis.repair.diagnosis import verify
 from shardproof.verifier.kernel.inline import inline
-from shardproof.verifier.kernel.live import live
 from shardproof.verifier.kernel.program.builder import Builder
-from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.program import Program, live
 from shardproof.verifier.kernel.program.types import Mesh
 from shardproof.verifier.problem import Problem
 from shardproof.verifier.verdict import Proof

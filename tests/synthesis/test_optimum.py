@@ -19,11 +19,10 @@ from shardproof.synthesis.planner.scoring import Candidate
 from shardproof.synthesis.repair.diagnosis import verify
 from shardproof.verifier.kernel.inline import inline
 from shardproof.verifier.kernel.layout import Layout
-from shardproof.verifier.kernel.live import live
 from shardproof.verifier.kernel.ops import Refused, lookup
 from shardproof.verifier.kernel.placements import from_placements
 from shardproof.verifier.kernel.program.builder import Builder
-from shardproof.verifier.kernel.program.program import Node
+from shardproof.verifier.kernel.program.program import Node, live
 from shardproof.verifier.kernel.program.types import Mesh
 from shardproof.verifier.problem import Problem
 from shardproof.verifier.provers.placement import Operands, place as placements

@@ -4,9 +4,8 @@ from shardproof.synthesis.autodiff.autodiff import grad
 from shardproof.synthesis.planner.plan import LocalExtent
 from shardproof.synthesis.planner.planner import Asked, synthesize
 from shardproof.verifier.kernel.inline import inline
-from shardproof.verifier.kernel.live import live
 from shardproof.verifier.kernel.program.builder import Builder
-from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.program import Program, live
 from shardproof.verifier.kernel.program.types import Mesh
 from tests.synthesis import decoder
 from tests.synthesis.decoder import f64, linear, place

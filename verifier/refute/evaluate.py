@@ -13,11 +13,10 @@ import numpy as np
 from shardproof.verifier.domains.base import Array, Domain
 from shardproof.verifier.domains.floats import Floats
 from shardproof.verifier.kernel.inline import inline
-from shardproof.verifier.kernel.live import leading_to
 from shardproof.verifier.kernel.ops import Op, lookup
 from shardproof.verifier.kernel.ops.control import scan_parts
 from shardproof.verifier.kernel.program.errors import IRError
-from shardproof.verifier.kernel.program.program import Node, Program
+from shardproof.verifier.kernel.program.program import Node, Program, leading_to
 from shardproof.verifier.kernel.program.types import Affine, Mesh, mesh_dims
 from shardproof.verifier.kernel.program.where import EVERYWHERE, Where, contains, process_groups
 from shardproof.verifier.kernel.rank_sets import Regions, regions

@@ -15,8 +15,7 @@ from shardproof.verifier.domains.floats import Floats
 from shardproof.verifier.kernel.contract import Contract
 from shardproof.verifier.kernel.inline import inline
 from shardproof.verifier.kernel.layout import Layout
-from shardproof.verifier.kernel.live import live
-from shardproof.verifier.kernel.program.program import Output, Program
+from shardproof.verifier.kernel.program.program import Output, Program, live
 from shardproof.verifier.kernel.program.types import Mesh
 from shardproof.verifier.refute.evaluate import Values, evaluate
 

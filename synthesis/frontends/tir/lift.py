@@ -15,10 +15,9 @@ from shardproof.synthesis.frontends.tir.private import common, expanded
 from shardproof.synthesis.frontends.tir.script import parse
 from shardproof.synthesis.frontends.tir.tree import TIRFunc
 from shardproof.verifier.kernel.layout import Layout
-from shardproof.verifier.kernel.live import live
 from shardproof.verifier.kernel.program.builder import Builder
 from shardproof.verifier.kernel.program.errors import IRError
-from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.program import Program, live
 from shardproof.verifier.kernel.program.types import NO_MESH, Attr, Mesh, Source, TensorType
 
 

@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from shardproof.verifier.kernel.live import live
-from shardproof.verifier.kernel.program.program import Node, Program
+from shardproof.verifier.kernel.program.program import Node, Program, live
 
 
 def without_empties(program: Program) -> Program:

@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from shardproof.verifier.kernel.live import live
-from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.program import Program, live
 
 KEPT = ("param", "input", "cotangent")
 

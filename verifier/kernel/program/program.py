@@ -6,7 +6,7 @@ attributes may be `Affine` in mesh coordinates. `scan` nodes hold the body of re
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from shardproof.verifier.kernel.program.types import (
@@ -171,3 +171,21 @@ def unused(name: str, taken: Container[str], mark: str = "") -> str:
 def in_order(program: Program) -> bool:
     """Whether the ranks can only run it in the order of its text: no message, nothing in flight."""
     return all(node.timing == IN_ORDER and node.op != "recv" for _, node in program.distinct())
+
+
+def live(program: Program) -> Program:
+    """The program without the nodes that no output depends on. Bodies are left as they are."""
+    kept = leading_to({o.value for o in program.outputs}, program.nodes)
+    names = {i.name for i in program.inputs} | {v for n in kept for v in n.outputs}
+    types = {v: t for v, t in program.types.items() if v in names}
+    return program.with_nodes(kept, types)
+
+
+def leading_to(values: Collection[str], nodes: Sequence[Node]) -> list[Node]:
+    """Those nodes, in their order, that some of the values depend on."""
+    needed, kept = set(values), list[Node]()
+    for node in reversed(nodes):
+        if not needed.isdisjoint(node.outputs):
+            kept.append(node)
+            needed.update(node.inputs)
+    return kept[::-1]

@@ -15,8 +15,7 @@ from shardproof.verifier.domains.algebra import Algebra, Budget, ExceededError, 
 from shardproof.verifier.domains.base import Array, is_index
 from shardproof.verifier.kernel.contract import Contract, check, output_key
 from shardproof.verifier.kernel.inline import inline
-from shardproof.verifier.kernel.live import live
-from shardproof.verifier.kernel.program.program import Node, Output, Program
+from shardproof.verifier.kernel.program.program import Node, Output, Program, live
 from shardproof.verifier.proof import SCOPE
 from shardproof.verifier.provers.scalars.answers import Decision, Equal, Undecided
 from shardproof.verifier.provers.scalars.cases import cases

@@ -23,9 +23,8 @@ from shardproof.synthesis.frontends.torch.rolling.order import typed
 from shardproof.synthesis.frontends.torch.roots import without_roots
 from shardproof.synthesis.frontends.torch.trace import Traced
 from shardproof.verifier.kernel.inline import inline
-from shardproof.verifier.kernel.live import live
 from shardproof.verifier.kernel.ops import lookup
-from shardproof.verifier.kernel.program.program import Output, Program
+from shardproof.verifier.kernel.program.program import Output, Program, live
 from shardproof.verifier.kernel.program.types import Attr, Mesh
 
 TALKING = ("collective", "movement")

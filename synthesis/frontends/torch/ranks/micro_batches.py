@@ -18,9 +18,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count, product
 
-from shardproof.verifier.kernel.live import live
 from shardproof.verifier.kernel.program.builder import Builder
-from shardproof.verifier.kernel.program.program import Node, Program
+from shardproof.verifier.kernel.program.program import Node, Program, live
 from shardproof.verifier.kernel.program.types import Attr, Mesh
 from shardproof.verifier.ops.classes import REARRANGING
 

@@ -111,9 +111,8 @@ from shardproof.synthesis.frontends.torch.surroundings import Surroundings
 from shardproof.synthesis.frontends.torch.switching import in_mode
 from shardproof.synthesis.frontends.torch.torch_api import plain_kernels
 from shardproof.synthesis.frontends.torch.uninitialized_reads import unwritten_read
-from shardproof.verifier.kernel.live import live
 from shardproof.verifier.kernel.ops import lookup
-from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.program import Program, live
 from shardproof.verifier.kernel.program.types import NO_MESH, Mesh, TensorType
 
 AT_ONCE = 2

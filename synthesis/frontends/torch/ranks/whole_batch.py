@@ -9,10 +9,9 @@ from collections.abc import Iterator
 from itertools import islice, product
 
 from shardproof.verifier.kernel.layout import Layout
-from shardproof.verifier.kernel.live import live
 from shardproof.verifier.kernel.ops import Refused, lookup
 from shardproof.verifier.kernel.program.builder import Builder
-from shardproof.verifier.kernel.program.program import Node, Program
+from shardproof.verifier.kernel.program.program import Node, Program, live
 from shardproof.verifier.kernel.program.types import Mesh
 from shardproof.verifier.provers.relate.rules import Rules
 
