@@ -297,7 +297,7 @@ fault(
     ),
 )
 # terms: arithmetic
-MADE = "terms.arithmetic:"
+MADE = "terms.building:"
 fault(
     "a product of matrices has the factor of the first",
     MADE + "matmul",
@@ -485,7 +485,7 @@ fault(
 # terms: indices, masks, rounding
 fault(
     "a ramp starts at 0",
-    "terms.indexing:iota",
+    MADE + "iota",
     "Fraction(offset),",
     "Fraction(0),",
     pair(
@@ -496,7 +496,7 @@ fault(
 )
 fault(
     "rows are added from row 0 on",
-    "terms.indexing:index_add",
+    MADE + "index_add",
     '(attrs["offset"],)',
     "(0,)",
     pair(
@@ -508,7 +508,7 @@ fault(
 )
 fault(
     "entries are put from row 0 on",
-    "terms.indexing:put_along",
+    MADE + "put_along",
     '(dim, attrs["offset"])',
     "(dim, 0)",
     pair(

@@ -230,13 +230,11 @@ ALLOWED: dict[str, str] = {
     ),
     "refute/scale_down/saturation.py": "all_reduce amax cast mul_scalar sub where",
     # normal forms of these very ops
-    "terms/arithmetic.py": "cast pow where",
     "terms/building.py": (
         "add add_scalar bmm cast div dropout_mask ge gt index_add iota le lt mm mul "
         "mul_scalar neg pad pow put_along reciprocal round_to sub where"
     ),
     "terms/defined.py": "eq le lt maximum ne pow reciprocal where",
-    "terms/indexing.py": "index_add put_along",
     "terms/parts.py": "pad",
     "terms/rows.py": "dropout_mask round_to",
     "terms/table.py": "reciprocal",
