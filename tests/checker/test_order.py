@@ -38,8 +38,8 @@ from shardproof.verifier.order.verify import verify_time
 from shardproof.verifier.order.violation import Trace
 from shardproof.verifier.order.witness import pack, witness
 from shardproof.verifier.problem import Problem
-from shardproof.verifier.provers.relate.peeling import relate_peeled
 from shardproof.verifier.provers.relate.rules import Rules
+from shardproof.verifier.provers.relate.walk import relate_peeled
 from shardproof.verifier.text.assemble import shared, well_formed
 from shardproof.verifier.verdict import Proof
 from shardproof.verifier.verification import verify

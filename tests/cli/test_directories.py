@@ -34,8 +34,8 @@ from shardproof.verifier.kernel.placements import from_placements
 from shardproof.verifier.kernel.program.program import Input, Program
 from shardproof.verifier.kernel.program.types import Mesh, TensorType
 from shardproof.verifier.problem import Problem
-from shardproof.verifier.provers.relate.peeling import relate_peeled
 from shardproof.verifier.provers.relate.rules import Rules
+from shardproof.verifier.provers.relate.walk import relate_peeled
 from shardproof.verifier.text.jsonio import dumps
 from shardproof.verifier.verdict import Proof
 from tests.synthesis import decoder

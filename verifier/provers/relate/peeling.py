@@ -6,43 +6,11 @@ one-device program is cut alike (`verifier/kernel/peeling.py`), which changes no
 anew. A wrong guess relates nothing; it cannot make two values equal.
 """
 
-from shardproof.verifier.analysis.garbage import no_collection
-from shardproof.verifier.kernel.contract import Contract
 from shardproof.verifier.kernel.ops.control import scan_parts
-from shardproof.verifier.kernel.peeling import Peel, PeelError, peeled
+from shardproof.verifier.kernel.peeling import Peel
 from shardproof.verifier.kernel.program.program import Node, Program
 from shardproof.verifier.provers.relate.facts import Fact, Related
-from shardproof.verifier.provers.relate.goal import initial
-from shardproof.verifier.provers.relate.rules import Rules
-from shardproof.verifier.provers.sequential import Scan, Sequential, as_terms
-
-MAX_PEELS = 64
-
-
-@no_collection()
-def relate_peeled(
-    sequential: Program, distributed: Program, contract: Contract, rules: Rules
-) -> tuple[Sequential, Related, tuple[Peel, ...]]:
-    """The one-device program as terms, cut as the distributed one is, and the facts found.
-
-    The peels say how it was cut: none where the distributed program repeats what it repeats.
-    """
-    from shardproof.verifier.provers.relate.walk import relate
-
-    bodies: dict[int, Sequential] = {}
-    peels: list[Peel] = []
-    program, rules.peeling = sequential, True
-    while True:
-        one = as_terms(program, bodies=bodies)
-        related = relate(one, distributed, initial(contract, one, distributed), contract, rules)
-        if not related.wanted or not rules.peeling:
-            return one, related, tuple(peels)
-        try:
-            program = peeled(program, related.wanted)
-            peels += related.wanted
-            rules.peeling = len(peels) < MAX_PEELS
-        except PeelError:
-            rules.peeling = False
+from shardproof.verifier.provers.sequential import Scan, Sequential
 
 
 def want_peel(

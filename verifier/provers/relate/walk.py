@@ -4,16 +4,19 @@ import math
 from collections.abc import Iterator
 from itertools import chain, islice, product
 
+from shardproof.verifier.analysis.garbage import no_collection
 from shardproof.verifier.analysis.replication import alike, positive
 from shardproof.verifier.kernel.contract import Contract
 from shardproof.verifier.kernel.layout import Layout
 from shardproof.verifier.kernel.ops import Refused, lookup
+from shardproof.verifier.kernel.peeling import Peel, PeelError, peeled
 from shardproof.verifier.kernel.program.program import Node, Program
 from shardproof.verifier.kernel.program.types import Mesh, mesh_dims
 from shardproof.verifier.kernel.program.where import Where, common
 from shardproof.verifier.kernel.rank_sets import Regions, regions
 from shardproof.verifier.ops.classes import REARRANGING
 from shardproof.verifier.provers.relate.facts import MAX_FACTS, Break, Fact, Related
+from shardproof.verifier.provers.relate.goal import initial
 from shardproof.verifier.provers.relate.joining import joined
 from shardproof.verifier.provers.relate.moving import PIECE, moved_facts
 from shardproof.verifier.provers.relate.peeling import want_peel
@@ -22,12 +25,37 @@ from shardproof.verifier.provers.relate.relayout import totals
 from shardproof.verifier.provers.relate.rules import Rules
 from shardproof.verifier.provers.relate.scans import relate_scan
 from shardproof.verifier.provers.relate.strategies import Wide, plainest, recognised, share
-from shardproof.verifier.provers.sequential import Sequential
+from shardproof.verifier.provers.sequential import Sequential, as_terms
 from shardproof.verifier.terms import Ref, Terms, times
 
 MAX_COMBINATIONS = 48
+MAX_PEELS = 64
 MAX_WIDE = 700
 """Combinations of facts, where single ranks are told apart."""
+
+
+@no_collection()
+def relate_peeled(
+    sequential: Program, distributed: Program, contract: Contract, rules: Rules
+) -> tuple[Sequential, Related, tuple[Peel, ...]]:
+    """The one-device program as terms, cut as the distributed one is, and the facts found.
+
+    The peels say how it was cut: none where the distributed program repeats what it repeats.
+    """
+    bodies: dict[int, Sequential] = {}
+    peels: list[Peel] = []
+    program, rules.peeling = sequential, True
+    while True:
+        one = as_terms(program, bodies=bodies)
+        related = relate(one, distributed, initial(contract, one, distributed), contract, rules)
+        if not related.wanted or not rules.peeling:
+            return one, related, tuple(peels)
+        try:
+            program = peeled(program, related.wanted)
+            peels += related.wanted
+            rules.peeling = len(peels) < MAX_PEELS
+        except PeelError:
+            rules.peeling = False
 
 
 def relate(
