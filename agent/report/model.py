@@ -82,8 +82,6 @@ class TimeEstimate:
 class ProofFacts:
     rules: dict[str, int] = field(default_factory=dict[str, int])
     """Rule to number of instances."""
-    z3_queries: int | None = None
-    z3_seconds: float | None = None
     seconds: float | None = None
     segments: str = ""
     """What was proved once and used many times: "1 block proved, 32 covered by induction"."""

@@ -280,16 +280,13 @@ def _time(price: StepPrice, cluster: Cluster, plan: Plan) -> m.TimeEstimate:
 
 
 def _proof(found: Findings, proof: Proof) -> m.ProofFacts:
-    stats = proof.stats
     checker = "not run"
     if found.checked is not None:
         checker = "accepted" if isinstance(found.checked, Accepted) else "rejected"
     return m.ProofFacts(
         rules=dict(sorted(_rules(proof.certificate).items())),
         engine=proof.engine,
-        z3_queries=int(stats["z3_queries"]) if "z3_queries" in stats else None,
-        z3_seconds=stats.get("z3_s"),
-        seconds=stats.get("relate_s"),
+        seconds=proof.stats.get("relate_s"),
         segments=_segments(found.captured.program),
         certificate="certificate.json",
         certificate_sha256=found.certificate_sha256,

@@ -136,8 +136,6 @@ def proved() -> Report:
                 "scan.induction": 2,
                 "take.window": 2,
             },
-            z3_queries=31,
-            z3_seconds=0.184,
             seconds=0.912,
             segments="1 block proved, 4 covered by induction",
             certificate="certificate.json",
