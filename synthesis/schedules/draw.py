@@ -1,6 +1,5 @@
 """Draws a schedule in time."""
 
-from collections.abc import Mapping
 from html import escape
 
 from shardproof.synthesis.schedules.slots import Schedule, in_flight
@@ -9,12 +8,12 @@ from shardproof.synthesis.schedules.timeline import timeline
 COLOURS = {"F": "#9cc3e6", "B": "#f4b183", "W": "#c5e0b4", "R": "#d9d9d9"}
 
 
-def draw_text(schedule: Schedule, cost: Mapping[str, int] | None = None) -> str:
+def draw_text(schedule: Schedule) -> str:
     """One row a stage, one column a unit of time; `.` is idle.
 
     A stage that comes to a slot that never runs ends with that slot and `!`.
     """
-    times = timeline(schedule, cost)
+    times = timeline(schedule)
     width = 1 + max((len(str(slot)) for stage in schedule.stages for slot in stage), default=1)
     head = max(5, len(str(len(schedule.stages) - 1)) + 6)
     rows: list[str] = []
@@ -38,10 +37,10 @@ def draw_text(schedule: Schedule, cost: Mapping[str, int] | None = None) -> str:
     return "\n".join([f"{schedule.name}: {times.length} units of time", *rows]) + "\n"
 
 
-def draw_svg(schedule: Schedule, cost: Mapping[str, int] | None = None, unit: int = 28) -> str:
+def draw_svg(schedule: Schedule) -> str:
     """The same as an SVG picture."""
-    times = timeline(schedule, cost)
-    left, height = 70, 26
+    times = timeline(schedule)
+    left, height, unit = 70, 26, 28
     width = left + unit * max(times.length, 1) + 10
     tall = height * len(schedule.stages) + 30
     parts = [
