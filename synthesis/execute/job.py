@@ -21,6 +21,8 @@ from shardproof.synthesis.planner.plan import Plan
 from shardproof.verifier.kernel.program.types import Mesh
 
 Mode = Literal["facts", "read"]
+SECONDS: dict[Mode, int] = {"facts": 300, "read": 600}
+"""Of a process, at most."""
 """Functions of `shardproof.synthesis.execute.child`."""
 
 
@@ -96,19 +98,19 @@ def _link_rest(patch: Patch, root: Path, tree: Path) -> None:
                     link.symlink_to(entry.path)
 
 
-def run_child(mode: Mode, job: Job, folder: Path, timeout: float) -> None:
+def run_child(mode: Mode, job: Job, folder: Path) -> None:
     """Do `mode` of `shardproof.synthesis.execute.child` in a process, and session, of its own.
 
     Raises:
-        ExecuteError: it failed or ran past `timeout` seconds; every process of it is then killed.
+        ExecuteError: it failed or ran past `SECONDS`; every process of it is then killed.
     """
     (folder / "job.json").write_text(dump(Job, job))
-    target = job.request.target
+    target, limit = job.request.target, SECONDS[mode]
     asked = process.Job(
         f"shardproof.synthesis.execute.child:{mode}",
         target,
         folder,
-        timeout,
+        limit,
         variables={
             **process.owners(job.request.env),
             "OMP_NUM_THREADS": "1",
@@ -117,7 +119,7 @@ def run_child(mode: Mode, job: Job, folder: Path, timeout: float) -> None:
     )
     finished = process.run_job(asked)
     if finished.stopped:
-        raise ExecuteError(f"{target}: no result after {timeout:.0f} s; killed. {_tail(finished)}")
+        raise ExecuteError(f"{target}: no result after {limit} s; killed. {_tail(finished)}")
     if finished.returncode:
         code = finished.returncode
         ended = (
@@ -132,7 +134,7 @@ def _tail(finished: process.Finished, lines: int = 30) -> str:
     return "\n".join(finished.output.strip().splitlines()[-lines:])
 
 
-def collect_facts(request: CaptureRequest, timeout: float = 300) -> ModelFacts:
+def collect_facts(request: CaptureRequest) -> ModelFacts:
     """Facts about the model, from one forward pass without data in a child process.
 
     Raises:
@@ -141,7 +143,7 @@ def collect_facts(request: CaptureRequest, timeout: float = 300) -> ModelFacts:
     """
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        run_child("facts", Job(request, Plan(Mesh())), folder, timeout)
+        run_child("facts", Job(request, Plan(Mesh())), folder)
         error = folder / "error.json"
         if error.is_file():
             raise CaptureError(**json.loads(error.read_text()))

@@ -88,7 +88,6 @@ def read_patch(
     sequential: Program,
     planned: Contract,
     consts: Mapping[str, NDArray[Any]],
-    timeout: float = 600,
     known_ops: Path | None = None,
 ) -> Reading:
     """Apply the patch in a scratch folder, and trace it on ranks of the plan's mesh.
@@ -139,7 +138,7 @@ def read_patch(
             train=facts.train,
             known_ops=str(known_ops or ""),
         )
-        run_child("read", job, folder, timeout)
+        run_child("read", job, folder)
         problem = folder / "error.json"
         if problem.is_file():
             raise CaptureError(**json.loads(problem.read_text()))
