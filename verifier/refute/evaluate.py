@@ -204,10 +204,9 @@ def run_node(
     coords: Coords,
     domain: Domain,
     places: Regions | None = None,
-    exchange: Exchange | None = None,
 ) -> None:
     """Run one node on all ranks, adding its results to `state`."""
-    _Maker(mesh, coords).run(node, places)(state, Work(domain, exchange))
+    _Maker(mesh, coords).run(node, places)(state, Work(domain))
 
 
 class _Maker:

@@ -90,7 +90,6 @@ def refute_resized(
     relates: Relates | None = None,
     proved: Collection[str] = (),
     counting: Collection[Fraction] = (),
-    seed: int = 0,
 ) -> SmallDifference | Declined | None:
     """A difference of the programs at small extents, None where there is none.
 
@@ -123,7 +122,7 @@ def refute_resized(
             return Declined(f"%{min(lost)} is related at the given extents and not at small ones")
     brief, tried = elements(small.problem.sequential) > BRIEF, Tried()
     try:
-        found = _refuted(small, seed, not brief, tried=tried)
+        found = _refuted(small, not brief, tried=tried)
     except IRError as error:
         return Declined(f"the programs cannot be run: {error}")
     except BudgetError:
@@ -139,14 +138,14 @@ def refute_resized(
     if consts:
         cut, doubts = cut_constants(small.problem.sequential, consts)
         caveats += doubts
-        again = _refuted(small, seed, not brief, cut)
+        again = _refuted(small, not brief, cut)
         if again is None:
             caveats.append("the difference shows only at constants other than the given ones")
         else:
             found = again
     if not caveats:
         caveats += _counted(found, small, distributed.mesh)
-        caveats += _entries(found, small, problem, seed) if not caveats else []
+        caveats += _entries(found, small, problem) if not caveats else []
     return SmallDifference(found, small, tuple(caveats))
 
 
@@ -162,7 +161,7 @@ def _with(small: Resized, **programs: Program) -> Resized:
     return replace(small, problem=replace(small.problem, **programs))
 
 
-def _entries(found: Difference, small: Resized, given: Problem, seed: int) -> list[str]:
+def _entries(found: Difference, small: Resized, given: Problem) -> list[str]:
     """A caveat where the difference goes away once factors that may count entries count those of
     the small programs: a mean is no mean where its factor counts more entries than it adds up."""
     one, many = small.problem.sequential, small.problem.distributed
@@ -170,7 +169,7 @@ def _entries(found: Difference, small: Resized, given: Problem, seed: int) -> li
     for ways in entries(small.extents, *pairs):
         scaled = {"sequential": rescaled_all(one, ways), "distributed": rescaled_all(many, ways)}
         other = _with(small, **scaled)
-        if not _shows_there(found, other) and not _shows(found, other, seed):
+        if not _shows_there(found, other) and not _shows(found, other):
             shown = ", ".join(map(str, ways))
             return [f"the factors {shown} may count entries, and there are fewer"]
     return []
@@ -187,17 +186,16 @@ def _shows_there(found: Difference, other: Resized) -> bool:
     return left is not None
 
 
-def _shows(found: Difference, other: Resized, seed: int) -> bool:
+def _shows(found: Difference, other: Resized) -> bool:
     """Whether the output of the witness differs in other programs on some inputs."""
     try:
-        return _refuted(other, seed, False, only=found.witness.output) is not None
+        return _refuted(other, False, only=found.witness.output) is not None
     except BudgetError:
         return False
 
 
 def _refuted(
     small: Resized,
-    seed: int,
     simpler: bool,
     consts: Mapping[str, Array] | None = None,
     tried: Tried | None = None,
@@ -206,18 +204,18 @@ def _refuted(
     given = replace(small.problem, consts=consts or {})
     with np.errstate(all="ignore"):
         if small.large:
-            return _repeating(given, seed, tried or Tried(), only)
-        return refute(given, seed, TRIALS, simpler, tried, only)
+            return _repeating(given, tried or Tried(), only)
+        return refute(given, trials=TRIALS, simpler=simpler, tried=tried, only=only)
 
 
-def _repeating(problem: Problem, seed: int, tried: Tried, only: str | None) -> Difference | None:
+def _repeating(problem: Problem, tried: Tried, only: str | None) -> Difference | None:
     """A difference of programs in which much repeats: equal computations are done once.
 
     Inputs along whose leading dims two slices repeat come first, so that micro-batches and replicas
     do alike.
     """
     sequential, distributed, consts = problem.sequential, problem.distributed, problem.consts
-    rng, roots = np.random.default_rng(seed), under_roots(sequential)
+    rng, roots = np.random.default_rng(0), under_roots(sequential)
     premises = Premises(sequential, problem.contract, distributed.mesh, consts)
     zeros = states(sequential) - consts.keys()
     edges = edge_draws(sequential, distributed)
@@ -278,7 +276,7 @@ def shrink(problem: Problem, difference: Difference) -> SmallDifference | None:
         if small.large:
             continue
         try:
-            found = _refuted(small, 0, True)
+            found = _refuted(small, True)
         except IRError:
             continue
         if found is not None and difference.witness.output in found.outputs:
