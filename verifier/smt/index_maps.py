@@ -37,7 +37,6 @@ class Shown:
     """What came of the goals."""
 
     queries: int = 0
-    simplified: int = 0
     failed: str = ""
 
 
@@ -138,7 +137,6 @@ def shown(form: Form) -> Shown:
 
 def _ask(goal: Term, premises: Sequence[Term], out: Shown) -> None:
     if smt.simplifies(goal):
-        out.simplified += 1
         return
     out.queries += 1
     answer = smt.prove(goal, premises, rlimit=RLIMIT, timeout_ms=0)
