@@ -2,7 +2,6 @@
 
 import os
 import re
-from collections.abc import Mapping
 from typing import NoReturn
 
 _NAMES = re.compile(
@@ -63,14 +62,13 @@ def holds_a_key(name: str) -> bool:
     return bool(_HOLDS_A_KEY.search(name))
 
 
-def clean_environ(environ: Mapping[str, str] | None = None, **extra: str) -> dict[str, str]:
+def clean_environ(**extra: str) -> dict[str, str]:
     """The environment for a child process: everything but variables that may hold a credential.
 
     `extra` is added afterwards. A child that runs code of others should rather be given a list of
     what it may have, as capture does.
     """
-    source = os.environ if environ is None else environ
-    return {k: v for k, v in source.items() if not sensitive(k, v)} | extra
+    return {k: v for k, v in os.environ.items() if not sensitive(k, v)} | extra
 
 
 def sensitive(name: str, value: str) -> bool:
