@@ -19,6 +19,7 @@ from typing import Any
 
 from shardproof.agent.batch.jobs import Job
 from shardproof.agent.pipeline import pipeline
+from shardproof.agent.run.files import sha256
 from shardproof.agent.run.machine import versions
 from shardproof.installed import PACKAGE, ROOMS
 from shardproof.synthesis.frontends.torch.homes import home_of, ways
@@ -98,7 +99,7 @@ def closure(path: Path) -> dict[str, str]:
     else:
         modules: Any = finder.modules.values()
         found = {path} | {Path(m.__file__).resolve() for m in modules if m.__file__}
-    return {str(p): hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(found)}
+    return {str(p): sha256(p) for p in sorted(found)}
 
 
 def _ways() -> list[str]:
@@ -116,7 +117,7 @@ def ours() -> Mapping[str, str]:
     for room in ROOMS:
         for file in sorted((PACKAGE / room).rglob("*")):
             if file.suffix in (".py", ".toml", ".j2") and file.is_file():
-                content = hashlib.sha256(file.read_bytes()).hexdigest()
+                content = sha256(file)
                 digest.update(f"{file.relative_to(PACKAGE)} {content}\n".encode())
     return {**versions(), "files": digest.hexdigest()}
 

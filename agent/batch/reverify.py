@@ -1,6 +1,5 @@
 """`shardproof verify` on the folder of a batch: every job that was proved, checked again."""
 
-import hashlib
 import json
 from pathlib import Path
 from typing import Any, cast
@@ -8,6 +7,7 @@ from typing import Any, cast
 from shardproof.agent.batch.folder import KIND
 from shardproof.agent.run import outdir
 from shardproof.agent.run.errors import Exit, InputError
+from shardproof.agent.run.files import sha256
 from shardproof.agent.run.run import Outcome, Run
 from shardproof.agent.verdict import reverify as recheck
 
@@ -60,6 +60,6 @@ def _rows(root: Path) -> dict[str, str]:
 
 def _sha256(path: Path) -> str:
     try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
+        return sha256(path)
     except OSError:
         return ""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shardproof.agent.run.errors import InputError
+from shardproof.agent.run.files import sha256
 from shardproof.agent.run.run import Run
 from shardproof.agent.verdict import verdicts
 from shardproof.agent.verdict.certificates import certificate_text
@@ -234,7 +235,7 @@ def _same_code(captured: Captured, facts: ModelFacts) -> None:
         if facts.file is None or not file.location:
             continue
         place = Path(file.location)
-        if not place.is_file() or hashlib.sha256(place.read_bytes()).hexdigest() != file.sha256:
+        if not place.is_file() or sha256(place) != file.sha256:
             raise InputError(
                 "the file changed while it was planned", where=file.location, hint="run it again"
             )
