@@ -25,6 +25,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from shardproof.synthesis.frontends.torch.errors import CaptureError
 from shardproof.synthesis.frontends.torch.ranks import sharded
+from shardproof.synthesis.frontends.torch.ranks.collectives import backward_nodes
 from shardproof.synthesis.frontends.torch.ranks.groups import dims_of
 from shardproof.synthesis.frontends.torch.ranks.result import BUFFERS, Event
 from shardproof.synthesis.frontends.torch.ranks.spans import same_storage, storage
@@ -146,14 +147,7 @@ class Logger:
 
 def _leaves(outputs: Sequence[torch.Tensor]) -> Iterator[torch.Tensor]:
     """Parameters that a backward of these reaches."""
-    nodes: list[Any] = [t.grad_fn for t in outputs]
-    seen: set[Any] = set()
-    while nodes:
-        node = nodes.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        nodes += [n for n, _ in node.next_functions]
+    for node in backward_nodes(outputs):
         if isinstance(getattr(node, "variable", None), nn.Parameter):
             yield node.variable
 

@@ -251,14 +251,7 @@ class Watch(TorchDispatchMode):
     def follow_back(self, roots: list[torch.Tensor]) -> None:
         """From now on, ops of a backward come from where their forward was called."""
         self.backward = True
-        nodes: list[Any] = [r.grad_fn for r in roots]
-        seen: set[Any] = set()
-        while nodes:
-            node = nodes.pop()
-            if node is None or node in seen:
-                continue
-            seen.add(node)
-            nodes += [n for n, _ in node.next_functions]
+        for node in backward_nodes(roots):
 
             def before(grads: Any, number: int = node._sequence_nr()) -> None:
                 if number in self.lines:
@@ -608,3 +601,16 @@ def _written(func: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
         if info is not None and info.is_write and argument.name in given:
             out += tensors(given[argument.name])
     return out
+
+
+def backward_nodes(roots: Sequence[torch.Tensor]) -> Iterator[Any]:
+    """What autograd runs for these, each node once."""
+    nodes: list[Any] = [r.grad_fn for r in roots]
+    seen: set[Any] = set()
+    while nodes:
+        node = nodes.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        nodes += [n for n, _ in node.next_functions]
+        yield node
