@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from shardproof.agent.chat.state import Spent
 from shardproof.agent.patching.record import describe
 from shardproof.agent.pipeline.writing import Written, told, write
-from shardproof.agent.report import summary, write_report
+from shardproof.agent.report import render_html, render_markdown, summary
 from shardproof.agent.run import events, outdir
 from shardproof.agent.run.errors import Exit
 from shardproof.agent.run.machine import peak_memory, versions
@@ -196,7 +196,9 @@ def _write(
             out.write("certificate.json", text)
         if found.patch is not None:
             out.write("patch.diff", found.patch.diff)
-        write_report(summary.build(found), out.staging)
+        page = summary.build(found)
+        out.write("report.md", render_markdown(page))
+        out.write("report.html", render_html(page))
         outcome = replace(
             outcome,
             directory=str(job.out),

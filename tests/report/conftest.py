@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from shardproof.agent.report import Report, write_report
+from shardproof.agent.report import Report, render_html
 from shardproof.agent.report.model import Memory, MeshDim
 from shardproof.synthesis.execute.run.running import Difference
 from tests.report import failures, samples
@@ -74,8 +74,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """`report.html` of every sample."""
     folder = tmp_path_factory.mktemp("reports")
     for name, make in REPORTS.items():
-        write_report(make(), folder / name)
-    return {name: folder / name / "report.html" for name in REPORTS}
+        (folder / f"{name}.html").write_bytes(render_html(make()).encode())
+    return {name: folder / f"{name}.html" for name in REPORTS}
 
 
 @pytest.fixture(scope="session")
