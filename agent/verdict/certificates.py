@@ -17,8 +17,8 @@ from shardproof.agent.run.files import user_folder
 from shardproof.agent.run.run import Outcome, Run
 from shardproof.verifier.checker import Rejected, Result, check
 from shardproof.verifier.kernel.contract import Contract
-from shardproof.verifier.kernel.program.jsondata import parse
 from shardproof.verifier.problem import Problem
+from shardproof.verifier.text.jsonio import parse
 from shardproof.verifier.verdict import Proof, Unknown, Verdict
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from typing import Any, cast
 
 from shardproof.synthesis.schedules.slots import KINDS, MESSAGES, SENDS, Schedule, Slot
 from shardproof.verifier.kernel.program.errors import MalformedError
-from shardproof.verifier.kernel.program.jsondata import parse as parse_json
 from shardproof.verifier.kernel.program.types import Source
+from shardproof.verifier.text.jsonio import parse as parse_json
 
 _SLOT = re.compile(r"([FBW])(\d{1,9})(?:\.(\d{1,9}))?|R")
 _STAGE = re.compile(r"\s*(?:stage\s+)?(\d{1,9})\s*:(.*)")

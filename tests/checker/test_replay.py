@@ -25,11 +25,11 @@ from shardproof.verifier.kernel.inline import inline
 from shardproof.verifier.kernel.layout import Layout
 from shardproof.verifier.kernel.program.builder import Builder
 from shardproof.verifier.kernel.program.errors import MalformedError
-from shardproof.verifier.kernel.program.jsondata import parse
 from shardproof.verifier.kernel.program.program import Program
 from shardproof.verifier.kernel.program.types import Mesh, TensorType
 from shardproof.verifier.problem import Problem
 from shardproof.verifier.text.digest import digest
+from shardproof.verifier.text.jsonio import parse
 from shardproof.verifier.text.parser import parse_text
 from shardproof.verifier.verdict import Proof
 from tests.checker.pairs import PAIRS, Pair

@@ -38,10 +38,11 @@ from shardproof.verifier.kernel.layout import Atom, Layout, normal
 from shardproof.verifier.kernel.ops import lookup
 from shardproof.verifier.kernel.placements import from_placements
 from shardproof.verifier.kernel.program.errors import IRError, MalformedError
-from shardproof.verifier.kernel.program.jsondata import Cursor, parse
+from shardproof.verifier.kernel.program.jsondata import Cursor
 from shardproof.verifier.kernel.program.program import Program
 from shardproof.verifier.kernel.program.types import Mesh
 from shardproof.verifier.kernel.program.where import EVERYWHERE, Where, ranks_where, show
+from shardproof.verifier.text.jsonio import parse
 from shardproof.verifier.text.parser import parse_text
 from shardproof.verifier.text.tokens import STRING, WORD, unquote
 
