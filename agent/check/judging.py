@@ -216,10 +216,10 @@ def _decided(
             if whole is None:
                 return Checked(Unknown(NOT_ALL_LAYERS), placed, read, None, captured)
             question = whole
-        verdict = _judged(question, read, tell)
-        if rolled is not program and isinstance(verdict, Unknown):
-            at_once = _at_once(question)
-            verdict = verdict if at_once is None else _judged(at_once, read, tell)
+        at_once = _at_once(question) if rolled is not program else None
+        verdict = None if at_once is None else _judged(at_once, read, tell)
+        if verdict is None or isinstance(verdict, Unknown):
+            verdict = _judged(question, read, tell)
         if isinstance(verdict, Proof):
             assumed = dropout.assumed(captured, masks, program.mesh)
             told = (*verdict.assumptions, *strays, *assumed)

@@ -7,6 +7,7 @@ would decide by it, or compute a tensor with it, is refused.
 # pyright: basic
 
 import sys
+from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
@@ -14,7 +15,7 @@ from torch._subclasses.fake_tensor import DataDependentOutputException
 from torch.distributed.tensor import DTensor
 from torch.overrides import TorchFunctionMode
 
-from shardproof.synthesis.frontends.torch.errors import CaptureError, shown
+from shardproof.synthesis.frontends.torch.errors import CaptureError
 from shardproof.synthesis.frontends.torch.homes import is_users
 
 UNREAD = "Numbers that a step reads from tensors to log them are not compared: {places}."
@@ -89,8 +90,8 @@ class Logging(TorchFunctionMode):
         while frame.f_back is not None and not is_users(frame.f_code.co_filename):
             frame = frame.f_back
         file, line = frame.f_code.co_filename, frame.f_lineno
-        self.places[f"{file.rpartition('/')[2]}:{line}"] = None
-        return Logged(shown(file), line)
+        self.places[f"{Path(file).name}:{line}"] = None
+        return Logged(Path(file).name, line)
 
     def told(self) -> list[str]:
         """What is not compared, in a sentence."""
