@@ -36,6 +36,8 @@ class Pieces:
     summed: bool = False
     """Whether the loss is the sum of those of the ranks, not their mean."""
     inputs: dict[str, Layout] = field(default_factory=dict[str, Layout])
+    staged: set[int] = field(default_factory=set[int])
+    """Ranks that have stages of a pipeline: of these, the last alone has outputs."""
 
     def given(self, described: Sequence[Said], inputs: Sequence[Said]) -> Said:
         """What each tensor of each rank is a piece of. Raises UnlikeError where that is not clear
@@ -54,13 +56,13 @@ class Pieces:
 
     def _given(self, described: Sequence[Said], inputs: Sequence[Said]) -> Said:
         one, *ranks = described
+        self.staged = {number for number, rank in enumerate(ranks) if rank["stages"]}
         coords = self.mesh.coords()
         whole: Said = one["parameters"]
         parameters: list[dict[str, Any]] = []
         buffers: list[dict[str, Any]] = []
         for rank, at in zip(ranks, coords, strict=True):
-            inside = [rank["inside"]] if rank["inside"] else []
-            own = list(rank["parameters"])
+            inside, own = rank["inside"], list(rank["parameters"])
             paired = pair_names(own, list(whole), self.names, one["ties"], inside, at)
             parameters.append(
                 {
@@ -139,8 +141,8 @@ class Pieces:
     def _outputs(self, said: Sequence[Sequence[Said]]) -> list[Said]:
         one, *ranks = said
         out: list[Said] = []
-        for rank in ranks:
-            if len(rank) != len(one):
+        for number, rank in enumerate(ranks):
+            if len(rank) != len(one) and (rank or number not in self.staged or not any(ranks)):
                 raise UnlikeError(
                     f"the parallel module returns {len(rank)} tensors, the model {len(one)}"
                 )
@@ -151,10 +153,10 @@ class Pieces:
             pieces: list[Said | None] = []
             pending: list[str] = []
             for rank, at in zip(ranks, self.mesh.coords(), strict=True):
-                local = tuple(rank[number]["shape"])
-                if name in self.skipped:
+                if name in self.skipped or not rank:
                     pieces.append(None)
                     continue
+                local = tuple(rank[number]["shape"])
                 stated = layout_for([s for s in lines if not s.over], name, whole, self.mesh)
                 if stated is not None and stated.partial:
                     if {fold for _, fold in stated.partial} != {"sum"}:

@@ -24,6 +24,7 @@ FILES = (
     HERE / "rank.py",
     Path(str(arguments.__file__)),
     Path(__file__).parents[2] / "frontends" / "torch" / "results.py",
+    Path(__file__).parents[2] / "frontends" / "torch" / "ranks" / "stages.py",
 )
 """What a parent of processes is made of. It imports nothing else of shardproof."""
 PATIENCE_S = 4.0

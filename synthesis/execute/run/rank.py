@@ -41,6 +41,7 @@ import torch
 import torch.distributed as dist
 from arguments import argument_names, arguments, by_position, takes_any
 from results import named_outputs, returned_names
+from stages import SCHEDULE, Stages
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, distribute_tensor
@@ -172,6 +173,8 @@ class Process:
         model, loaded = self.built(side, seed)
         if not (self.folder / f"described-{self.index}.json").exists():
             self.describe(model)
+        if isinstance(model, Stages) and not (self.mode["gradients"] or model.evaluates):
+            raise OverError
         given = self.awaited("given.json") if self.index else None
         self.load(model, seed, given, loaded)
         model.train(self.mode["train"])
@@ -205,6 +208,8 @@ class Process:
         model = whole if model is None else model
         if self.order["step"] and isinstance(model, tuple):
             model, *self.held = model
+        if isinstance(model, SCHEDULE):
+            model = Stages(model)
         if not isinstance(model, nn.Module):
             raise NotImplementedError(f"{side['name']} gives a {type(model).__name__}, no module")
         return in_dtype(model, self.order["dtype"]), whole is not None
@@ -460,16 +465,18 @@ class Process:
         passed: dict[str, torch.Tensor] = {}
         for name, value in inputs.items():
             wants = value.is_floating_point() and name not in self.order["no_grad"]
-            if gradients and wants and not self.plain:
+            if gradients and wants and not self.plain and not isinstance(model, Stages):
                 leaves[name] = value.requires_grad_()
             passed[name] = value.clone()
         renamed = given["arguments"] if given is not None else {}
         named = {renamed.get(n, n): v for n, v in passed.items()}
         places, keywords = by_position(type(model).forward, named)
+        if isinstance(model, Stages):
+            model.results = tuple((r["name"], r["loss"]) for r in self.awaited("outputs-0.json"))
         with contextlib.nullcontext() if gradients else torch.no_grad():
             result = model(*places, **keywords)
         outputs, loss = named_outputs(result, returned_names(type(model).forward))
-        if not outputs:
+        if not outputs and not isinstance(model, Stages):
             raise NotImplementedError("forward returns no tensor")
         told = self.told(outputs, loss)
         if gradients:
@@ -518,7 +525,7 @@ class Process:
     ) -> None:
         """Of the loss, or else of every output with a random cotangent."""
         roots, cotangents = [], []
-        for (name, value), line in zip(outputs, told, strict=True):
+        for (name, value), line in zip(outputs, told, strict=bool(outputs)):
             if not (value.is_floating_point() and value.requires_grad):
                 continue
             if loss is not None and name != loss:
@@ -547,8 +554,8 @@ class Process:
     def compare(self, found: Any, want: Any, given: Any, at: dict[str, Any]) -> None:
         rows = []
         for number, line in enumerate(self.awaited("outputs.json")):
-            got, whole = found["outputs"][number], want["outputs"][number]
-            if not line["skipped"]:
+            got, whole = found["outputs"].get(number), want["outputs"][number]
+            if got is not None and not line["skipped"]:
                 rows += self.output(line, got, whole)
         lines = given["parameters"][self.rank]
         floor = NOISE * max(
@@ -624,7 +631,8 @@ class Process:
             f"described-{self.index}.json",
             {
                 "class": type(model).__name__,
-                "inside": "module." * isinstance(model, nn.parallel.DistributedDataParallel),
+                "stages": isinstance(model, Stages),
+                "inside": inside(model),
                 "arguments": self.taken(model),
                 "any": takes_any(type(model).forward),
                 "ties": ties(model),
@@ -829,6 +837,13 @@ def holds_ones(t: torch.Tensor) -> bool:
     if isinstance(t, DTensor):
         t = t.to_local()
     return t.ndim < 2 and t.numel() > 0 and bool((t == 1).all())
+
+
+def inside(model: nn.Module) -> list[str]:
+    """What stands before the names of the model's modules where a rank wraps them."""
+    if isinstance(model, Stages):
+        return [f"{name}." for name, _ in model.named_children()]
+    return ["module."] if isinstance(model, nn.parallel.DistributedDataParallel) else []
 
 
 def ties(model: nn.Module) -> dict[str, str]:

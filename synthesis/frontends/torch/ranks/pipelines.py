@@ -11,7 +11,7 @@ import inspect
 import pickle
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -27,8 +27,8 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
 from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.ranks.stages import SCHEDULE, Stages
 
-SCHEDULE: Any = _schedules._PipelineSchedule
 MISSED = "the pipeline cannot start: "
 """What a rank says that waits for one that has failed."""
 LONGEST = 120.0
@@ -102,52 +102,40 @@ def note_schedules() -> None:
     SCHEDULE.__init__ = init
 
 
-class Pipeline(nn.Module):
-    """The stages of a rank as one module; its forward is a step of their schedule."""
+class Pipeline(Stages):
+    """The stages of a rank, traced."""
 
     def __init__(self, schedule: Any) -> None:
-        super().__init__()
-        several = isinstance(schedule, _schedules.PipelineScheduleMulti)
-        held = schedule._stages if several else [schedule._stage]
-        for stage in held:
-            self.add_module(f"stage{stage.stage_index}", stage.submod)
-        self.schedule, self.held = schedule, held
+        super().__init__(schedule)
         self.frame = getattr(schedule, _MADE_AT)
         self.mail: Mail | None = None
         self.mode: Any = None
-        self.results: tuple[tuple[str, bool], ...] = ()
-        """Names of what the model returns, and whether each is its loss."""
         schedule._initialize_pp_stages = self._initialize
         schedule._warmup_p2p = self._agree
-        for stage in held:
+        for stage in self.held:
             self._post_shapes(stage)
-
-    @property
-    def ends(self) -> bool:
-        """Whether this rank has the last stage, and so the results."""
-        return any(stage.is_last for stage in self.held)
 
     def refuse_unlike(self, gradients: bool) -> None:
         """Raises CaptureError where schedule and model do not both have a loss."""
         loss = self.schedule._loss_fn is not None
         if loss and not any(is_loss for _, is_loss in self.results):
-            raise self._problem(
+            raise self.problem(
                 "the schedule has a loss function, the model returns no loss",
                 "let the model return it: loss_fn(output, target)",
             )
         if gradients and not loss:
-            raise self._problem(
+            raise self.problem(
                 "the schedule has no loss function, so it runs no backward",
                 "give it loss_fn=..., or compare outputs alone: --no-gradients",
             )
 
-    def _problem(self, message: str, hint: str = "") -> CaptureError:
+    def problem(self, message: str, hint: str) -> CaptureError:
         code, line = self.frame.f_code, self.frame.f_lineno
         return CaptureError(message, file=Path(code.co_filename).name, line=line, hint=hint)
 
     def told(self, inputs: Sequence[str]) -> str:
         """How the step is called, in words."""
-        first, more, target = self._parts(list(inputs))
+        first, more, target = self.parts(list(inputs))
         said = [first, *(f"{n}={n}" for n in more)]
         said += [f"target={target}"] if target else []
         fold = "mean" if self.schedule.scale_grads else "sum"
@@ -156,27 +144,12 @@ class Pipeline(nn.Module):
         count = self.schedule._n_microbatches
         return f"{name}.step({', '.join(said)}) runs {count} micro-batches{end}."
 
-    def _parts(self, names: list[str]) -> tuple[str, list[str], str]:
-        """The input of the first stage, what stages take by name, and the target of the loss: the
-        last input."""
-        target = names.pop() if self.schedule._loss_fn is not None else ""
-        if not names:
-            raise self._problem(
-                f"the model has the input {target} alone, of which the first stage and the loss "
-                "would each need one",
-                "let the model take the target as its last argument",
+    def stepped(self, step: Callable[..., Any], args: list[Any], given: dict[str, Any]) -> Any:
+        if not (torch.is_grad_enabled() or self.evaluates):
+            raise self.problem(
+                f"PyTorch cannot run {type(self.schedule).__name__} without a backward",
+                "judge what trains alone: --mode train",
             )
-        taken = [set(inspect.signature(s.submod.forward).parameters) for s in self.held]
-        return names[0], [n for n in names[1:] if all(n in t for t in taken)], target
-
-    def forward(self, **inputs: torch.Tensor) -> dict[str, torch.Tensor]:
-        first, more, target = self._parts(list(inputs))
-        losses: list[torch.Tensor] = []
-        given: dict[str, Any] = {name: inputs[name] for name in more}
-        if target and self.ends:
-            given |= {"target": inputs[target], "losses": losses}
-        args = [inputs[first]] if any(stage.is_first for stage in self.held) else []
-        step = self.schedule.step if torch.is_grad_enabled() else self.schedule.eval
         ended = False
         try:
             merged = step(*args, **given)
@@ -186,24 +159,7 @@ class Pipeline(nn.Module):
         finally:
             if not ended and self.mail is not None:
                 self.mail.failed(self._step())
-        if not self.ends:
-            return {}
-        outputs = [t.detach() for t in pytree.tree_leaves(merged) if isinstance(t, torch.Tensor)]
-        names = [name for name, is_loss in self.results if not is_loss]
-        if names and len(names) != len(outputs):
-            raise self._problem(
-                f"the last stage returns {len(outputs)} tensors, the model {len(names)}"
-                f"{' beside its loss' if len(names) < len(self.results) else ''}",
-                "let both return the same",
-            )
-        found = dict(zip(names, outputs, strict=False))
-        if losses:
-            loss = losses[0].detach()
-            for other in losses[1:]:
-                loss = loss + other.detach()
-            loss = loss / len(losses) if self.schedule.scale_grads else loss
-            found |= {name: loss for name, is_loss in self.results if is_loss}
-        return {name: found[name] for name, _ in self.results}
+        return merged
 
     def _step(self) -> str:
         """What kind of step it is: ranks exchange shapes for each."""
@@ -229,7 +185,7 @@ class Pipeline(nn.Module):
         given = chain(*stage.args_recv_info.values())
         metas = [m for m in (getattr(info, "tensor_meta", None) for info in given) if m is not None]
         if any(not m.dtype.is_floating_point and not m.dtype.is_complex for m in metas):
-            raise self._problem(
+            raise self.problem(
                 f"stage {stage.stage_index} is given integers by another stage; PyTorch runs it "
                 "before the first step on memory that nothing was written to",
                 "give every stage its input_args and output_args, so that shapes are known",
