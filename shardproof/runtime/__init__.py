@@ -27,11 +27,13 @@ PLACEMENT = (
     "dp_shard",
     "edited_method",
     "own_pieces",
+    "replicate_rest",
     "summed_over",
     "synced_norms",
     "vocab_parallel_cross_entropy",
     "whole_over",
     "whole_param",
+    "whole_params",
 )
 __all__ = ["proved_mesh", "watch", *PLACEMENT]  # pyright: ignore[reportUnsupportedDunderAll]
 

@@ -498,12 +498,117 @@ def over_ranks(grad, dp, reduce):
     return DTensor.from_local(local, grad.device_mesh, grad.placements, run_check=False)
 
 
-def whole_over(model, dp, reduce):
-    """Parameters of which no dim divides over `dp`: all its ranks hold them, and their gradient."""
-    found = {param for param in model.parameters() if dp_shard(dp.size())(param) is None}
+def local_of(param):
+    """The piece of this rank; a plain tensor is its own."""
+    return param.to_local() if isinstance(param, DTensor) else param
+
+
+def seen_as(view, held):
+    """Code that reads a parameter of a module gets what `view` makes of it: `held` says which, by
+    module. What lists parameters, an optimizer, a state dict or fully_shard, gets the DTensors."""
+    kinds = {}
+
+    def read(name):
+        return property(lambda module: view(module._parameters[name]))
+
+    for module, names in held.items():
+        key = type(module), *names
+        if key not in kinds:
+            kind, body = type(module), {name: read(name) for name in names}
+            if issubclass(kind, nn.RNNBase):  # it keeps them in a list too
+                body["_flat_weights"] = property(
+                    lambda module: [getattr(module, name) for name in module._flat_weights_names],
+                    lambda module, weights: None,
+                )
+            body["__module__"] = kind.__module__
+            kinds[key] = type(kind.__name__, (kind,), body)
+        module.__class__ = kinds[key]
+
+
+def place_each(model, choose):
+    """Put the DTensor that `choose` makes of a parameter wherever that stands, unless it is None.
+    Gives the names of those that were placed, by module."""
+    made, held = {}, {}
+    for path, module in model.named_modules():
+        for name, param in list(module.named_parameters(recurse=False, remove_duplicate=False)):
+            if param not in made:
+                placed = choose(f"{path}.{name}" if path else name, param)
+                placed = param if placed is None else nn.Parameter(placed, param.requires_grad)
+                made[param] = placed
+            if made[param] is not param:
+                module.register_parameter(name, made[param])
+                held.setdefault(module, []).append(name)
+    return held
+
+
+def place_loaded(model, state, prefix, *_):
+    """Of tensors of one device that are loaded, a rank takes its pieces. PyTorch does so for one
+    path of a module that a model has under several."""
+    for name, param in model.named_parameters(remove_duplicate=False):
+        whole = state.get(prefix + name)
+        if isinstance(param, DTensor) and not isinstance(whole, DTensor | None):
+            state[prefix + name] = distribute_tensor(whole, param.device_mesh, param.placements)
+
+
+def replicate_rest(model, tp):
+    """Parameters that no style placed become DTensors, whole on every rank of `tp`: all of a model
+    are on one mesh then, as `clip_grad_norm_` needs them. Code sees the tensors that they were."""
+
+    def choose(path, param):
+        return None if isinstance(param, DTensor) else distribute_tensor(param, tp, [Replicate()])
+
+    def seen(param):  # fully_shard asks for the pieces that it made
+        return local_of(param) if getattr(param, "device_mesh", tp) == tp else param
+
+    seen_as(seen, place_each(model, choose))
+    model.register_load_state_dict_pre_hook(place_loaded)
+
+
+def whole_params(model, mesh):
+    """Parameters by name that `whole_over` may need as they were before others were placed: no two
+    of their dims divide over all ranks."""
+    named = model.named_parameters(remove_duplicate=False)
+    return {n: p for n, p in named if sum(size % mesh.size() == 0 for size in p.shape) < 2}
+
+
+def whole_over(model, mesh, dim, reduce, originals=None):
+    """Parameters of which no dim divides over the ranks of a mesh dim: all of these hold them, as
+    DTensors of the mesh on which fully_shard puts the others, and their gradient.
+
+    `originals`, of `whole_params`, where styles have placed parameters since.
+    """
+    dp, before = mesh[dim], {}
+
+    def choose(path, param):
+        if dp_shard(dp.size())(param) is not None:
+            return None
+        placed = {dim: Replicate()}
+        if isinstance(param, DTensor):
+            names = param.device_mesh.mesh_dim_names
+            placed |= dict(zip(names, param.placements, strict=True))
+            before[names], param = param.device_mesh, originals[path]
+        names = tuple(name for name in mesh.mesh_dim_names if name in placed)
+        return distribute_tensor(param, mesh[names], [placed[name] for name in names])
+
+    def on_others(param):
+        at = dict(zip(param.device_mesh.mesh_dim_names, param.placements, strict=True))
+        at.pop(dim)
+        return DTensor.from_local(
+            param.to_local(), before[tuple(at)], [*at.values()], run_check=False
+        )
+
+    def seen(param):
+        split = isinstance(param, DTensor) and param.device_mesh.ndim > 1
+        return on_others(param) if split else local_of(param)
+
+    held = place_each(model, choose)
+    found = {module._parameters[name] for module, names in held.items() for name in names}
     for param in found:
         if param.requires_grad:
             param.register_hook(partial(over_ranks, dp=dp, reduce=reduce))
+    for view, local in ((local_of, True), (seen, False)):
+        names = {m: [n for n in ns if hasattr(type(m), n) == local] for m, ns in held.items()}
+        seen_as(view, {module: some for module, some in names.items() if some})
     return found
 
 
@@ -586,7 +691,8 @@ def summed_over(module, tp):
     """Own parameters of a module that works on its piece: their gradients add up over `tp`."""
 
     def used(held):
-        seen = {name: param.view_as(param) for name, param in held.items() if param is not None}
+        there = {name: local_of(param) for name, param in held.items() if param is not None}
+        seen = {name: param.view_as(param) for name, param in there.items()}
         for param in seen.values():
             if param.requires_grad:
                 param.register_hook(partial(over_ranks, dp=tp, reduce="sum"))

@@ -1,6 +1,7 @@
 """What the caller of emitted code must do, in sentences."""
 
 from shardproof.synthesis.emit.facts import ModelFacts
+from shardproof.synthesis.emit.parallelize import held_whole
 from shardproof.synthesis.planner.plan import Plan
 
 
@@ -32,6 +33,12 @@ def obligations(plan: Plan, facts: ModelFacts) -> tuple[str, ...]:
             out.append(
                 f"Backward each {plan.dp} rank's own loss: gradients are averaged over the ranks, "
                 "and the loss of one device is the mean of theirs."
+            )
+        names = [name for name, _ in plan.mesh.dims]
+        if plan.tp in names[: names.index(plan.dp)] and held_whole(plan, facts):
+            out.append(
+                f"Clip gradients on a mesh with {plan.dp} before {plan.tp}: fully_shard puts "
+                "parameters on such a one, and those that it leaves whole lie on this mesh."
             )
     if plan.sequence_parallel:
         out.append(f"Use a sequence length divisible by {plan.tp}={plan.tp_size}.")

@@ -15,6 +15,7 @@ from shardproof.synthesis.emit.groups import group
 from shardproof.synthesis.emit.inplace import written_into
 from shardproof.synthesis.emit.methods import MethodChange
 from shardproof.synthesis.emit.patch import COMMENT, EmitError
+from shardproof.synthesis.emit.reads import matches
 from shardproof.synthesis.emit.sequence import region
 from shardproof.synthesis.emit.snippets import PARALLEL, RUNTIME, SNIPPETS, TENSOR, Snippet
 from shardproof.synthesis.emit.styles import Import, split_of, style_of
@@ -137,6 +138,27 @@ def _own(modules: Iterable[ModulePlan]) -> list[str]:
     return lines
 
 
+def _rest(facts: ModelFacts, plan: Plan) -> bool:
+    """Whether the model has parameters that no style places."""
+    styled = placed_modules(facts, plan)
+    held = {
+        f"{m.path}.{name}": any(matches(m.path, pattern) for pattern in styled)
+        for m in facts.modules
+        for name in m.params
+    }
+    for m in _outer(facts, plan).values():
+        held |= {
+            path: True
+            for path in held
+            for name, _, _ in m.splits
+            if matches(path, f"{m.path}.{name}")
+        }
+    for paths in facts.tied:
+        if any(held.get(path) for path in paths):
+            held |= dict.fromkeys(paths, True)
+    return not all(held.values())
+
+
 def _head_split(fact: ModuleFact, path: str, plan: Plan) -> str:
     """`S(d)` for a module on [..., heads, head dim] beside projections that give a rank one head.
 
@@ -237,7 +259,7 @@ def _order(facts: ModelFacts, plan: Plan) -> list[str]:
     return list(dict.fromkeys(_wildcard(f.path, planned) for f in facts.modules))
 
 
-def _held_whole(plan: Plan, facts: ModelFacts) -> bool:
+def held_whole(plan: Plan, facts: ModelFacts) -> bool:
     """Whether ranks of `dp` hold a parameter in full. The bias of a fused linear is written whole
     over `tp`, so that it divides over `dp` where its length does."""
     fused = (m for m in plan.modules if m.style == "fused_column" and not m.splits)
@@ -251,7 +273,7 @@ def _held_whole(plan: Plan, facts: ModelFacts) -> bool:
 
 
 def _data_parallel(
-    plan: Plan, facts: ModelFacts, fused_linear: bool, width: int
+    plan: Plan, facts: ModelFacts, fused_linear: bool, originals: bool, width: int
 ) -> tuple[list[str], list[Snippet], list[Import]]:
     if plan.dp is None or plan.dp_size == 1:
         return [], [], []
@@ -267,9 +289,10 @@ def _data_parallel(
     if fused_linear or any(placed not in ("R", "S(0)") for placed in over):
         given.append(f"shard_placement_fn=dp_shard({plan.dp_size})")
         needs.append(SNIPPETS["dp_shard"])
-    if _held_whole(plan, facts):
+    if held_whole(plan, facts):
         reduce = "sum" if plan.loss == "sum" else "avg"
-        lines.append(f'    whole = whole_over(model, mesh["{plan.dp}"], "{reduce}")')
+        names = ["model", "mesh", f'"{plan.dp}"', f'"{reduce}"', *["originals"] * originals]
+        lines.append(call("whole = whole_over", names, 4, width=width))
         given.append("ignored_params=whole")
         needs.append(SNIPPETS["whole_over"])
     for path in _blocks(plan, facts):
@@ -387,11 +410,19 @@ def parallelize_code(
     if norms and plan.dp_size > 1:
         body.append(f'    synced_norms(model, mesh["{plan.dp}"])')
         needs.append(SNIPPETS["synced_norms"])
-    if plan.tp and plan.tp_size > 1 and plan.modules:
+    split = bool(plan.tp and plan.tp_size > 1 and plan.modules)
+    originals = split and plan.dp_size > 1 and held_whole(plan, facts)
+    if split:
+        if originals:
+            body.append("    originals = whole_params(model, mesh)")
+            needs.append(SNIPPETS["whole_params"])
         entries, styles, more = _entries(plan, facts, form.width)
         body += [f'    tp = mesh["{plan.tp}"]', "    plan = {", *entries, "    }"]
         outer = _outer(facts, plan).values()
         body += ["    parallelize_module(model, tp, plan)", *_tie(facts, plan), *_own(outer)]
+        if _rest(facts, plan):
+            body.append("    replicate_rest(model, tp)")
+            needs.append(SNIPPETS["replicate_rest"])
         imports += [(PARALLEL, "parallelize_module"), *more]
         needs += [*styles, *(SNIPPETS[OWN[m.style]] for m in outer)]
         body += _changed(changes, form.width)
@@ -404,7 +435,7 @@ def parallelize_code(
             body.append(loss[0])
             needs.append(loss[1])
     fused = [s for s in needs if s.name == "FusedColwiseParallel"]
-    lines, more_needs, more = _data_parallel(plan, facts, bool(fused), form.width)
+    lines, more_needs, more = _data_parallel(plan, facts, bool(fused), originals, form.width)
     body += lines
     needs += more_needs
     imports += more

@@ -35,7 +35,7 @@ def _held(facts: ModelFacts, kind: str, split: Collection[str]) -> set[str]:
     starts = [m.path for m in facts.modules if m.kind == kind]
     found: set[str] = set()
     for module in facts.modules:
-        if not any(_matches(module.path, pattern) for pattern in split):
+        if not any(matches(module.path, pattern) for pattern in split):
             continue
         for start in starts:
             below = f"{start}." if start else ""
@@ -44,7 +44,8 @@ def _held(facts: ModelFacts, kind: str, split: Collection[str]) -> set[str]:
     return found
 
 
-def _matches(path: str, pattern: str) -> bool:
+def matches(path: str, pattern: str) -> bool:
+    """Whether a path is one of a pattern, in which `*` stands for a layer index."""
     parts, wanted = path.split("."), pattern.split(".")
     return len(parts) == len(wanted) and all(
         p == w or (w == "*" and p.isdigit()) for p, w in zip(parts, wanted, strict=True)

@@ -219,6 +219,21 @@ def test_fsdp_shards_the_columns_of_a_fused_linear(tmp_path: Path) -> None:
     assert any("equal part of the batch" in o for o in patch.obligations)
 
 
+@pytest.mark.parametrize(("sizes", "told"), [({"dp": 3, "tp": 2}, 0), ({"tp": 2, "dp": 3}, 1)])
+def test_whole_parameters_are_placed_as_fully_shard_places(
+    tmp_path: Path, sizes: dict[str, int], told: int
+) -> None:
+    path = write(tmp_path)
+    plan = models.plan(str(path))
+    whole = {f"{m.path}.weight": {"tp": "S(0)"} for m in plan.modules}
+    more = {"mesh": type(plan.mesh).of(**sizes), "dp": "dp", "data": "fsdp", "params": whole}
+    patch = emit(models.facts(path), replace(plan, **more), tmp_path)
+    new = patch.files["block.py"][1]
+    assert new.index("whole_params(model, mesh)") < new.index("parallelize_module(model, tp")
+    assert 'whole_over(model, mesh, "dp", "avg", originals)' in new
+    assert sum("with dp before tp" in o for o in patch.obligations) == told
+
+
 @pytest.mark.parametrize("output", ["tensor", ""])
 def test_fsdp_shards_each_block_that_is_called(tmp_path: Path, output: str) -> None:
     path = write(tmp_path)
