@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import kinds
-from benchmarks.kept import RESULTS, options, read as read_kept
+from benchmarks.kept import RESULTS, options
 from benchmarks.parallelize import ROOT, ZOO, Job
 from benchmarks.wild.__main__ import COUNT, MESHES, SEED
 from benchmarks.wild.listed import drawn, listed
@@ -32,6 +32,9 @@ from shardproof.synthesis.frontends.torch.request import InputSpec, is_library
 
 ROWS, PAGE, WORK = RESULTS / "trained.jsonl", RESULTS / "trained.md", ROOT / "bench" / "trained"
 SCRIPT = Path(__file__).with_name("trained_run.py")
+LISTED = Path(__file__).with_name("trained.txt")
+"""Lines of a mesh and a name: the zoo and every second of the other models on tp, of these every
+fourth on dp and tp too, as they were drawn once."""
 EQUAL = 1e-9
 LIMIT = 600
 """Seconds that the command, or a training run, may take."""
@@ -39,10 +42,11 @@ HEAD = """# Models that train under their patches
 
 Written by `make trained`; do not edit.
 
-Three steps of AdamW in float64, on gloo processes that run the patched file and in one process that
-runs the owner's, from the same seed, on the same batch. Dropout is 0, and code that names float32
-gets float64. A model that draws random numbers in train mode is trained in eval mode. The loss is
-the model's own, or else a mean of its outputs with random factors.
+Three steps of AdamW in float64, each of which clips gradients, on gloo processes that run the
+patched file and in one process that runs the owner's, from the same seed, on the same batch.
+Dropout is 0, and code that names float32 gets float64. A model that draws random numbers in train
+mode is trained in eval mode. The loss is the model's own, or else a mean of its outputs with random
+factors.
 
 - *Trained*: the losses and all weights afterwards differ by at most 1e-9 of the largest entry, or
   of the learning rate where that is larger, or by no more than 10 times what the owner's model
@@ -51,7 +55,7 @@ the model's own, or else a mean of its outputs with random factors.
   then gives the outputs of the ranks, in eval mode.
 - *Loaded*: the state dict of the owner's model, given to another parallel model, gives the owner's
   outputs.
-- *Norm*: `torch.nn.utils.clip_grad_norm_` gives the norm of one process.
+- *Norm*: in each step `torch.nn.utils.clip_grad_norm_` gives the norm of one process, to 1e-9.
 
 """
 CHECKED = {
@@ -87,25 +91,15 @@ class Trained:
 
 
 def jobs() -> dict[tuple[str, str], Job]:
-    """By name and mesh: the zoo and every second of the others on tp, of these every fourth on dp
-    and tp too."""
-    found: dict[str, dict[str, Job]] = {
-        j.name: {m: replace(j, options=("--mesh", m, *j.options[2:])) for m in MESHES} for j in ZOO
+    """By name and mesh, those of `benchmarks/trained.txt`."""
+    found = {
+        (j.name, m): replace(j, options=("--mesh", m, *j.options[2:])) for j in ZOO for m in MESHES
     }
-    wild = {one.name: one for one in drawn(listed(), COUNT, SEED)}
-    for name in _useful("wild.jsonl"):
-        found[name] = {m: wild_job(wild[name], m) for m in MESHES}
-    useful = _useful("kinds.jsonl")
-    for mesh, job in kinds.jobs(MESHES):
-        if job.name in useful:
-            found.setdefault(job.name, {})[mesh] = job
-    some = [*list(found)[: len(ZOO)], *list(found)[len(ZOO) :: 2]]
-    return {(n, m): found[n][m] for m in MESHES for n in (some if m == MESHES[0] else some[::4])}
-
-
-def _useful(file: str) -> list[str]:
-    rows = read_kept(RESULTS / file).values()
-    return [r.name for r in rows if r.mesh == MESHES[0] and r.useful]
+    for one in drawn(listed(), COUNT, SEED):
+        found |= {(one.name, mesh): wild_job(one, mesh) for mesh in MESHES}
+    found |= {(job.name, mesh): job for mesh, job in kinds.jobs(MESHES)}
+    lines = (line.split(" ", 1) for line in LISTED.read_text().splitlines())
+    return {(name, mesh): found[name, mesh] for mesh, name in lines}
 
 
 def train(job: Job, mesh: str, work: Path, kept: bool = False) -> Trained:

@@ -12,11 +12,13 @@ import inspect
 import json
 import math
 import os
+import random
 import sys
 from itertools import product
 from pathlib import Path
 from typing import get_type_hints
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch.distributed.checkpoint.state_dict import (
@@ -28,8 +30,6 @@ from torch.distributed.tensor import DTensor
 from torch.utils._pytree import tree_leaves
 
 STEPS, RATE = 3, 1e-3
-NO_LIMIT = 1e9
-"""Of the norm of gradients: it is computed and clips nothing."""
 NUDGE = 2.0**-51
 """A rounding of weights, to see what rounding does: AdamW makes steps of gradients that are 0."""
 TO = Path(os.environ.get("TRAINED", "."))
@@ -50,6 +50,9 @@ class Script:
     def build(self, seed):
         """The owner's model, in float64, without dropout."""
         torch.manual_seed(seed)
+        random.seed(seed)
+        np.random.seed(seed)
+        torch.use_deterministic_algorithms(True)  # memory that nobody wrote is NaN
         if self.order["class"]:
             cls = getattr(self.file, self.order["class"])
             params = inspect.signature(cls).parameters.values()
@@ -58,6 +61,10 @@ class Script:
             model = cls(*(kinds[p.name]() for p in needed))
         else:
             model = self.file.build_model(**self.order["build"])
+        torch.use_deterministic_algorithms(False)
+        for param in model.parameters():
+            if param.isnan().any():
+                torch.nn.init.normal_(param, std=0.02)
         for module in model.modules():
             rates = {n: r for n, r in vars(module).items() if isinstance(r, float)}
             for name in rates:
@@ -130,9 +137,10 @@ class Script:
             here, total = here + part, total + part.detach() * (self.sizes["tp"] if split else 1)
         return here, total
 
-    def train(self, model, mode, rank=None):
-        """Losses of some steps, and the norm of the last gradients or why there is none."""
-        given, losses, norm = self.inputs(model, rank), [], None
+    def train(self, model, mode, rank=None, limits=()):
+        """Losses of some steps, and the norms of gradients, which are clipped, or why there are
+        none. The limits of norms are of one process, less at each step."""
+        given, losses, norms = self.inputs(model, rank), [], []
         model.train(mode == "train")
         optimizer = torch.optim.AdamW(model.parameters(), lr=RATE)
         for step in range(STEPS):
@@ -144,12 +152,16 @@ class Script:
                 mean = self.order["loss"] == "mean"
                 total = total / self.sizes["tp"] / (self.sizes.get("dp", 1) if mean else 1)
             losses.append(float(total))
-            if step == STEPS - 1:
-                norm = attempt(torch.nn.utils.clip_grad_norm_, model.parameters(), NO_LIMIT)
+            if not limits:
+                grads = [p.grad for p in model.parameters() if p.grad is not None]
+                norm = torch.nn.utils.get_total_norm(grads)
+                limits = [float(norm) / 2 ** (n + 1) for n in range(STEPS)]
+            norm = attempt(torch.nn.utils.clip_grad_norm_, model.parameters(), limits[step])
+            if isinstance(norm, torch.Tensor):
+                norm = float(norm.full_tensor() if isinstance(norm, DTensor) else norm)
+            norms.append(norm)
             optimizer.step()
-        if isinstance(norm, torch.Tensor):
-            norm = float(norm.full_tensor() if isinstance(norm, DTensor) else norm)
-        return losses, norm
+        return losses, norms, limits
 
     @torch.no_grad()
     def evaluate(self, model, rank=None):
@@ -160,14 +172,15 @@ class Script:
         """The owner's model, trained in one process."""
         mode = "train" if self.same("train") else "eval"
         model = self.build(0)
-        losses, norm = self.train(model, mode)
-        saved = {"mode": mode, "losses": losses, "norm": norm, "state": model.state_dict()}
+        losses, norms, limits = self.train(model, mode)
+        saved = {"mode": mode, "losses": losses, "norms": norms, "limits": limits}
+        saved["state"] = model.state_dict()
         saved["out"] = self.evaluate(model)
         near = self.build(0)
         with torch.no_grad():
             for weight in near.parameters():
                 weight.mul_(1 + NUDGE * torch.randn_like(weight))
-        self.train(near, mode)
+        self.train(near, mode, limits=limits)
         torch.save({**saved, "near": near.state_dict()}, TO / "one.pt")
 
     def same(self, mode):
@@ -186,13 +199,13 @@ class Script:
         rank, one = dist.get_rank(), torch.load(TO / "one.pt")
         split = getattr(self.file, self.order["function"])
         model = split(self.build(0))
-        losses, norm = self.train(model, one["mode"], rank)
+        losses, norms, _ = self.train(model, one["mode"], rank, one["limits"])
         how, state = "get_model_state_dict", attempt(get_model_state_dict, model, options=FULL)
         if isinstance(state, str):
             how = f"full_tensor, since get_model_state_dict: {state}"
             state = model.state_dict()
             state = {n: x.full_tensor() if isinstance(x, DTensor) else x for n, x in state.items()}
-        saved = {"losses": losses, "norm": norm, "how": how, "state": state}
+        saved = {"losses": losses, "norms": norms, "how": how, "state": state}
         if rank == 0:
             torch.save(saved, TO / "ranks.pt")
         torch.save(attempt(self.evaluate, model, rank), TO / f"out-{rank}.pt")
@@ -213,7 +226,6 @@ class Script:
         model = self.build(2)
         strict = attempt(model.load_state_dict, ranks["state"], strict=True)
         out = attempt(self.evaluate, model)
-        norms = one["norm"], ranks["norm"]
         pairs = [(x, ranks["state"].get(n)) for n, x in one["state"].items()]
         apart = {n: apart_of(x, y) for (x, y), n in zip(pairs, one["state"], strict=True)}
         worst = max(apart, key=lambda n: apart[n])
@@ -227,7 +239,7 @@ class Script:
             "worst": worst,
             "weights": apart[worst],
             "beyond": max((x for n, x in apart.items() if x > rounded[n]), default=0.0),
-            "norm": norms[1] if isinstance(norms[1], str) else abs(norms[1] / norms[0] - 1),
+            "norm": apart_norms(one["norms"], ranks["norms"]),
             "saved_by": ranks["how"],
             "saved": strict if isinstance(strict, str) else self.across(out, "out-{}.pt", None),
             "loaded_by": loaded[0][0],
@@ -280,6 +292,12 @@ def attempt(do, *args, **kwargs):
     except Exception as problem:  # noqa: BLE001 (any cause is a row)
         lines = str(problem).strip().split("\n")
         return f"{type(problem).__name__}: {lines[0][:200]}"
+
+
+def apart_norms(whole, found):
+    """The largest difference, relative to the norm, or why one is missing."""
+    missing = [norm for norm in found if isinstance(norm, str)]
+    return missing[0] if missing else max(abs(y / x - 1) for x, y in zip(whole, found, strict=True))
 
 
 def apart_of(x, y):
