@@ -583,7 +583,7 @@ def whole_over(model, mesh, dim, reduce, originals=None):
         if dp_shard(dp.size())(param) is not None:
             return None
         placed = {dim: Replicate()}
-        if isinstance(param, DTensor):
+        if originals and isinstance(param, DTensor):
             names = param.device_mesh.mesh_dim_names
             placed |= dict(zip(names, param.placements, strict=True))
             before[names], param = param.device_mesh, originals[path]
