@@ -124,7 +124,7 @@ def _train(job: Job, mesh: str, work: Path, kept: bool) -> Trained:
         typed = ["parallelize", job.target, *config, *given, "--out", str(out)]
         said = _run([sys.executable, "-m", "shardproof", *typed], ROOT)
         if not (out / "patch.diff").exists():
-            return replace(row, verdict="no patch", cause=" ".join(said.split("\n")[-2:])[:200])
+            return replace(row, verdict="no patch", cause=_why(said))
     order = _order(job, out, work)
     for copy, what, names in (
         ("one", "one", "one process"),
@@ -134,6 +134,13 @@ def _train(job: Job, mesh: str, work: Path, kept: bool) -> Trained:
         if problem := _started(work, work / copy / order["folder"], what, order["mesh"]):
             return replace(row, cause=f"{names}: {problem}")
     return _row(row, json.loads((work / "found.json").read_text()))
+
+
+def _why(said: str) -> str:
+    """The line in which the command says why there is no patch."""
+    lines = said.split("\n")
+    told = [line for line in lines if line.startswith(("unknown ", "error ", "refuted "))]
+    return " ".join((told or lines)[-1].split()[1:])[:300]
 
 
 def _row(row: Trained, found: Mapping[str, Any]) -> Trained:
