@@ -250,10 +250,10 @@ def modes_told(captured: Sequence[RanksCaptured], step: str = "") -> list[str]:
     elif EVAL not in every and INFERENCE not in every:
         out.append("Nothing is said of inference: eval mode was not asked for.")
     trained = any(o.role == "grad" for o in captured[0].one.program.outputs)
-    if trained and TRAIN in every and FORWARD not in every:
-        out.append(
-            "Train mode under torch.no_grad() is not compared: the pipeline steps on gradients."
-        )
+    for mode, alone in ((TRAIN, FORWARD), (EVAL, INFERENCE)) if trained else ():
+        if mode in every and alone not in every:
+            what = SAID[alone].capitalize()
+            out.append(f"{what} is not compared: the pipeline steps on gradients.")
     if not step:
         out.append("Later calls compute what the first two compute; only these are compared.")
     out.append("torch.inference_mode() is not looked at.")

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from shardproof.agent.check.pieces import Pieces
+from shardproof.synthesis.execute.run.running import Order, of_file, run
 from shardproof.synthesis.frontends.torch.errors import CaptureError
 from shardproof.synthesis.frontends.torch.ranks.request import EVAL, TRAIN
 from shardproof.verifier.kernel.program.types import Mesh
@@ -151,3 +153,18 @@ def test_integers_that_a_stage_is_given_are_refused_where_it_is_run_for_its_shap
     shutil.copy(FILE, asked.folder)
     with pytest.raises(CaptureError, match="stage 1 is given integers"):
         asked.check()
+
+
+
+@pytest.mark.gloo
+@pytest.mark.parametrize(("name", "right"), [("in_a_v", True), ("not_divided", False)])
+def test_a_run_steps_the_schedule_on_processes(name: str, right: bool) -> None:
+    mesh = Mesh.of(pp=2)
+    given = tuple({"name": n, "shape": (4, 2), "dtype": "f32", "below": 0} for n in ("x", "target"))
+    one, many = (of_file(n, FILE, {}) for n in ("Net", name))
+    pieces = Pieces(mesh)
+    ran = run(Order(one, many, mesh, given), pieces.given, pieces.outputs)
+    assert ran.agrees is right, ran
+    assert {"gradient", "loss"} <= {r.kind for r in ran.rows}
+    alone = [mode for mode in ran.modes if "no_grad" in mode]
+    assert right is not bool(alone), "PyTorch evaluates no schedule in a V"

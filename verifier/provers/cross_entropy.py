@@ -24,7 +24,6 @@ from typing import Literal
 from shardproof.verifier.analysis.rewrite import Pattern, Rewriting, rewrite
 from shardproof.verifier.kernel.program.program import Node, Program
 
-
 Form = Literal["open", "bare", "closed"]
 FORMS: tuple[Form, ...] = ("open", "bare", "closed")
 

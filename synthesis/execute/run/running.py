@@ -483,7 +483,9 @@ def _all(made: _Run) -> Ran:
         tuple(rows),
         drew=tuple(sorted({name for drew in found.drew.values() for name in drew})),
         dropout=bool(dropped),
-        modes=tuple(str(m) + ", dropout left out" * (m in dropped) for m in modes),
+        modes=tuple(
+            str(m) + ", dropout left out" * (m in dropped) for m in modes if found.seeds(m)
+        ),
         dtype=made.dtype,
         rounded=rounded,
         plain=found.plain,

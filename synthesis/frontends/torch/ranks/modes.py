@@ -39,6 +39,7 @@ from shardproof.synthesis.frontends.torch.ranks.request import (
     SAID,
     TRAIN,
     UNRECORDED,
+    UNSTEPPED,
 )
 from shardproof.synthesis.frontends.torch.ranks.steps import COUNTED, NewStateError
 from shardproof.synthesis.frontends.torch.ranks.tracing import Followed, Order, follow, run
@@ -55,8 +56,6 @@ from shardproof.synthesis.frontends.torch.trace import Traced
 STATE_OF_STEP = "buffer of the step"
 MOST_FIRST = 3
 """Steps that are made at most before one is traced that keeps what the step before it kept."""
-UNSTEPPED = "a pipeline steps on gradients, and there are none"
-"""What is said of a pipeline that raises where no gradients are recorded."""
 Make = Callable[[str], Order]
 """The order for a mode, on the module as it was built."""
 
@@ -88,7 +87,7 @@ def rounds(
         except CaptureError as problem:
             if not out:
                 raise
-            if first == FORWARD and problem.message == UNSTEPPED:
+            if first in UNRECORDED and problem.message == UNSTEPPED:
                 left = rest
                 continue
             done = "eval" if first in (TRAIN, FORWARD) else "train"

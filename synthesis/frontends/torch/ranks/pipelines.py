@@ -7,7 +7,6 @@ the shapes that stages pass on, goes between the processes of the ranks.
 # pyright: basic
 # (PyTorch has no types for what is used here.)
 
-import inspect
 import pickle
 import sys
 import time
@@ -20,13 +19,12 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import nn
-from torch.distributed.pipelining import PipelineStage, schedules as _schedules
+from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining._utils import InferenceMode, _make_tensor_from_meta
-from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
 from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.ranks.request import UNSTEPPED
 from shardproof.synthesis.frontends.torch.ranks.stages import SCHEDULE, Stages
 
 MISSED = "the pipeline cannot start: "
@@ -146,10 +144,7 @@ class Pipeline(Stages):
 
     def stepped(self, step: Callable[..., Any], args: list[Any], given: dict[str, Any]) -> Any:
         if not (torch.is_grad_enabled() or self.evaluates):
-            raise self.problem(
-                f"PyTorch cannot run {type(self.schedule).__name__} without a backward",
-                "judge what trains alone: --mode train",
-            )
+            raise self.problem(UNSTEPPED, "check what trains alone: --mode train")
         ended = False
         try:
             merged = step(*args, **given)

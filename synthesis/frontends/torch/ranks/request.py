@@ -19,6 +19,8 @@ TRAIN, EVAL, INFERENCE, FORWARD = "train", "eval", "inference", "forward"
 mode without, as a forward that is run again for its backward."""
 UNRECORDED = (INFERENCE, FORWARD)
 """Those without gradients."""
+UNSTEPPED = "a pipeline steps on gradients, and there are none"
+"""What is said of a pipeline that raises where no gradients are recorded."""
 SAID = {
     TRAIN: "train mode",
     EVAL: "eval mode",

@@ -90,6 +90,7 @@ from shardproof.synthesis.frontends.torch.ranks.request import (
     SAID,
     TRAIN,
     UNRECORDED,
+    UNSTEPPED,
     RanksRequest,
 )
 from shardproof.synthesis.frontends.torch.ranks.result import Doubt, Draw, Loaded, Rank, Side, Told
@@ -558,7 +559,7 @@ def _rank(
     except (AssertionError, AttributeError, RuntimeError, TypeError) as problem:
         if pipeline is None or mode != FORWARD:
             raise
-        raise CaptureError(modes.UNSTEPPED) from problem
+        raise CaptureError(UNSTEPPED) from problem
     own_file = Path(request.target.rpartition(":")[0]).name
     shared = averaging.meets(model, buffers, own_file)
     _all_met(said, twice.order.watch.seen)
