@@ -155,7 +155,6 @@ def test_integers_that_a_stage_is_given_are_refused_where_it_is_run_for_its_shap
         asked.check()
 
 
-
 @pytest.mark.gloo
 @pytest.mark.parametrize(("name", "right"), [("in_a_v", True), ("not_divided", False)])
 def test_a_run_steps_the_schedule_on_processes(name: str, right: bool) -> None:

@@ -238,3 +238,35 @@ def test_gradients_that_are_cleared_too_late_are_kept(made: Make) -> None:
     file.write_text(file.read_text().replace(early, LATE))
     with pytest.raises(CaptureError, match="a step of the ranks reads what the step before left"):
         step.check()
+
+
+LOGGED = "    seen = loss.item() + 1\n    print(f'loss {seen:.3f}')\n    optimizer.step()\n"
+DECIDED = "    if loss.item() < 1e9:\n        optimizer.step()\n"
+COMPUTED = "    loss = loss * loss.item()\n    optimizer.step()\n"
+
+
+@pytest.mark.parametrize("lines", [LOGGED, DECIDED, COMPUTED], ids=["logs", "decides", "computes"])
+def test_a_step_may_read_numbers_only_to_log_them(made: Make, lines: str) -> None:
+    step = made("sgd_sharded", "sgd", "plain_step", "dp=2", ROWS)
+    file = step.folder / "one.py"
+    text = file.read_text()
+    file.write_text(
+        text.replace("    optimizer.step()\n    return loss\n", f"{lines}    return loss\n", 1)
+    )
+    if lines == LOGGED:
+        found = step.proved()
+        assert any("reads from tensors to log" in note for note in found.captured.one.notes)
+    else:
+        with pytest.raises(CaptureError, match="a number that the step reads from a tensor"):
+            step.check()
+
+
+@pytest.mark.parametrize("eps", ["1e-8", "1e-3"])
+def test_a_fused_optimizer_is_one_that_is_not(made: Make, eps: str) -> None:
+    step = made("sharded", "adamw", "train_step", "dp=2", ROWS)
+    step.edit(
+        "groups(model), lr=1e-3)", f"groups(model), lr=1e-3, fused=True, eps={eps})", "ranks.py"
+    )
+    found = step.check()
+    assert isinstance(found.verdict, Proof if eps == "1e-8" else Counterexample), found.verdict
+    assert any("Fused optimizers" in note for rank in found.captured.ranks for note in rank.notes)
