@@ -303,7 +303,7 @@ def _exchanged(r: Rewriting, node: Node) -> str | None:
         return None
     shape, pieces = r.type(sent.inputs[0]).shape, r.type(came).shape
     n, piece = shape[0], shape[2:]
-    if shape[1] != 1 or pieces != (n, *piece):
+    if r.type(sent.outputs[0]).shape[:2] != (1, n) or pieces != (n, *piece):
         return None
     order = turned.attrs["dims"] if turned is not None else tuple(range(len(pieces)))
     at = order.index(0) if isinstance(order, tuple) else len(piece)

@@ -8,6 +8,7 @@ would decide by it, or compute a tensor with it, is refused.
 
 import sys
 from pathlib import Path
+from random import SystemRandom
 from typing import Any, NoReturn
 
 import torch
@@ -18,7 +19,12 @@ from torch.overrides import TorchFunctionMode
 from shardproof.synthesis.frontends.torch.errors import CaptureError
 from shardproof.synthesis.frontends.torch.homes import is_users
 
-UNREAD = "Numbers that a step reads from tensors to log them are not compared: {places}."
+UNREAD = (
+    "Numbers that a step reads from tensors to log them are not compared, and their text decides "
+    "nothing: {places}."
+)
+_ANY = SystemRandom()
+"""What is formatted is another number each time: two calls that go by it differ."""
 _ARITHMETIC = (
     *("add", "sub", "mul", "truediv", "floordiv", "pow", "mod"),
     *("neg", "pos", "abs", "round"),
@@ -38,10 +44,10 @@ class Logged:
         self.file, self.line = file, line
 
     def __repr__(self) -> str:
-        return "nan"
+        return repr(_ANY.random())
 
     def __format__(self, spec: str) -> str:
-        return format(float("nan"), spec)
+        return format(_ANY.random(), spec)
 
     def item(self) -> "Logged":
         return self
