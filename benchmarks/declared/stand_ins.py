@@ -33,6 +33,13 @@ STAND_INS = (
         "tests/check/test_against_gloo.py",
     ),
     StandIn(
+        "numbers that a step reads with item()",
+        "frontends/torch/ranks/logged.py:Logging.__torch_function__",
+        "training steps are traced",
+        "They can be formatted, added up and kept. What decides by one, or computes a tensor with it, is refused.",
+        "tests/check/test_steps.py",
+    ),
+    StandIn(
         "memory of tensors",
         "frontends/torch/torch_api.py:fake_mode",
         "always",

@@ -63,7 +63,7 @@ NAMED: dict[str, dict[str, str]] = {
         "synthesis/frontends/torch/ranks/constant_ids.py": "gather ge gt le lt",
         "synthesis/frontends/torch/ranks/in_time.py": "recv send",
         "synthesis/frontends/torch/ranks/join.py": (
-            "add all_gather all_reduce mul_scalar pad reduce_scatter"
+            "add all_gather all_reduce all_to_all mul_scalar pad reduce_scatter"
         ),
         "synthesis/frontends/torch/ranks/meanings.py": "all_gather all_reduce reduce_scatter",
         "synthesis/frontends/torch/ranks/micro_batches.py": (

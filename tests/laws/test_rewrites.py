@@ -16,7 +16,7 @@ from shardproof.verifier.kernel.inline import inline
 from shardproof.verifier.kernel.program.builder import Builder
 from shardproof.verifier.kernel.program.program import Program
 from shardproof.verifier.kernel.program.types import Affine, Mesh, TensorType
-from shardproof.verifier.provers.cross_entropy import open_entropy
+from shardproof.verifier.provers.cross_entropy import FORMS, Form, open_entropy
 from shardproof.verifier.refute.evaluate import evaluate, simulate
 
 ROWS, RANKS = 3, 4
@@ -97,8 +97,9 @@ def test_masked_lookups_read_as_windows_on_every_rank(make: Any, rank: int) -> N
         same(on_one, read, numbers(on_one, rng))
 
 
-def softmax_less_labels(rank: int) -> Program:
-    """What the backward of a cross entropy of split rows does, as fairscale and Megatron do."""
+def softmax_less_labels(rank: int, apart: bool = False) -> Program:
+    """What the backward of a cross entropy of split rows does, as fairscale and Megatron do; what
+    is taken off `apart`, as PyTorch's loss_parallel does."""
     b = Builder("backward")
     ids = b.input("ids", TensorType((2, 3), "i64"))
     x = b.input("x", TensorType((6, ROWS), "f32"))
@@ -112,17 +113,24 @@ def softmax_less_labels(rank: int) -> Program:
     mask = b.add("cast", b.add("reshape", outside, shape=(6,)), dtype="f32")
     less = b.add("add_scalar", b.add("neg", mask), value=Fraction(1))
     found = b.add("reshape", b.add("take_along", x, line, dim=1), shape=(6,))
-    put = b.add("reshape", b.add("sub", found, less), shape=(6, 1))
+    if apart:
+        less = b.add("add_scalar", mask, value=Fraction(-1))
+    put = b.add("reshape", less if apart else b.add("sub", found, less), shape=(6, 1))
     put = b.add("put_along", put, line, dim=1, size=ROWS)
     ones = b.add("full", shape=(6, 1), value=Fraction(1), dtype="i64")
     hit = b.add("gt", b.add("put_along", ones, line, dim=1, size=ROWS), number(b, 0))
-    b.output(b.add("where", hit, put, x), "output", "y")
+    zeros = b.add(
+        "expand", b.add("full", shape=(1, 1), value=Fraction(0), dtype="f32"), shape=(6, ROWS)
+    )
+    made = b.add("where", hit, put, zeros if apart else x)
+    b.output(b.add("add", made, x) if apart else made, "output", "y")
     return b.build()
 
 
+@pytest.mark.parametrize("apart", [False, True])
 @pytest.mark.parametrize("rank", range(RANKS))
-def test_an_entry_of_each_row_that_a_mask_makes_less(rank: int) -> None:
-    program = softmax_less_labels(rank)
+def test_an_entry_of_each_row_that_a_mask_makes_less(rank: int, apart: bool) -> None:
+    program = softmax_less_labels(rank, apart)
     read = read_windows(program)
     (put,) = [n for n in read.nodes if n.op == "put_along"]
     assert put.attrs["offset"] == rank * ROWS
@@ -151,11 +159,11 @@ def test_one_rank_with_another_offset_is_refused() -> None:
         join(programs)
 
 
-def ranked(size: int, build: Any) -> list[tuple[Coords, Program]]:
+def ranked(size: int, build: Any, shape: tuple[int, ...] = (4, 6)) -> list[tuple[Coords, Program]]:
     out: list[tuple[Coords, Program]] = []
     for rank in range(size):
         b = Builder("rank", Mesh.of(tp=size))
-        x = b.input("x", TensorType((4, 6), "f32"))
+        x = b.input("x", TensorType(shape, "f32"))
         b.output(build(b, x, rank), "output", "y")
         out.append(({"tp": rank}, b.build()))
     return out
@@ -221,6 +229,28 @@ def test_collectives_on_dim_0_become_collectives_on_a_dim() -> None:
         expected(after, pieces, [np.asarray(v[before.outputs[0].value], float) for v in wanted])
 
 
+@pytest.mark.parametrize("at", [0, 1, 2])
+@pytest.mark.parametrize("rows", [1, 2])
+def test_pieces_of_an_all_to_all_are_joined_along_a_dim(at: int, rows: int) -> None:
+    n, piece = 2 * rows, (3, 4, 2)
+    order = [d for d in (1, 2, 3) if d <= at] + [0] + [d for d in (1, 2, 3) if d > at]
+    joined = (*piece[:at], n * piece[at], *piece[at + 1 :])
+
+    def build(b: Builder, x: str, rank: int) -> str:
+        wide = b.add("reshape", x, shape=(n, 1, *piece))
+        came = b.add("all_to_all", wide, mesh_dim="tp", split_dim=0, concat_dim=1)
+        flat = b.add("reshape", came, shape=(n, *piece))
+        return b.add("reshape", b.add("permute", flat, dims=tuple(order)), shape=joined)
+
+    pieces = [np.random.default_rng(r).normal(size=(n, *piece)) for r in range(2)]
+    before = join(ranked(2, build, (n, *piece)))
+    after = gathers_by_dim(before)
+    along = {node.attrs["concat_dim"] for node in after.nodes if node.op == "all_to_all"}
+    assert along == {at + 2 if rows == 1 else 1}
+    wanted = simulate(before, [{"x": p} for p in pieces])
+    expected(after, pieces, [np.asarray(v[before.outputs[0].value], float) for v in wanted])
+
+
 @pytest.mark.parametrize("cut", [0, 1, 2])
 @pytest.mark.parametrize("joined", [0, 1, 2, 3])
 @pytest.mark.parametrize("stacked", [False, True])
@@ -253,8 +283,9 @@ def test_joined_chunks_are_dims_in_another_order(cut: int, joined: int, stacked:
     assert "concat" in {n.op for n in other.nodes}
 
 
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("seed", range(4))
-def test_cross_entropy_is_opened_up(seed: int) -> None:
+def test_cross_entropy_is_opened_up(seed: int, form: Form) -> None:
     n, classes, ignored = 5, 7, -100
     b = Builder("loss")
     x = b.input("x", TensorType((n, classes), "f32"))
@@ -270,7 +301,7 @@ def test_cross_entropy_is_opened_up(seed: int) -> None:
     put = b.add("put_along", g, line, dim=1, size=classes)
     b.output(b.add("log_softmax_backward", put, y), "grad", "x")
     before = inline(b.build())
-    after, assumed = open_entropy(before)
+    after, assumed = open_entropy(before, form)
     assert assumed == (f"Every label names a class or is {ignored}.",)
     assert [n.op for n in after.nodes].count("where") == 2
     rng = np.random.default_rng(seed)

@@ -472,7 +472,8 @@ class Process:
         named = {renamed.get(n, n): v for n, v in passed.items()}
         places, keywords = by_position(type(model).forward, named)
         if isinstance(model, Stages):
-            model.results = tuple((r["name"], r["loss"]) for r in self.awaited("outputs-0.json"))
+            stages: Any = model
+            stages.names([(r["name"], r["loss"]) for r in self.awaited("outputs-0.json")])
         with contextlib.nullcontext() if gradients else torch.no_grad():
             result = model(*places, **keywords)
         outputs, loss = named_outputs(result, returned_names(type(model).forward))

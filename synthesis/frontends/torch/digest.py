@@ -242,7 +242,7 @@ class Digest(TorchDispatchMode):
         if func.namespace in ("prim", "profiler"):
             return func(*args, **kwargs)
         is_view = func.is_view and isinstance(args[0], FakeTensor)
-        viewed = func(*args, **kwargs) if is_view else None
+        viewed: Any = func(*args, **kwargs) if is_view else None
         if is_view and _shares(viewed, args[0]):
             return viewed
         clamps = self.tracked and func._opname.removesuffix("_") in _CLAMPS

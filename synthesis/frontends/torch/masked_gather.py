@@ -61,9 +61,10 @@ def _complement(r: Rewriting, node: Node) -> str | None:
     kind = r.type(node.outputs[0])
     if cast is None or r.type(cast.inputs[0]).dtype != "bool":
         return None
-    if added != (1 if less is not None else -1):
+    sign = 1 if less is not None else -1
+    if added != sign:
         return None
-    zero, one = (r.add("full", shape=(), value=Fraction(v), dtype=kind.dtype) for v in (0, added))
+    zero, one = (r.add("full", shape=(), value=Fraction(v), dtype=kind.dtype) for v in (0, sign))
     return r.add("where", cast.inputs[0], zero, r.add("expand", one, shape=kind.shape))
 
 

@@ -135,9 +135,9 @@ def _flattened(
     maybe others the outer one. The outer extents are the first ones of known shapes."""
     firsts = sorted({s[0] for s in known if len(s) > 1 and s[0] > 1})
     whole = {i: normal([Atom(n)]) for i, n in enumerate(extents) if n is not None}
-    for i, n in enumerate(extents):
-        wanted = {s[i] for s in known if len(s) == len(extents)}
-        for parts in product((None, 0, 1), repeat=len(free)) if n is not None and n > 1 else ():
+    for i, local in enumerate(extents):
+        wanted, n = {s[i] for s in known if len(s) == len(extents)}, local or 1
+        for parts in product((None, 0, 1), repeat=len(free)) if n > 1 else ():
             outer, inner = (
                 [Atom(mesh[m], m) for m, at in zip(free, parts, strict=True) if at == k]
                 for k in (0, 1)

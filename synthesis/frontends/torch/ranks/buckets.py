@@ -45,10 +45,8 @@ def _received(program: Program) -> set[str]:
     as clipping writes gradients."""
     found = set[str]()
     for node in program.nodes:
-        kept = node.op in ("slice", "concat") and not found.isdisjoint(node.inputs)
-        if (lookup(node.op).kind == "collective" or kept) and (
-            len(program.types[node.outputs[0]].shape) == 1
-        ):
+        is_row = len(program.types[node.outputs[0]].shape) == 1
+        if is_row and (lookup(node.op).kind == "collective" or not found.isdisjoint(node.inputs)):
             found.update(node.outputs)
     return found
 

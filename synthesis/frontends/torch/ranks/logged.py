@@ -25,20 +25,32 @@ UNREAD = (
 )
 _ANY = SystemRandom()
 """What is formatted is another number each time: two calls that go by it differ."""
-_ARITHMETIC = (
-    *("add", "sub", "mul", "truediv", "floordiv", "pow", "mod"),
-    *("neg", "pos", "abs", "round"),
-)
-_DECIDING = (
-    *("bool", "lt", "le", "gt", "ge", "eq", "ne", "float", "int", "index", "complex"),
-    *("trunc", "floor", "ceil"),
-)
+
+
+def _alike(self: "Logged", *others: Any) -> Any:
+    if any(isinstance(v, torch.Tensor) for v in others):
+        _decide(self)
+    return self
+
+
+def _decide(self: "Logged", *others: Any) -> NoReturn:
+    raise CaptureError(
+        "a number that the step reads from a tensor decides what it computes",
+        file=self.file,
+        line=self.line,
+        hint="read numbers with item() only to log them; compute with the tensor",
+    )
 
 
 class Logged:
     """A number of which a trace does not know the value."""
 
     __hash__ = object.__hash__
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _alike
+    __truediv__ = __rtruediv__ = __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = _alike
+    __pow__ = __rpow__ = __neg__ = __pos__ = __abs__ = __round__ = _alike
+    __bool__ = __lt__ = __le__ = __gt__ = __ge__ = __eq__ = __ne__ = _decide
+    __float__ = __int__ = __index__ = __complex__ = __trunc__ = __floor__ = __ceil__ = _decide
 
     def __init__(self, file: str, line: int) -> None:
         self.file, self.line = file, line
@@ -51,28 +63,6 @@ class Logged:
 
     def item(self) -> "Logged":
         return self
-
-
-def _alike(self: Logged, *others: Any) -> Any:
-    if any(isinstance(v, torch.Tensor) for v in others):
-        _decide(self)
-    return self
-
-
-def _decide(self: Logged, *others: Any) -> NoReturn:
-    raise CaptureError(
-        "a number that the step reads from a tensor decides what it computes",
-        file=self.file,
-        line=self.line,
-        hint="read numbers with item() only to log them; compute with the tensor",
-    )
-
-
-for _name in _ARITHMETIC:
-    setattr(Logged, f"__{_name}__", _alike)
-    setattr(Logged, f"__r{_name}__", _alike)
-for _name in _DECIDING:
-    setattr(Logged, f"__{_name}__", _decide)
 
 
 class Logging(TorchFunctionMode):

@@ -7,7 +7,7 @@ The processes of a run read this file too: it imports nothing of shardproof.
 # (PyTorch has no types for what is used here.)
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -30,6 +30,10 @@ class Stages(nn.Module):
         self.schedule, self.held = schedule, held
         self.results: tuple[tuple[str, bool], ...] = ()
         """Names of what the model returns, and whether each is its loss."""
+
+    def names(self, results: Iterable[tuple[str, bool]]) -> None:
+        """What the model returns is called so from now on."""
+        self.results = tuple(results)
 
     @property
     def ends(self) -> bool:
