@@ -212,4 +212,6 @@ def test_an_argument_with_a_default_keeps_it(case: Make) -> None:
     made = case(mesh=Mesh.of(tp=2), inputs=["x=f32[4,8]"])
     made.write(OFFERED, "Low")
     made.against = f"{made.target.partition(':')[0]}:Whole"
-    made.proved()
+    notes = made.proved().captured.ranks[0].notes
+    assert "Low is given of its rank: tp_size, tp_group." in notes
+    assert any("Low keeps its default of rank" in note for note in notes)

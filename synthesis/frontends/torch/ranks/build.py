@@ -82,6 +82,10 @@ class Building(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
+GIVEN = "{name} is given of its rank: {names}."
+LEFT = "{name} keeps its default of {names}: what a rank would pass is not looked at."
+
+
 @dataclass
 class Built:
     """A module with what is known of how it came to be."""
@@ -96,8 +100,18 @@ class Built:
     """What the rank did to make process groups, and what others must have as it has."""
     offered: tuple[str, ...] = ()
     """What it took of what a rank is offered."""
+    left: tuple[str, ...] = ()
+    """Of what a rank is offered, the arguments that kept their default."""
     step: Step | None = None
     """The training step that is called in place of the module."""
+
+    def told(self, target: str) -> Iterator[str]:
+        """What a rank gave the factory, and what it could have given, in sentences."""
+        name = target.rpartition(":")[2]
+        if self.offered:
+            yield GIVEN.format(name=name, names=", ".join(self.offered))
+        if self.left:
+            yield LEFT.format(name=name, names=", ".join(self.left))
 
 
 def join_world(mesh: Mesh, rank: int) -> dict[str, Any]:
@@ -208,7 +222,9 @@ def build(
         result_names=returned_names(training.function if training else type(model).forward),
     )
     taken = tuple(name for name in kwargs if name in offered)
-    return Built(model, found, used, mode, tuple(groups), taken, training)
+    own = inspect.signature(factory).parameters
+    left = tuple(name for name in offered if name in own and name not in kwargs)
+    return Built(model, found, used, mode, tuple(groups), taken, left, training)
 
 
 def _whole(factory: Any, config: Mapping[str, Any], against: str) -> Callable[[], Any] | None:

@@ -773,6 +773,7 @@ def _lowered(
     notes += step.notes if step is not None else ()
     if side.built.target.dropout:
         notes.append(f"Dropout of the config is set to 0: {', '.join(side.built.target.dropout)}.")
+    notes += side.built.told(side.request.target) if whole is not None else ()
     if isinstance(model, DistributedDataParallel):
         notes.append("DistributedDataParallel is taken to average the gradients over its group.")
     if isinstance(model, Pipeline):
