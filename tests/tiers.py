@@ -170,13 +170,12 @@ SAMPLED = {
     "test_kernels.py::test_ops_agree_with_pytorch": 12,
 }
 """Of as many cases of a test, spread over all, `test` takes some: `test-all` runs every one."""
-CAPTURES = ("buffers", "infinities", "modes", "single_draws", "surroundings")
 PROCESSES = (
-    *("attacks", "batch", "check", "cli", "execute", "guard", "patches", "targets", "untraceable"),
-    *(f"frontend/test_{name}.py" for name in CAPTURES),
+    *("attacks", "batch", "check", "cli", "execute", "frontend", "guard", "patches", "targets"),
+    "untraceable",
 )
-"""Rooms and files whose tests each start processes that import PyTorch. Of a file with n of them
-`test` takes 1 + sqrt(n), spread over all."""
+"""Rooms whose tests each start processes that import PyTorch. Of a file with n of them `test` takes
+sqrt(n), two at least, spread over all."""
 
 
 def _sampled(items: list[pytest.Item]) -> Iterator[pytest.Item]:
@@ -188,7 +187,7 @@ def _sampled(items: list[pytest.Item]) -> Iterator[pytest.Item]:
         if item.path.relative_to(TESTS).as_posix().startswith(PROCESSES):
             files.setdefault(item.path, []).append(item)
     for cases in files.values():
-        yield from _spread(cases, 1 + isqrt(len(cases)))
+        yield from _spread(cases, max(2, isqrt(len(cases))))
 
 
 def _spread(cases: list[pytest.Item], count: int) -> Iterator[pytest.Item]:
