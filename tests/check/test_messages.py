@@ -41,11 +41,14 @@ def test_messages_are_values(made: Callable[..., object], name: str) -> None:
     made(name).proved()
 
 
-RIGHT = [("SplitStencil", "Stencil", 6, 3), ("RingAttention", "Attention", 4, 2)]
+RIGHT = [("SplitStencil", "Stencil", 6, 3), ("SplitStencil", "Stencil", 4, 2)]
+RIGHT += [("RingAttention", "Attention", 4, 2)]
 WRONG = [("WrongEdges", "Stencil", 4, 2), ("SkippedBlock", "Attention", 2, 2)]
 
 
-@pytest.mark.parametrize(("name", "against", "rows", "cp"), RIGHT, ids=["halo", "ring"])
+@pytest.mark.parametrize(
+    ("name", "against", "rows", "cp"), RIGHT, ids=["halo", "halo of all rows", "ring"]
+)
 def test_right_modules_are_proved(
     made: Callable[..., object], name: str, against: str, rows: int, cp: int
 ) -> None:

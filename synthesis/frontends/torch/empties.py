@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from shardproof.verifier.kernel.program.program import Node, Program, live
+from shardproof.verifier.kernel.program.program import Node, Program
 
 
 def without_empties(program: Program) -> Program:
@@ -24,11 +24,17 @@ def without_empties(program: Program) -> Program:
         nodes.append(replace(node, inputs=operands))
     kept = [o for o in program.outputs if o.role != "grad" or o.value not in empty]
     outputs = tuple(replace(o, value=same.get(o.value, o.value)) for o in kept)
-    kept_types = {v: t for v, t in types.items() if v not in same}
-    found = live(replace(program, nodes=tuple(nodes), outputs=outputs, types=kept_types))
-    read = {v for n in found.nodes for v in n.inputs} | {o.value for o in outputs}
-    gone = {i.name for i in found.inputs if i.name in empty and i.role == "param"} - read
-    inputs = tuple(i for i in found.inputs if i.name not in gone)
+    read, kept_nodes = {o.value for o in outputs}, list[Node]()
+    for node in reversed(nodes):  # what ranks send stays, though no output depends on it
+        if not empty.issuperset(node.outputs) or not read.isdisjoint(node.outputs):
+            kept_nodes.append(node)
+            read.update(node.inputs)
+    inputs = tuple(i for i in program.inputs if i.role != "param" or i.name not in empty - read)
+    names = {i.name for i in inputs} | {v for n in kept_nodes for v in n.outputs}
     return replace(
-        found, inputs=inputs, types={v: t for v, t in found.types.items() if v not in gone}
+        program,
+        inputs=inputs,
+        nodes=tuple(reversed(kept_nodes)),
+        outputs=outputs,
+        types={v: t for v, t in types.items() if v in names},
     )
