@@ -251,7 +251,7 @@ def _product(captured: RanksCaptured, has: Callable[[Rank], bool], what: str, me
     """The ranks that have something as coordinates. Raises InputError where they are no product of
     these."""
     ranks = [k for k, r in captured.numbered if has(r)]
-    if len(ranks) == len(captured.ranks):
+    if len(ranks) in (0, len(captured.ranks)):
         return EVERYWHERE
     coords = [mesh.coords()[rank] for rank in ranks]
     where = ranks_where(mesh, {n: {at[n] for at in coords} for n in mesh.names})

@@ -7,6 +7,7 @@ from fractions import Fraction
 from shardproof.verifier.kernel.program.builder import Builder
 from shardproof.verifier.kernel.program.program import Node, Program, live
 from shardproof.verifier.kernel.program.types import Attr, TensorType
+from shardproof.verifier.kernel.program.where import EVERYWHERE, Where
 
 
 class Rewriting:
@@ -15,6 +16,8 @@ class Rewriting:
     def __init__(self, program: Program) -> None:
         self.b = Builder(program.name, program.mesh)
         self.b.reserve(program.types)
+        self.where: Where = EVERYWHERE
+        """The ranks that run the op which a pattern is given."""
         self._made: dict[str, Node] = {}
         self._count = 0
 
@@ -30,9 +33,10 @@ class Rewriting:
         return self._made.get(name)
 
     def made(self, name: str, *ops: str) -> Node | None:
-        """The op that makes a value on every rank, if it is one of `ops`."""
+        """The op that makes a value on the same ranks, if it is one of `ops`."""
         node = self.node(name)
-        return node if node is not None and node.op in ops and not node.where else None
+        same = node is not None and node.op in ops and node.where == self.where
+        return node if same else None
 
     def through(self, name: str, *ops: str) -> str:
         """The value that `name` is a chain of `ops` of."""
@@ -57,10 +61,10 @@ Pattern = Callable[[Rewriting, Node], str | None]
 """Given an op on rewritten operands: the name of an equal value, or None."""
 
 
-def rewrite(program: Program, patterns: Mapping[str, Pattern]) -> Program:
+def rewrite(program: Program, patterns: Mapping[str, Pattern], some_ranks: bool = False) -> Program:
     """The program without the ops that a pattern of their name replaced, nor those then unused.
 
-    Bodies of scans are left as they are, and what some ranks alone run.
+    Bodies of scans are left as they are; what some ranks alone run is too, unless `some_ranks`.
     """
     r = Rewriting(program)
     for item in program.inputs:
@@ -70,8 +74,9 @@ def rewrite(program: Program, patterns: Mapping[str, Pattern]) -> Program:
         inputs = tuple(names.get(v, v) for v in node.inputs)
         r.b.append(replace(node, inputs=inputs))
         pattern = patterns.get(node.op)
-        if pattern is not None and not node.where:
-            with r.b.at(node.source):
+        if pattern is not None and (some_ranks or not node.where):
+            r.where = node.where
+            with r.b.at(node.source), r.b.on(**dict(node.where)):
                 equal = pattern(r, r.b.nodes[-1])
             if equal is not None:
                 names[node.outputs[0]] = equal

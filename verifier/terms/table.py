@@ -277,11 +277,17 @@ class Terms:
                 left = [i for i in range(len(self.shape(source))) if i not in before]
                 merged = tuple(sorted((*before, *(left[d] for d in real))))
                 out = self.reduce(op, Ref(ref.coef, source.id), merged, False)
+            elif self._row(term) and real == term.attrs:
+                out = self.combine([(ref.coef, self.reshape(a, inner)) for a in term.args])
             else:
                 out = self.linear("sum", [ref], (real,), inner)
         else:
             out = self.intern(op, [ref], (real,), inner)
         return self.reshape(out, kept if keepdim else bare)
+
+    def _row(self, term: Term) -> bool:
+        """Whether entries stand one after the other: their sum needs no row."""
+        return term.op == "concat" and all(self.shape(a)[term.attrs[0]] == 1 for a in term.args)
 
 
 def _digits(source: Shape, made: Shape, dims: Sequence[int]) -> tuple[int, ...] | None:

@@ -8,6 +8,7 @@ its place there or on what all copies have. Place i of the dim stands for copy i
     part i among zeros              shard_pad
     a sum of what all copies made   all_reduce
     what all made, in a row         all_gather
+    a sum over such a row           all_reduce of the sum of the part
 
 Where an op has operands of several copies otherwise, or one copy runs what another does not, the
 program stays as it is.
@@ -21,7 +22,7 @@ from itertools import count, product
 from shardproof.verifier.kernel.program.builder import Builder
 from shardproof.verifier.kernel.program.program import Node, Program, live
 from shardproof.verifier.kernel.program.types import Attr, Mesh
-from shardproof.verifier.ops.classes import REARRANGING
+from shardproof.verifier.ops.classes import MESSAGES, REARRANGING
 
 TIME = "micro"
 """The mesh dim, by this name or one that the mesh does not have."""
@@ -124,6 +125,8 @@ class _Rolling:
     names: dict[int, str] = field(default_factory=dict[int, str])
     whole: dict[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
     """By a part among zeros, the part and the dim."""
+    rows: dict[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
+    """By what all made in a row, the part and the dim."""
 
     def __post_init__(self) -> None:
         mesh = self.program.mesh
@@ -219,6 +222,11 @@ class _Rolling:
         if key in self.known and len(node.outputs) == 1:
             self.same[node.outputs[0]] = self.known[key]
             return
+        row = self.rows.get(inputs[0]) if node.op == "sum" else None
+        if row is not None and row[1] in node.numbers("dims"):
+            self.known[key] = self._over_time(self.b.add("sum", row[0], **node.attrs))
+            self.same[node.outputs[0]] = self.known[key]
+            return
         self.known[key] = node.outputs[0]
         self.b.append(replace(node, inputs=inputs))
 
@@ -271,8 +279,11 @@ class _Rolling:
         total = [self.b.add("all_gather", v, mesh_dim=self.dim, dim=dim) for v, dim in apart]
         sent = [t for t in terms if t not in self.whole]
         if sent:
-            total.append(self.b.add("all_reduce", self._sum(sent), mesh_dim=self.dim, reduce="sum"))
+            total.append(self._over_time(self._sum(sent)))
         return self._sum([*total, *wholes])
+
+    def _over_time(self, part: str) -> str:
+        return self.b.add("all_reduce", part, mesh_dim=self.dim, reduce="sum")
 
     def _sum(self, terms: Sequence[str]) -> str:
         total = terms[0]
@@ -286,13 +297,17 @@ class _Rolling:
         if len(values) != 1 or [p and p.copy for p in found] != list(range(self.copies)):
             raise UnlikeError
         (value,) = values
-        dim = node.number("dim")
-        return self.b.add("all_gather", self.names[value], mesh_dim=self.dim, dim=dim)
+        part, dim = self.names[value], node.number("dim")
+        row = self.b.add("all_gather", part, mesh_dim=self.dim, dim=dim)
+        self.rows[row] = part, dim
+        return row
 
 
 def _around(node: Node) -> Key:
-    """Where an op runs. Layers of one kind stay apart: they are rolled up as what they are."""
-    return (node.where, node.timing, node.source.module)
+    """Where an op runs. Layers of one kind stay apart: they are rolled up as what they are. What a
+    schedule sends is of none."""
+    module = "" if node.op in MESSAGES else node.source.module
+    return (node.where, node.timing, module)
 
 
 def _frozen(attrs: Mapping[str, Attr]) -> Key:

@@ -10,8 +10,9 @@ the shapes that stages pass on, goes between the processes of the ranks.
 import pickle
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
@@ -110,6 +111,8 @@ class Pipeline(Stages):
         self.mode: Any = None
         schedule._initialize_pp_stages = self._initialize
         schedule._warmup_p2p = self._agree
+        for name in ("step", "eval"):
+            setattr(schedule, name, partial(self._stepped, getattr(schedule, name)))
         for stage in self.held:
             self._post_shapes(stage)
 
@@ -127,12 +130,21 @@ class Pipeline(Stages):
                 "give it loss_fn=..., or compare outputs alone: --no-gradients",
             )
 
+    def refuse_changed(self, states: Iterable[str]) -> None:
+        """Raises CaptureError for a buffer that a stage changes: PyTorch runs stages before the
+        first step too, on memory that nothing was written to."""
+        for name in sorted({n for n, _ in self.named_buffers()}.intersection(states)):
+            raise self.problem(
+                f"a stage changes its buffer {name}, also where PyTorch runs it to learn shapes",
+                "keep counts and statistics out of stages",
+            )
+
     def problem(self, message: str, hint: str) -> CaptureError:
         code, line = self.frame.f_code, self.frame.f_lineno
         return CaptureError(message, file=Path(code.co_filename).name, line=line, hint=hint)
 
     def told(self, inputs: Sequence[str]) -> str:
-        """How the step is called, in words."""
+        """How a step of the schedule is called where no step of the owner's calls it, in words."""
         first, more, target = self.parts(list(inputs))
         said = [first, *(f"{n}={n}" for n in more)]
         said += [f"target={target}"] if target else []
@@ -142,7 +154,7 @@ class Pipeline(Stages):
         count = self.schedule._n_microbatches
         return f"{name}.step({', '.join(said)}) runs {count} micro-batches{end}."
 
-    def stepped(self, step: Callable[..., Any], args: list[Any], given: dict[str, Any]) -> Any:
+    def _stepped(self, step: Callable[..., Any], *args: Any, **given: Any) -> Any:
         if not (torch.is_grad_enabled() or self.evaluates):
             raise self.problem(UNSTEPPED, "check what trains alone: --mode train")
         ended = False

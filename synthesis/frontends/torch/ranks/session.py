@@ -459,15 +459,12 @@ def _with_examples(request: RanksRequest, target: Any) -> Any:
     )
 
 
-def _joins(
-    pipeline: Pipeline, request: RanksRequest, file: Path, built: building.Built, places: Places
-) -> None:
+def _joins(pipeline: Pipeline, request: RanksRequest, file: Path) -> None:
     """A pipeline is told what the model returns; without gradients, a scalar is its loss.
 
     Raises:
         CaptureError: only one of them has a loss.
     """
-    pipeline.mode, places.home = built.mode, pipeline.frame
     program = load(Side, file.read_text()).program
     found = [o for o in program.outputs if o.role != "grad"]
     scalars = [o for o in found if program.types[o.value].shape == ()]
@@ -519,7 +516,9 @@ def _rank(
             raise CaptureError(STAGED)
     if pipeline is not None:
         pipeline.mail = Mail(folder, rank, slots)
-        _joins(pipeline, request, folder / f"{ONE}.json", built, places)
+        pipeline.mode, places.home = built.mode, pipeline.frame
+        if built.step is None:
+            _joins(pipeline, request, folder / f"{ONE}.json")
     specs: list[InputSpec] = []
     for item in one.inputs:
         layout = layout_for(request.input_layouts, item.name, item.shape, mesh)
@@ -567,6 +566,8 @@ def _rank(
     ties = _ties(model)
     renamed = paired()
     states = followed.traced.state
+    if pipeline is not None:
+        pipeline.refuse_changed(states)
     mine_too = {} if built.step is None else built.step.state()
     changed = {n: renamed[n] for n in states & renamed.keys()}
     states = states - changed.keys()
@@ -592,7 +593,7 @@ def _rank(
     building.refuse_unknown(unknown, own_file, {*kept, *filled_too})
     renamed |= kept | filled_too
     canonical = renamed | {n: renamed[first] for n, first in ties.items()}
-    if pipeline is None or pipeline.ends:
+    if pipeline is None or pipeline.ends or followed.outputs:
         followed.traced.outputs = pair_outputs(
             followed.traced.outputs, followed.outputs, list(one.outputs)
         )
@@ -712,7 +713,7 @@ def _twice(side: _Module, mode: str, others: Sequence[str]) -> modes.Twice:
                 tuple(inputs) if isinstance(model, Pipeline) else request.no_grad,
                 side.after,
                 mode not in UNRECORDED,
-                not isinstance(model, Pipeline),
+                built.step is not None or not isinstance(model, Pipeline),
                 step=built.step,
             )
 
@@ -776,7 +777,7 @@ def _lowered(
     notes += side.built.told(side.request.target) if whole is not None else ()
     if isinstance(model, DistributedDataParallel):
         notes.append("DistributedDataParallel is taken to average the gradients over its group.")
-    if isinstance(model, Pipeline):
+    if isinstance(model, Pipeline) and step is None:
         notes.append(model.told([s.name for s in side.specs]))
     notes += (*precisions(model), *sparse_buffers.told(model), *compiled.told())
     for name in watch.seen.opened:

@@ -7,7 +7,7 @@ The processes of a run read this file too: it imports nothing of shardproof.
 # (PyTorch has no types for what is used here.)
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -30,6 +30,11 @@ class Stages(nn.Module):
         self.schedule, self.held = schedule, held
         self.results: tuple[tuple[str, bool], ...] = ()
         """Names of what the model returns, and whether each is its loss."""
+
+    @property
+    def own(self) -> Any:
+        """What TARGET returned: the schedule."""
+        return self.schedule
 
     def names(self, results: Iterable[tuple[str, bool]]) -> None:
         """What the model returns is called so from now on."""
@@ -64,10 +69,6 @@ class Stages(nn.Module):
         taken = [set(inspect.signature(s.submod.forward).parameters) for s in self.held]
         return names[0], [n for n in names[1:] if all(n in t for t in taken)], target
 
-    def stepped(self, step: Callable[..., Any], args: list[Any], given: dict[str, Any]) -> Any:
-        """What a step of the schedule gives."""
-        return step(*args, **given)
-
     def forward(self, **inputs: torch.Tensor) -> dict[str, torch.Tensor]:
         first, more, target = self.parts(list(inputs))
         losses: list[torch.Tensor] = []
@@ -76,7 +77,7 @@ class Stages(nn.Module):
             given |= {"target": inputs[target], "losses": losses}
         args = [inputs[first]] if any(stage.is_first for stage in self.held) else []
         step = self.schedule.step if torch.is_grad_enabled() else self.schedule.eval
-        merged = self.stepped(step, args, given)
+        merged = step(*args, **given)
         if not self.ends:
             return {}
         outputs = [t.detach() for t in pytree.tree_leaves(merged) if isinstance(t, torch.Tensor)]

@@ -22,6 +22,7 @@ from shardproof.synthesis.frontends.torch.errors import CaptureError
 from shardproof.synthesis.frontends.torch.materialize import to_fake
 from shardproof.synthesis.frontends.torch.ranks.dtensors import local
 from shardproof.synthesis.frontends.torch.ranks.logged import Logging
+from shardproof.synthesis.frontends.torch.ranks.stages import Stages
 
 COUNTED = (
     "The second step is compared, for any state of optimizers; a third runs the same ops, apart "
@@ -55,7 +56,9 @@ class Step:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         with Logging() as logging:
-            result = self.function(*self.held, *args, **kwargs)
+            model, *others = self.held
+            given = model.own if isinstance(model, Stages) else model
+            result = self.function(given, *others, *args, **kwargs)
         self.notes |= dict.fromkeys(logging.told())
         return result
 
