@@ -56,7 +56,10 @@ WRONG = {
     "micro-batches are not averaged": ("F.mse_loss)\n", "F.mse_loss, scale_grads=False)\n"),
     "loss of the last micro-batch": ("torch.stack(losses).mean()", "losses[-1]"),
     "another rate by stage": ("lr=1e-2", "lr=1e-2 * (rank + 1)"),
-    "stages in another order": ("Layers(rank * each, (rank + 1) * each)", "Layers(2 - 2 * rank, 4 - 2 * rank)"),
+    "stages in another order": (
+        "Layers(rank * each, (rank + 1) * each)",
+        "Layers(2 - 2 * rank, 4 - 2 * rank)",
+    ),
     "no reduction over dp": ("fully_shard(part, mesh=mesh[\"dp\"])", "pass"),
 }  # fmt: skip
 OVER_DP = {"no reduction over dp"}
