@@ -19,10 +19,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count, product
 
+from shardproof.verifier.kernel.ops import lookup
 from shardproof.verifier.kernel.program.builder import Builder
 from shardproof.verifier.kernel.program.program import Node, Program, live
 from shardproof.verifier.kernel.program.types import Attr, Mesh
-from shardproof.verifier.ops.classes import MESSAGES, REARRANGING
+from shardproof.verifier.ops.classes import REARRANGING
 
 TIME = "micro"
 """The mesh dim, by this name or one that the mesh does not have."""
@@ -304,10 +305,10 @@ class _Rolling:
 
 
 def _around(node: Node) -> Key:
-    """Where an op runs. Layers of one kind stay apart: they are rolled up as what they are. What a
-    schedule sends is of none."""
-    module = "" if node.op in MESSAGES else node.source.module
-    return (node.where, node.timing, module)
+    """Where an op runs. Layers of one kind stay apart: they are rolled up as what they are. What
+    ranks send each other is of none: each copy may begin it elsewhere."""
+    sent = lookup(node.op).kind in ("collective", "movement")
+    return (node.where, node.timing, "" if sent else node.source.module)
 
 
 def _frozen(attrs: Mapping[str, Attr]) -> Key:
