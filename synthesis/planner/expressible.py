@@ -109,7 +109,8 @@ def obstacle(
         if module in leaves and node.op != "shard_slice":
             if passed.ended and module in plain and _within(scope, node):
                 return Obstacle(module, f"needs {node.op} over {tp} in the middle of {node.source}")
-            if module in whole or not _gathers_product(scope, node):
+            bare = module not in owners and _made_in(scope, node) == module
+            if module in whole or not (bare or _gathers_product(scope, node)):
                 continue
         asking = _asking(scope, node)
         where = str(asking.source) or f"the model itself, on %{node.inputs[0]}"
@@ -160,11 +161,16 @@ def _gathers_product(scope: Scope, node: Node) -> bool:
     return made is not None and made.op in PRODUCTS and made.source.module == node.source.module
 
 
+def _made_in(scope: Scope, node: Node) -> str:
+    """The module that a collective's operand is made in."""
+    made = scope.producers.get(node.inputs[0])
+    return made.source.module if made else ""
+
+
 def _within(scope: Scope, node: Node) -> bool:
     """Whether a collective's operand and its readers all belong to its own module."""
-    made = scope.producers.get(node.inputs[0])
     readers = scope.readers(node.outputs[0])
-    around = [made.source.module if made else "", *(n.source.module for n in readers)]
+    around = [_made_in(scope, node), *(n.source.module for n in readers)]
     return all(module == node.source.module for module in around)
 
 

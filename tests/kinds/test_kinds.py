@@ -31,6 +31,7 @@ PROVED = (
     ("recommender.py:DLRM", "tp=2"),
     ("pairs.py:Siamese", "dp=2"),
     ("pairs.py:Translator", "dp=2"),
+    ("resnet.py:CrossStage", "tp=2"),
     ("resnet.py:ResNet", "dp=2"),
     ("resnet.py:ResNet", "tp=2"),
     ("signals.py:Conformer", "tp=2"),

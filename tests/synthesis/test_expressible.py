@@ -38,7 +38,9 @@ def passed(made: Program) -> Passed:
 
 
 def why(made: Program) -> str | None:
-    found = obstacle(passed(made), [NORM], {"norm": "LayerNorm", "": "Model"}, "tp", 2)
+    found = obstacle(
+        passed(made), [NORM], {"norm": "LayerNorm", "act": "GELU", "": "Model"}, "tp", 2
+    )
     return None if found is None else found.text
 
 
@@ -56,6 +58,12 @@ def test_a_gather_between_modules_is_refused() -> None:
     found = why(program("all_gather", "a.b", "a", "norm"))
     assert found is not None
     assert found.startswith("needs all_gather over tp inside toy.py:2")
+
+
+def test_a_gather_of_what_a_module_without_parameters_makes_is_refused() -> None:
+    found = why(program("all_gather", "act", "act", "norm"))
+    assert found == "needs all_gather over tp inside toy.py:2  act"
+    assert why(program("all_gather", "norm", "act", "norm")) is None
 
 
 def test_collectives_of_data_parallelism_are_no_obstacle() -> None:
