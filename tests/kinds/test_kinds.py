@@ -21,6 +21,7 @@ PROVED = (
     ("gpt.py:Checkpointed", "dp=2"),
     ("gpt.py:Checkpointed", "tp=2"),
     ("grouped.py:Grouped", "tp=2"),
+    ("heads.py:Folded", "tp=2"),
     ("heads.py:GatedSinks", "tp=2"),
     ("heads.py:Masked", "tp=2"),
     ("heads.py:Sinks", "tp=2"),

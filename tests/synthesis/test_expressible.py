@@ -66,6 +66,18 @@ def test_a_gather_of_what_a_module_without_parameters_makes_is_refused() -> None
     assert why(program("all_gather", "norm", "act", "norm")) is None
 
 
+@pytest.mark.parametrize(("path", "written"), [("const.0123456789ab", True), ("mask", False)])
+def test_a_piece_of_a_table_is_written_where_capture_worked_it_out(
+    path: str, written: bool
+) -> None:
+    b = Builder("program", MESH)
+    x, table = b.input("x", decoder.f64(2, 4)), b.input(path, decoder.f64(4, 4), "const", path)
+    with b.at(decoder.place("a", 1)):
+        piece = b.add("shard_slice", table, dim=0, mesh_dim="tp")
+        b.output(b.add("add", x, piece), "output", "out")
+    assert (why(b.build()) is None) == written
+
+
 def test_collectives_of_data_parallelism_are_no_obstacle() -> None:
     made = program("all_reduce", "norm", "norm", "norm")
     assert obstacle(passed(made), [NORM], {"norm": "LayerNorm"}, "dp", 2) is None
