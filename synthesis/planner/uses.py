@@ -419,10 +419,13 @@ class _Scope:
                 continue
             vectors = [v for v in made.inputs if v in origin and origin[v][0] not in weights]
             wide = any(self.shape(v)[-1:] == (width,) for v in vectors)
-            alone = alone and not self._mixes(made, at, channels)
+            hidden = made.op in ("scan", "take")
+            alone = alone and not (hidden or self._mixes(made, at, channels))
             alone = alone and not (wide and self._product_before(made) is None)
-            if not (alone or channels) or made.op in ("scan", "take"):
+            if not (alone or channels):
                 break
+            if hidden:
+                continue
             cut = cut or (channels and made.op == "slice" and made.number("dim") == 1)
             onward = [v for v in made.inputs if v not in vectors]
             dims |= {v: self._dim_of(made, v, at) for v in onward}
@@ -430,11 +433,10 @@ class _Scope:
         return frozenset(found if alone else ()), frozenset(parts if alone else found)
 
     def _mixes(self, node: Node, dim: int | None, channels: bool) -> bool:
-        """Whether a node joins channels, sums up all of them or a `dim`, or works out of sight."""
+        """Whether a node joins channels, or sums up all of them or a `dim`."""
         joined = channels and node.op == "concat" and node.number("dim") == 1
         summed = node.op == "sum" and self._summed(node, dim)
-        hidden = node.op in ("scan", "take")
-        return joined or summed or hidden or (channels and self._over_all(node))
+        return joined or summed or (channels and self._over_all(node))
 
     def _dim_of(self, node: Node, operand: str, dim: int | None) -> int | None:
         """The dim of an operand that a dim of the result is, or is part of; None where there is no
