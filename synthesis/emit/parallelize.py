@@ -111,14 +111,20 @@ def _read_outside(facts: ModelFacts, fact: ModuleFact) -> bool:
 
 OWN = {"summed": "summed_over", "sequence": "summed_over", "channels": "own_pieces"}
 """What is done to the parameters that a module holds itself, by its style, where that is `summed`
-or the module has parts: a style of PyTorch's would place what the parts hold as well."""
+or its parts hold some too: a style of PyTorch's would place those as well."""
 
 
 def _outer(facts: ModelFacts, plan: Plan) -> dict[str, ModulePlan]:
-    """Modules that work on a split activation and have parts of their own, or stay whole, by
-    path."""
+    """Modules that work on a split activation and whose parts hold parameters, or that stay whole,
+    by path."""
     found = [(m, facts.find(m.path)) for m in plan.modules if m.style in OWN]
-    return {m.path: m for m, f in found if f is not None and (f.children or m.style == "summed")}
+    parts = tuple(f.path for f in facts.modules if f.params)
+    return {
+        m.path: m
+        for m, f in found
+        if f is not None
+        and (m.style == "summed" or any(part.startswith(f"{f.path}.") for part in parts))
+    }
 
 
 def _own(modules: Iterable[ModulePlan]) -> list[str]:

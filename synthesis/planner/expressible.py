@@ -102,20 +102,31 @@ def obstacle(
     few_heads |= {m.path for m in modules if m.use == "recurrent"}
     for scope, node in moves:
         module = node.source.module
-        if node.op == "shard_slice" and module in few_heads:
+        if node.op == "shard_slice" and (module in few_heads or _folded(scope, node)):
             continue
         if not module and node.op == "all_reduce":
             continue
         if module in leaves and node.op != "shard_slice":
             if passed.ended and module in plain and _within(scope, node):
                 return Obstacle(module, f"needs {node.op} over {tp} in the middle of {node.source}")
-            if module in whole or not _gathers_product(scope, node):
+            bare = module not in owners and _made_in(scope, node) == module
+            if module in whole or not (bare or _gathers_product(scope, node)):
                 continue
         asking = _asking(scope, node)
         where = str(asking.source) or f"the model itself, on %{node.inputs[0]}"
         makers = frozenset[str]() if asking is node else _makers(scope, asking, node, owners)
         return Obstacle(module, f"needs {node.op} over {tp} inside {where}", makers=makers)
     return None
+
+
+def _folded(scope: Scope, node: Node) -> bool:
+    """Whether an operand is a table that capture worked out: code that is told of local extents
+    makes its piece."""
+    value = node.inputs[0]
+    while (made := scope.producers.get(value)) is not None and made.op in REARRANGING:
+        value = made.inputs[0]
+    item = next((i for i in scope.program.inputs if i.name == value), None)
+    return item is not None and item.role == "const" and item.name.startswith("const.")
 
 
 def _makers(scope: Scope, asking: Node, moved: Node, owners: Collection[str]) -> frozenset[str]:
@@ -160,11 +171,16 @@ def _gathers_product(scope: Scope, node: Node) -> bool:
     return made is not None and made.op in PRODUCTS and made.source.module == node.source.module
 
 
+def _made_in(scope: Scope, node: Node) -> str:
+    """The module that a collective's operand is made in."""
+    made = scope.producers.get(node.inputs[0])
+    return made.source.module if made else ""
+
+
 def _within(scope: Scope, node: Node) -> bool:
     """Whether a collective's operand and its readers all belong to its own module."""
-    made = scope.producers.get(node.inputs[0])
     readers = scope.readers(node.outputs[0])
-    around = [made.source.module if made else "", *(n.source.module for n in readers)]
+    around = [_made_in(scope, node), *(n.source.module for n in readers)]
     return all(module == node.source.module for module in around)
 
 
@@ -201,20 +217,30 @@ def unexpressed(
         if why:
             late = style != "row" and stream == "R"
             return Obstacle(path, f"{path} as {style} {why}  {node.source}", before=late)
-    return _split_whole(passed.lowered, known, norms | few, tp, program)
+    raw = {m.path for m in modules if m.use in ("other", "embedding")}
+    return _split_whole(passed.lowered, known, norms | few, raw, tp, program)
 
 
 def _split_whole(
-    lowered: Lowered, known: Mapping[str, str], others: set[str], tp: str, program: Program
+    lowered: Lowered,
+    known: Mapping[str, str],
+    others: set[str],
+    raw: set[str],
+    tp: str,
+    program: Program,
 ) -> Obstacle | None:
     """A module without a style in which a whole activation meets a split one: its gradient would
-    need a reduction that nothing writes. That of a parameter is summed."""
+    need a reduction that nothing writes. That of a parameter is summed, so the backward of a module
+    whose `raw` parameters meet split activations is that of these."""
     alone: dict[Value, frozenset[str]] | None = None
+    forward = forward_values(program)
     for pair in lowered.pairs:
         path = pair.one.source.module
         if known.get(path) != "replicate" or path in others or pair.one.body is not None:
             continue
         if tp not in pair.result.sharded:
+            continue
+        if path in raw and (pair.scope, pair.one.outputs[0]) not in forward:
             continue
         operands = zip(pair.one.inputs, pair.operands, strict=False)
         whole = [(pair.scope, v) for v, layout in operands if tp not in layout.sharded]

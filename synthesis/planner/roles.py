@@ -53,6 +53,8 @@ class Module:
     follows: frozenset[str] = frozenset()
     """Linear, conv, channels: the weights of those that all it reads comes from, with no norm and
     no residual in between; none where there is more."""
+    beside: frozenset[str] = frozenset()
+    """Conv: the weights of those whose channels it reads with more, or some of."""
     params: list[Param] = field(default_factory=list[Param])
     order: int = 0
     head: str = ""
@@ -106,7 +108,7 @@ def modules(program: Program, kinds: Mapping[str, str] | None = None) -> list[Mo
             elif use.kind == "conv" or (use.kind == "channels" and module.use == "other"):
                 module.use, module.out_dim = use.kind, use.out_dim
                 module.parts, module.follows = use.parts, use.follows
-                module.pieces = use.pieces
+                module.pieces, module.beside = use.pieces, use.beside
             elif use.kind == "expert":
                 name = item.path.removeprefix(f"{path}.")
                 module.splits[name] = use.out_dim, use.parts
@@ -189,7 +191,7 @@ def heads(found: list[Module]) -> frozenset[str]:
     """Paths of the output projection: a tied one, or the last product, where that is of a linear
     outside repeated blocks."""
     tied = {m.head for m in found if m.head}
-    products = [m for m in found if m.use in ("linear", "conv")]
+    products = [m for m in found if m.use in ("linear", "conv") and m.order < UNREAD]
     last = max(products, key=lambda m: m.order) if products else None
     if tied or last is None or last.use == "conv" or last.weight.stacked:
         return frozenset(tied)

@@ -51,11 +51,13 @@ def pairs(modules: Sequence[Module], tp: int) -> list[tuple[str, str]]:
 
 
 def _mixed(modules: Sequence[Module]) -> set[str]:
-    """Convolutions that one module reads alone and another with more: their result is whole. Not
-    those of groups, which only pass on channels that are split: a gate on these is a pair too."""
+    """Convolutions that one module reads alone and another with more, or in part: their result is
+    whole. Not those of groups, which only pass on channels that are split: a gate on these is a
+    pair too."""
     convs = {m.weight.name for m in modules if m.use == "conv" and m.parts == 1}
     readers = [m.follows for m in modules if m.use in ("conv", "linear")]
-    return {w for w in convs if len({read for read in readers if w in read}) > 1}
+    beside = frozenset[str]().union(*(m.beside for m in modules))
+    return {w for w in convs if w in beside or len({r for r in readers if w in r}) > 1}
 
 
 def _in_pairs(modules: Sequence[Module], styles: list[tuple[str, str]]) -> list[tuple[str, str]]:

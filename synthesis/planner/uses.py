@@ -17,6 +17,8 @@ class Use:
     heads: int = 0
     module: str = ""
     follows: frozenset[str] = frozenset()
+    beside: frozenset[str] = frozenset()
+    """Products that it reads with more, or some channels of."""
     own_index: bool = False
     pieces: int = 1
     """Convolutions: equal pieces that the channels which go out are cut into at once."""
@@ -67,6 +69,8 @@ class _Scope:
         """For each value that is a parameter, which one, and its dims in this order."""
         self.kernels: dict[str, int] = {}
         """Groups of the convolution that each of these weights is the kernel of."""
+        self.pieced: set[str] = set()
+        """The kernels of convolutions whose channels are cut into equal pieces."""
         self.rows: set[str] = set()
         """Values that are some rows of a weight."""
 
@@ -121,9 +125,11 @@ class _Scope:
             if name in found.uses:
                 return None
             last = 1 if self.kernels[name] == 1 else None
-            sources = self._follows(node.inputs[0], last, channels=True)
+            alone, beside = self._read_from(node.inputs[0], last, channels=True)
             groups, pieces = self.kernels[name], self._channel_pieces(node)
-            return name, Use("conv", dims[-1], groups, at, follows=sources, pieces=pieces)
+            self.pieced |= {name} if pieces > 1 else set()
+            use = Use("conv", dims[-1], groups, at, follows=alone, beside=beside, pieces=pieces)
+            return name, use
         if node.op == "reshape" and (narrow := self._per_channel(node)) is not None:
             return name, Use("channels", 0, 1, at, follows=narrow)
         if node.op == "bmm" and not any(u.kind == "expert" for u in found.uses.get(name, ())):
@@ -143,7 +149,7 @@ class _Scope:
             if node.inputs[1] in self.rows:
                 return name, Use("other", 0, 1, at)
             parts, heads = self._fused(node) or (self._pieces(node), self._heads(node))
-            follows = self._follows(node.inputs[0], 1)
+            follows, _ = self._read_from(node.inputs[0], 1)
             return name, Use("linear", dims[1], parts, at, heads, node.source.module, follows)
         weight = self._product_before(node)
         if weight is not None and len(self.shape(node.inputs[0])) > 1:
@@ -367,59 +373,70 @@ class _Scope:
             value = readers[0].outputs[0]
             readers = self.read(value)
         met = [v for v in readers[0].inputs if v != value] if readers else []
-        return self._follows(met[0], 1, channels=True) if met else frozenset()
+        return self._read_from(met[0], 1, channels=True)[0] if met else frozenset()
 
-    def _follows(self, value: str, dim: int | None, *, channels: bool = False) -> frozenset[str]:
+    def _read_from(
+        self, value: str, dim: int | None, *, channels: bool = False
+    ) -> tuple[frozenset[str], frozenset[str]]:
         """The weights of the products that an activation depends on, where it depends on nothing
         else but biases that each head looks up, numbers for each channel, and what integers choose.
 
-        A norm's own parameter on the way, a carry or an input of the program ends the walk: none.
-        So do joined `channels`, a sum over all of them, one over `dim`, as of a norm without
-        parameters, and a product whose columns `dim` are not.
+        There are none with a norm's own parameter on the way, a carry or an input of the program,
+        nor with joined `channels`, a sum over all of them, one over `dim`, as of a norm without
+        parameters, or a product whose columns `dim` are not. Then, and where some channels are
+        read, the second are those of the products that were met.
         """
         origin = self.origin
         weights = {p for p, dims in origin.values() if len(dims) > 1}
         width = self.shape(value)[-1]
         dims: dict[str, int | None] = {value: dim}
-        todo, seen, found = [value], set[str](), set[str]()
+        todo, seen, alone = [(value, False)], set[tuple[str, bool]](), True
+        found, parts = set[str](), set[str]()
         while todo:
-            value = todo.pop()
-            if value in seen or not self.program.types[value].is_float:
+            value, cut = todo.pop()
+            if (value, cut) in seen or not self.program.types[value].is_float:
                 continue
-            seen.add(value)
-            made = self.producers.get(value)
+            seen.add((value, cut))
+            made, at = self.producers.get(value), dims.get(value)
             if made is None:
                 item = next((i for i in self.program.inputs if i.name == value), None)
-                if item is None or item.role in ("carry", "input", "cotangent") or value in origin:
-                    return frozenset()
+                outer = item is None or item.role in ("carry", "input", "cotangent")
+                alone = alone and not outer and value not in origin
                 continue
             if made.op == "take" and made.inputs[0] in origin and self._is_bias(made):
                 continue
             if made.op == "reshape" and made.inputs[0] in origin:
                 continue
             if made.op == "take" and self._constant(made.inputs[1]):
-                todo.append(made.inputs[0])
+                todo.append((made.inputs[0], cut))
                 continue
-            joined = channels and made.op == "concat" and made.number("dim") == 1
-            if joined or made.op in ("scan", "take") or (channels and self._over_all(made)):
-                return frozenset()
-            if made.op == "sum" and self._summed(made, dims.get(value)):
-                return frozenset()
             if made.op in PRODUCTS and made.inputs[1] in origin:
                 weight = origin[made.inputs[1]][0]
                 first = 0 if self.kernels.get(weight, 1) > 1 else None  # of groups
-                if dims.get(value) not in (None, first, len(self.shape(value)) - 1):
-                    return frozenset()
+                alone = alone and at in (None, first, len(self.shape(value)) - 1)
                 found.add(weight)
+                parts |= {weight} if cut and weight not in self.pieced else set()
                 continue
             vectors = [v for v in made.inputs if v in origin and origin[v][0] not in weights]
             wide = any(self.shape(v)[-1:] == (width,) for v in vectors)
-            if wide and self._product_before(made) is None:
-                return frozenset()
+            hidden = made.op in ("scan", "take")
+            alone = alone and not (hidden or self._mixes(made, at, channels))
+            alone = alone and not (wide and self._product_before(made) is None)
+            if not (alone or channels):
+                break
+            if hidden:
+                continue
+            cut = cut or (channels and made.op == "slice" and made.number("dim") == 1)
             onward = [v for v in made.inputs if v not in vectors]
-            dims |= {v: self._dim_of(made, v, dims.get(value)) for v in onward}
-            todo += onward
-        return frozenset(found)
+            dims |= {v: self._dim_of(made, v, at) for v in onward}
+            todo += ((v, cut) for v in onward)
+        return frozenset(found if alone else ()), frozenset(parts if alone else found)
+
+    def _mixes(self, node: Node, dim: int | None, channels: bool) -> bool:
+        """Whether a node joins channels, or sums up all of them or a `dim`."""
+        joined = channels and node.op == "concat" and node.number("dim") == 1
+        summed = node.op == "sum" and self._summed(node, dim)
+        return joined or summed or (channels and self._over_all(node))
 
     def _dim_of(self, node: Node, operand: str, dim: int | None) -> int | None:
         """The dim of an operand that a dim of the result is, or is part of; None where there is no

@@ -50,7 +50,7 @@ def module(path: str, kind: str, children: int = 0, **params: tuple[int, ...]) -
     return ModuleFact(path, kind, kind, params, {}, (X,), 1, "tensor", (2, 8), children)
 
 
-def patched(folder: Path, *more: ModulePlan) -> Patch:
+def patched(folder: Path, *more: ModulePlan, parts: int = 0) -> Patch:
     path = folder / "model.py"
     path.write_text(SOURCE)
     modules = (
@@ -58,7 +58,7 @@ def patched(folder: Path, *more: ModulePlan) -> Patch:
         module("part", "Part", 2, scale=(2, 1)),
         module("part.up", "Linear", weight=(16, 8), bias=(16,)),
         module("part.down", "Linear", weight=(8, 16), bias=(8,)),
-        module("norm", "LayerNorm", weight=(8,), bias=(8,)),
+        module("norm", "LayerNorm", parts, weight=(8,), bias=(8,)),
     )
     facts = ModelFacts(f"{path}:Model", "Model", {}, "", modules)
     pair = (
@@ -95,6 +95,14 @@ def test_own_parameters_of_a_module_with_parts_are_split(tmp_path: Path) -> None
     assert '    own_pieces(model.part, tp, {"scale": 0})\n' in new
     assert '"part":' not in new
     assert "whole_param(model.part.scale)" in new  # of all ranks, outside of its module
+
+
+def test_a_module_whose_parts_hold_nothing_has_a_style_of_its_own(tmp_path: Path) -> None:
+    splits = (("weight", 0, 1), ("bias", 0, 1))
+    norm = ModulePlan("norm", "NormAct", "channels", "S(1)", "S(1)", splits=splits)
+    new = patched(tmp_path, norm, parts=1).files["model.py"][1]
+    assert '"norm": ChannelParallel(\n            {"weight": 0, "bias": 0},' in new
+    assert "own_pieces" not in new
 
 
 @pytest.mark.torch

@@ -124,6 +124,21 @@ def test_joined_channels_are_no_pair() -> None:
     assert options(found["c"], 2) == ["replicate", "column", "row", "gathered"]
 
 
+def test_a_convolution_that_is_read_in_part_or_with_more_is_whole() -> None:
+    """Cross-stage blocks: one half goes through a pair and is joined with the other."""
+    b = Builder("cross stage")
+    x = scaled(b, convolved(b, b.input("x", decoder.f64(4, 6, 9)), "expand", 8), "n")
+    half, rest = (b.add("slice", x, dim=1, start=at, stop=at + 4, step=1) for at in (0, 4))
+    inner = convolved(b, scaled(b, convolved(b, half, "a", 8), "m"), "c", 4)
+    short = b.add("slice", rest, dim=2, start=0, stop=6, step=1)
+    both = b.add("concat", inner, short, dim=1)
+    found, chosen = styles(b, convolved(b, convolved(b, both, "t", 8), "d", 6))
+    assert found["a"].beside == {"expand.weight"}
+    assert found["t"].beside == {"expand.weight", "c.weight"}
+    assert {name for name, style in chosen.items() if style == "replicate"} == {"expand", "n"}
+    assert [chosen[name] for name in "acmtd"] == ["column", "row", "channels", "column", "row"]
+
+
 def planned(*pins: tuple[str, str]) -> tuple[Found, float]:
     """The plan of two convolutions with a norm between, and how far ranks are from one device."""
     b = Builder("pair")

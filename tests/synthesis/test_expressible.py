@@ -38,7 +38,9 @@ def passed(made: Program) -> Passed:
 
 
 def why(made: Program) -> str | None:
-    found = obstacle(passed(made), [NORM], {"norm": "LayerNorm", "": "Model"}, "tp", 2)
+    found = obstacle(
+        passed(made), [NORM], {"norm": "LayerNorm", "act": "GELU", "": "Model"}, "tp", 2
+    )
     return None if found is None else found.text
 
 
@@ -56,6 +58,24 @@ def test_a_gather_between_modules_is_refused() -> None:
     found = why(program("all_gather", "a.b", "a", "norm"))
     assert found is not None
     assert found.startswith("needs all_gather over tp inside toy.py:2")
+
+
+def test_a_gather_of_what_a_module_without_parameters_makes_is_refused() -> None:
+    found = why(program("all_gather", "act", "act", "norm"))
+    assert found == "needs all_gather over tp inside toy.py:2  act"
+    assert why(program("all_gather", "norm", "act", "norm")) is None
+
+
+@pytest.mark.parametrize(("path", "written"), [("const.0123456789ab", True), ("mask", False)])
+def test_a_piece_of_a_table_is_written_where_capture_worked_it_out(
+    path: str, written: bool
+) -> None:
+    b = Builder("program", MESH)
+    x, table = b.input("x", decoder.f64(2, 4)), b.input(path, decoder.f64(4, 4), "const", path)
+    with b.at(decoder.place("a", 1)):
+        piece = b.add("shard_slice", table, dim=0, mesh_dim="tp")
+        b.output(b.add("add", x, piece), "output", "out")
+    assert (why(b.build()) is None) == written
 
 
 def test_collectives_of_data_parallelism_are_no_obstacle() -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
 
 from shardproof.synthesis.planner.assign import options, split
-from shardproof.synthesis.planner.roles import Module, Param, heads, modules
+from shardproof.synthesis.planner.roles import UNREAD, Module, Param, heads, modules
 from shardproof.synthesis.planner.scoring import Asked
 from shardproof.synthesis.planner.search import prepare
 from shardproof.synthesis.planner.tactics import TACTICS, tactic
@@ -84,6 +85,12 @@ def test_a_tied_table_is_an_embedding_that_knows_its_projection() -> None:
 
 def test_the_output_projection_is_the_last_linear_outside_the_blocks() -> None:
     assert heads(list(by_path(decoder.decoder(layers=2)).values())) == {"head"}
+
+
+def test_what_no_output_depends_on_is_no_output_projection() -> None:
+    found = by_path(decoder.decoder(layers=2))
+    unread = replace(found["head"], path="spare", order=UNREAD)
+    assert heads([*found.values(), unread]) == {"head"}
 
 
 def fused(parts: int) -> Program:

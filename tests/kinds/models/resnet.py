@@ -36,5 +36,36 @@ class ResNet(nn.Module):
         return nn.functional.cross_entropy(self.head(h), label)
 
 
+class NormAct(nn.BatchNorm2d):
+    """A norm that holds the activation after it."""
+
+    def __init__(self, d):
+        super().__init__(d)
+        self.act = nn.SiLU()
+
+    def forward(self, x):
+        return self.act(super().forward(x))
+
+
+def conv(i, o, kernel):
+    return nn.Sequential(nn.Conv2d(i, o, kernel, 1, kernel // 2, bias=False), NormAct(o))
+
+
+class CrossStage(nn.Module):
+    """Half of the channels go through a pair and are joined with the others (Wang et al. 2020)."""
+
+    def __init__(self, classes=8):
+        super().__init__()
+        self.stem, self.down, self.expand = conv(3, 8, 3), conv(8, 8, 3), conv(8, 16, 1)
+        self.pair = nn.Sequential(conv(8, 8, 1), conv(8, 8, 3))
+        self.join = conv(16, 16, 1)
+        self.head = nn.Linear(16, classes)
+
+    def forward(self, x, label):
+        a, b = self.expand(self.down(self.stem(x))).chunk(2, dim=1)
+        h = self.join(torch.cat([a, b + self.pair(b)], 1)).mean((2, 3))
+        return nn.functional.cross_entropy(self.head(h), label)
+
+
 def example_inputs():
     return {"x": torch.randn(4, 3, 8, 8), "label": torch.randint(0, 8, (4,))}

@@ -4,7 +4,7 @@ entry."""
 import math
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,17 +19,40 @@ MOST = 8
 """Blocks of which a table is put together."""
 
 
+@dataclass(frozen=True)
+class _Strided:
+    """A rank's chunk of each of the equal parts along a dim."""
+
+    dim: int
+    parts: int
+    mesh_dim: str
+    size: int
+
+    def taken(self, b: Builder, name: str) -> str:
+        """It, of a whole table."""
+        shape, dim = b.types[name].shape, self.dim
+        before, extent, after = shape[:dim], shape[dim], shape[dim + 1 :]
+        apart = b.add("reshape", name, shape=(*before, self.parts, extent // self.parts, *after))
+        own = b.add("shard_slice", apart, dim=dim + 1, mesh_dim=self.mesh_dim)
+        return b.add("reshape", own, shape=(*before, extent // self.size, *after))
+
+
+_Put = tuple[str, _Strided | tuple[int, list[int], int]]
+"""A table of the model, and which of its entries a rank has."""
+
+
 def pieces(
     program: Program, mine: Tables, whole: Tables, mesh: Mesh, rank: int
 ) -> tuple[Program, dict[str, str]]:
     """The program with tables that are this rank's chunk of one of the model's under the name of
-    that, and for each the placement of which it is the chunk: `S(0)@tp`. A table of other rows of
-    the model's, as zigzag positions are, becomes slices of that, in blocks of one extent."""
+    that, and for each the placement of which it is the chunk: `S(0)@tp`. A chunk of each of many
+    parts, as heads inside a batch are, becomes that chunk of the model's; a table of other rows, as
+    zigzag positions are, slices of it, in blocks of one extent."""
     coords = mesh.coords()[rank]
     used = {i.name for i in program.inputs}
     names: dict[str, str] = {}
     placed: dict[str, str] = {}
-    put: dict[str, tuple[str, int, list[int], int]] = {}
+    put: dict[str, _Put] = {}
     for item in program.inputs:
         if item.role != "const" or item.name in whole:
             continue
@@ -42,9 +65,12 @@ def pieces(
                 break
         else:
             for name, table in whole.items():
-                blocks = _blocks(np.asarray(mine[item.name]), np.asarray(table))
-                if _label(name) == _label(item.name) and name not in placed and blocks:
-                    put[item.name] = (name, *blocks)
+                if _label(name) != _label(item.name) or name in placed:
+                    continue
+                part, all_of_it = np.asarray(mine[item.name]), np.asarray(table)
+                how = _strided(part, all_of_it, mesh, coords) or _blocks(part, all_of_it)
+                if how:
+                    put[item.name] = name, how
                     break
     found = _put_together(program, whole, put) if put else program
     if not names:
@@ -53,6 +79,25 @@ def pieces(
     found = found.renamed(names)
     inputs = tuple(replace(i, path=names.get(i.path, i.path)) for i in found.inputs)
     return replace(found, inputs=inputs), placed
+
+
+def _strided(
+    part: NDArray[Any], table: NDArray[Any], mesh: Mesh, coords: Mapping[str, int]
+) -> _Strided | None:
+    """A dim, the equal parts along it and the mesh dim, where a rank has its chunk of each part."""
+    if part.ndim != table.ndim or part.dtype != table.dtype:
+        return None
+    for dim, extent in enumerate(table.shape):
+        for name, size in mesh.dims:
+            rest = table.shape[:dim] + table.shape[dim + 1 :]
+            if part.shape[:dim] + part.shape[dim + 1 :] != rest or part.shape[dim] * size != extent:
+                continue
+            for parts in (n for n in range(2, part.shape[dim] + 1) if part.shape[dim] % n == 0):
+                shape = (*table.shape[:dim], parts, size, -1, *table.shape[dim + 1 :])
+                own = np.take(table.reshape(shape), coords[name], axis=dim + 1)
+                if size > 1 and np.array_equal(part, own.reshape(part.shape)):
+                    return _Strided(dim, parts, name, size)
+    return None
 
 
 def _blocks(part: NDArray[Any], table: NDArray[Any]) -> tuple[int, list[int], int] | None:
@@ -85,10 +130,8 @@ def _blocks(part: NDArray[Any], table: NDArray[Any]) -> tuple[int, list[int], in
     return None
 
 
-def _put_together(
-    program: Program, whole: Tables, put: Mapping[str, tuple[str, int, list[int], int]]
-) -> Program:
-    """The program with tables as slices of those of the model."""
+def _put_together(program: Program, whole: Tables, put: Mapping[str, _Put]) -> Program:
+    """The program with tables as chunks or slices of those of the model."""
     b = Builder(program.name, program.mesh)
     b.reserve(program.types)
     for item in program.inputs:
@@ -96,13 +139,17 @@ def _put_together(
             b.input(item.name, item.type, item.role, item.path)
     given = {i.name for i in program.inputs} - put.keys()
     names: dict[str, str] = {}
-    for mine, (name, dim, starts, extent) in put.items():
+    for mine, (name, how) in put.items():
         if name not in given:
             given.add(name)
             shape = whole[name].shape
             b.input(name, replace(program.types[mine], shape=shape), "const", name)
         reader = next((n for n in program.nodes if mine in n.inputs), None)
         with b.at(reader.source) if reader is not None else nullcontext():
+            if isinstance(how, _Strided):
+                names[mine] = how.taken(b, name)
+                continue
+            dim, starts, extent = how
             parts = [
                 b.add("slice", name, dim=dim, start=at, stop=at + extent, step=1) for at in starts
             ]

@@ -1,0 +1,45 @@
+"""What a rank holds of a table that the model holds, found by comparing entries."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from shardproof.synthesis.frontends.torch.ranks.tables import pieces
+from shardproof.verifier.kernel.program.builder import Builder
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import Mesh, TensorType
+
+TP = Mesh.of(tp=2)
+WHOLE = np.arange(32.0).reshape(16, 2)
+
+
+def taken(part: np.ndarray, rank: int) -> tuple[list[str], dict[str, str]]:
+    b = Builder("rank", TP)
+    mine = b.input("const.mine", TensorType(part.shape, "f64"), "const", "const.mine")
+    b.output(b.add("exp", mine), "output", "out")
+    found, placed = pieces(b.build(), {"const.mine": part}, {"const.whole": WHOLE}, TP, rank)
+    return ops(found), placed
+
+
+def ops(program: Program) -> list[str]:
+    return [node.op for node in program.nodes]
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("parts", [2, 4, 8])
+def test_a_chunk_of_each_part_is_that_of_the_rank(parts: int, rank: int) -> None:
+    part = WHOLE.reshape(parts, 2, -1, 2)[:, rank].reshape(8, 2)
+    assert taken(part, rank) == (["reshape", "shard_slice", "reshape", "exp"], {})
+
+
+def test_the_chunk_of_another_rank_is_no_chunk_of_this_one() -> None:
+    part = WHOLE.reshape(2, 2, -1, 2)[:, 1].reshape(8, 2)
+    assert taken(part, 0) == (["slice", "slice", "concat", "exp"], {})
+    wrong = part.copy()
+    wrong[3, 1] += 1
+    assert taken(wrong, 1) == (["exp"], {})
+
+
+def test_one_chunk_is_placed() -> None:
+    assert taken(WHOLE[8:], 1) == (["exp"], {"const.whole": "S(0)@tp"})
