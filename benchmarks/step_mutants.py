@@ -231,7 +231,9 @@ def table(rows: Sequence[Row]) -> str:
         "wrong mutants refuted": (len(refuted), len(wrong)),
         "blamed line within three lines of the fault": (sum(r.near for r in refuted), len(refuted)),
     }
-    said = [f"| {k} | {n} of {of} ({100 * n / max(of, 1):.0f} %) |" for k, (n, of) in counted.items()]
+    said = [
+        f"| {k} | {n} of {of} ({100 * n / max(of, 1):.0f} %) |" for k, (n, of) in counted.items()
+    ]
     return "\n".join(["| | |", "|---|---|", *said]) + "\n"
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from shardproof.synthesis.repair import culprits, localize
+from shardproof.synthesis.repair import culprits, localize, step_faults
 from shardproof.synthesis.repair.fault import Fault, Rule
 from shardproof.synthesis.repair.localize import Edits, OnNumbers
 from shardproof.synthesis.repair.looked import Looked
@@ -22,6 +22,10 @@ RULES: tuple[Rule[Any], ...] = (
     # what proved edits say
     Rule(5, Edits, localize.edited),
     # what the source says
+    Rule(6, Looked, step_faults.lacking),
+    Rule(6, Looked, step_faults.given_otherwise),
+    Rule(6, Looked, step_faults.synced),
+    Rule(6, Looked, culprits.lost_result),
     Rule(6, Looked, culprits.group),
     Rule(7, Looked, culprits.numbers),
     Rule(8, Looked, culprits.constants),

@@ -96,6 +96,15 @@ def skipped(program: Program, among: Sequence[Node]) -> Iterator[Edit]:
                 yield Edit("skip", same[0].outputs[0], index=index)
 
 
+def averaged(program: Program, among: Sequence[Node]) -> Iterator[Edit]:
+    """The reductions among some nodes as means where they are sums, and as sums where means."""
+    other = {"sum": "avg", "avg": "sum"}
+    found = {(n.op, str(n.attrs)): n for n in among if n.attrs.get("reduce") in other}
+    for node in found.values():
+        fold = other[str(node.attrs["reduce"])]
+        yield Edit("set_alike", node.outputs[0], attrs=(("reduce", fold),))
+
+
 def _values(
     name: str, now: object, shape: tuple[int, ...], node: Node, program: Program, mesh: Mesh
 ) -> Iterator[Attr]:
