@@ -115,15 +115,15 @@ def agreement(problem: Problem, inputs: Mapping[str, Array]) -> Callable[[Progra
     return agrees
 
 
-def needless(problem: Problem, found: Differing) -> Edit | None:
+def needless(problem: Problem, found: Differing, dims: Collection[str] = ()) -> Edit | None:
     """The first line of source without which all numbers are right; else the first whose
-    reductions are right as means, or as sums."""
+    reductions over these mesh dims are right as means, or as sums."""
     program, end = problem.distributed, process_time() + SECONDS
     agrees = agreement(problem, found.inputs)
     wrong = {o.value for o in program.outputs if output_key(o) in found.outputs}
     among = leading_to(wrong, program.nodes)
     return first(
-        chain(skipped(program, among), averaged(program, among)),
+        chain(skipped(program, among), averaged(among, dims)),
         lambda edit: edit if agrees(apply(program, edit)) else None,
         lambda: process_time() > end,
     )

@@ -266,8 +266,9 @@ def back(looked: Looked) -> Iterator[Fault]:
         yield looked.fault("gradients go wrong here", *looked.own(looked.place)[0])
     here = [n for n in looked.program.nodes if n.source == looked.place]
     for node in (*looked.nodes, *(here if looked.reason.startswith(RIGHT_WITH) else ())):
-        if lookup(node.op).kind == "collective" and looked.own(node.source):
-            yield looked.fault("gradients go wrong here", *looked.own(node.source)[0])
+        by_autograd = lookup(node.op).kind == "collective" and not looked.behind(node.source)
+        for at in looked.own(node.source)[:1] if by_autograd else ():
+            yield looked.fault("gradients go wrong here", *at)
     for node in (*looked.nodes, *looked.strays):
         at = looked.surfaced(node) if looked.behind(node.source) else None
         if at is not None:

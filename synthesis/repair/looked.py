@@ -67,7 +67,8 @@ class Looked:
         """What is known of a module of which programs were made that differ, with edits after which
         these are proved; where there are none, with a line of source that is needless."""
         many, run = problem.distributed, differing(problem)
-        line = needless(problem, run) if run is not None and not edits else None
+        dims = module.mesh if module.step else ()
+        line = needless(problem, run, dims) if run is not None and not edits else None
         told = [line] if line is not None else list(edits)
         changes = [(e, n) for e in told for n in reached_by(many, e)]
         if not all(e.kind in (*CHANGES, "after") or _same_op(e, n) for e, n in changes):
