@@ -3,8 +3,8 @@
 One place of `examples/steps/ranks.py` is changed: a statement is left out, two change places, a
 number or a condition is another. Each mutant is judged as `shardproof check --step --no-run` does.
 Whether it is wrong is found by running it: two steps of three seeds on gloo in float64, against one
-process. Rows are kept as they come; a run that was stopped goes on. The command ends with 1 where
-a wrong one is proved.
+process. Rows are kept as they come; a run that was stopped goes on. A table of them goes to
+docs/training-step.md. The command ends with 1 where a wrong one is proved.
 """
 
 # pyright: basic
@@ -21,11 +21,12 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import shardproof
+from benchmarks.blocks import DOCS, write
 from benchmarks.parallelize import ROOT
 from shardproof.agent.check.contract import Statements
 from shardproof.agent.check.pieces import Pieces
@@ -74,6 +75,16 @@ class Row:
     verdict: str
     said: str
     seconds: float
+    fault: int = 0
+    """The first line of the mutant that is not as it was."""
+    blamed: str = ""
+    """The file and line of a refutation."""
+
+    @property
+    def near(self) -> bool:
+        """Whether the blamed line is within three lines of the fault."""
+        file, _, line = self.blamed.rpartition(":")
+        return file == "ranks.py" and abs(int(line) - self.fault) <= 3
 
 
 def mutants(base: Base) -> Iterator[tuple[str, int, str]]:
@@ -175,14 +186,15 @@ def truth(folder: Path, base: Base) -> str:
     return "right" if ran.worst is None else "wrong"
 
 
-def judge(base: Base, kind: str, line: int, text: str, key: str) -> Row:
+def judge(base: Base, kind: str, line: int, text: str, key: str, known: str) -> Row:
+    """The row of a mutant, of which `known` says what is true where that is not empty."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         for file in FOLDER.glob("*.py"):
             shutil.copy(file, folder)
         (folder / "ranks.py").write_text(text)
-        found = truth(folder, base)
-        start, verdict, said = time.process_time(), "refused", ""
+        found = known or truth(folder, base)
+        start, verdict, said, blamed = time.process_time(), "refused", "", ""
         try:
             found_of = shardproof.check(
                 f"{folder}/ranks.py:{base.many}",
@@ -192,17 +204,43 @@ def judge(base: Base, kind: str, line: int, text: str, key: str) -> Row:
                 input_layout=base.rows,
                 step=base.step,
                 run=False,
-                repair_seconds=0,
             )
             verdict = WORDS[type(found_of)]
+            if isinstance(found_of, Counterexample) and found_of.location is not None:
+                source = found_of.location.source
+                said, blamed = found_of.location.reason, f"{source.file}:{source.line}"
         except Exception as problem:  # noqa: BLE001  (a row says what came of it)
             said = str(problem).splitlines()[0]
         name = f"{base.many} {base.mesh}"
         before = ast.unparse(ast.parse((FOLDER / "ranks.py").read_text())).splitlines()
-        pairs = zip(before, text.splitlines(), strict=False)
-        now = next((b.strip() for a, b in pairs if a != b), "")
+        pairs = enumerate(zip(before, text.splitlines(), strict=False), 1)
+        fault, now = next(((n, b.strip()) for n, (a, b) in pairs if a != b), (0, ""))
         seconds = round(time.process_time() - start, 1)
-        return Row(key, name, kind, f"ranks.py:{line}", now, found, verdict, said, seconds)
+        place = f"ranks.py:{line}"
+        return Row(key, name, kind, place, now, found, verdict, said, seconds, fault, blamed)
+
+
+def table(rows: Sequence[Row]) -> str:
+    """What was found of wrong and right ones, in Markdown."""
+    wrong = [r for r in rows if r.truth == "wrong"]
+    refuted = [r for r in wrong if r.verdict == "refuted"]
+    right = [r for r in rows if r.truth == "right"]
+    counted = {
+        "right mutants proved": (sum(r.verdict == "proved" for r in right), len(right)),
+        "wrong mutants proved": (sum(r.verdict == "proved" for r in wrong), len(wrong)),
+        "wrong mutants refuted": (len(refuted), len(wrong)),
+        "blamed line within three lines of the fault": (sum(r.near for r in refuted), len(refuted)),
+    }
+    said = [
+        f"| {k} | {n} of {of} ({100 * n / max(of, 1):.0f} %) |" for k, (n, of) in counted.items()
+    ]
+    return "\n".join(["| | |", "|---|---|", *said]) + "\n"
+
+
+def read(path: Path | None) -> list[Row]:
+    """The rows of a file; none where there is none."""
+    lines = path.read_text().splitlines() if path is not None and path.is_file() else []
+    return [Row(**json.loads(line)) for line in lines]
 
 
 def main() -> int:
@@ -210,30 +248,35 @@ def main() -> int:
     parser.add_argument("--most", type=int, default=0, help="mutants at most")
     parser.add_argument("--ends", type=float, default=0, help="seconds after which none is begun")
     parser.add_argument("--results", type=Path, default=RESULTS)
-    asked = parser.parse_args()
-    rows = (
-        [Row(**json.loads(x)) for x in asked.results.read_text().splitlines()]
-        if (asked.results.exists())
-        else []
+    parser.add_argument(
+        "--truths", type=Path, help="rows of before: wrong ones are first, and none is run on gloo"
     )
+    asked = parser.parse_args()
+    rows, truths = read(asked.results), {r.key: r.truth for r in read(asked.truths)}
     todo = []
     for base in BASES:
         for kind, line, text in mutants(base):
             key = hashlib.blake2b(f"{base}{text}".encode(), digest_size=8).hexdigest()
             todo.append((base, kind, line, text, key))
     random.Random(SEED).shuffle(todo)
+    todo.sort(key=lambda made: truths.get(made[-1], "wrong") != "wrong")
     known, ends = {r.key for r in rows}, time.monotonic() + (asked.ends or float("inf"))
     for base, kind, line, text, key in todo[: asked.most or None]:
         if key in known or time.monotonic() > ends:
             continue
-        row = judge(base, kind, line, text, key)
+        row = judge(base, kind, line, text, key, truths.get(key, ""))
         rows.append(row)
         with asked.results.open("a") as file:
             file.write(json.dumps(asdict(row)) + "\n")
         print(
-            f"{row.truth:6} {row.verdict:8} {row.base:16} {row.kind:12} {row.place} {row.said[:90]}"
+            f"{row.truth:6} {row.verdict:8} {row.base:16} {row.kind:12} {row.place} "
+            f"{row.fault} {row.blamed} {row.said[:90]}",
+            flush=True,
         )
     print(Counter((r.truth, r.verdict) for r in rows), f"of {len(todo)}")
+    print(table(rows))
+    if asked.results == RESULTS:
+        write(DOCS / "training-step.md", "step-mutants", table(rows))
     return int(any(r.truth == "wrong" and r.verdict == "proved" for r in rows))
 
 

@@ -153,14 +153,19 @@ def read_source(request: RanksRequest, refuted: Checked) -> tuple[Module, Path, 
     file, _, target = request.target.rpartition(":")
     root = Path(file).resolve().parent
     files = {} if file.startswith("hf") else read_module(root, Path(file).name)
-    against = Path(request.against.rpartition(":")[0]).resolve()
+    path, _, model = request.against.rpartition(":")
+    against = Path(path).resolve()
+    theirs = {} if path.startswith("hf") else read_module(against.parent, against.name)
     own = {n: f for n, f in files.items() if root / n != against or n == Path(file).name}
     params, wrong, only = _wrong(refuted)
     dims = dict(request.mesh.dims)
     run = [] if request.alone else [n.source for _, n in refuted.captured.one.program.walk()]
     shared = frozenset((at.file, at.line) for at in run)
     rows = frozenset(d for p in refuted.placed if p.kind == "input" for d in p.layout.sharded)
-    module = Module(own, dims, params, wrong, only, request.after_backward, target, shared, rows)
+    finish, step = request.after_backward, request.step
+    module = Module(
+        *(own, dims, params, wrong, only, finish, target, shared, rows, step, model, theirs)
+    )
     return module, root, {n: f.text for n, f in files.items()}
 
 
@@ -178,7 +183,8 @@ def to_blame(request: RanksRequest, refuted: Checked, edits: Sequence[Edit]) -> 
     if not place.op:  # not of what is computed: of what waits, or is used too early
         return verdict
     if refuted.question is not None:
-        looked = Looked.of(module, refuted.question, place, edits)
+        traced = refuted.captured.ranks[0].program
+        looked = Looked.of(module, refuted.question, place, edits, traced)
     else:  # a lookup leaves its table
         programs, given = [r.program for r in refuted.captured.ranks], refuted.captured.one.inputs
         left = (p for p in programs if any(f.leaves for f in outside(p, given)))

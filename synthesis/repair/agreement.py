@@ -9,7 +9,7 @@ import numpy as np
 
 from shardproof.synthesis.repair.attempts import UNFIT, first
 from shardproof.synthesis.repair.edits import Edit, apply
-from shardproof.synthesis.repair.near import skipped
+from shardproof.synthesis.repair.near import averaged, skipped
 from shardproof.verifier.domains.base import Array, Domain
 from shardproof.verifier.domains.floats import Floats
 from shardproof.verifier.kernel.contract import output_key
@@ -115,13 +115,15 @@ def agreement(problem: Problem, inputs: Mapping[str, Array]) -> Callable[[Progra
     return agrees
 
 
-def needless(problem: Problem, found: Differing) -> Edit | None:
-    """The first line of source without which all numbers are right."""
+def needless(problem: Problem, found: Differing, dims: Collection[str] = ()) -> Edit | None:
+    """The first line of source without which all numbers are right; else the first whose
+    reductions over these mesh dims are right as means, or as sums."""
     program, end = problem.distributed, process_time() + SECONDS
     agrees = agreement(problem, found.inputs)
     wrong = {o.value for o in program.outputs if output_key(o) in found.outputs}
+    among = leading_to(wrong, program.nodes)
     return first(
-        skipped(program, leading_to(wrong, program.nodes)),
+        chain(skipped(program, among), averaged(among, dims)),
         lambda edit: edit if agrees(apply(program, edit)) else None,
         lambda: process_time() > end,
     )

@@ -21,10 +21,12 @@ from shardproof.synthesis.repair.in_source import (
     is_group,
     regions,
 )
+from shardproof.synthesis.repair.localize import RIGHT_WITH
 from shardproof.synthesis.repair.looked import Line, Looked, followed
 from shardproof.synthesis.repair.plan_entries import RULES, STYLES
 from shardproof.verifier.kernel.ops import lookup
 from shardproof.verifier.kernel.program.attrs import named_mesh_dims
+from shardproof.verifier.kernel.program.program import leading_to
 from shardproof.verifier.kernel.program.types import Source
 from shardproof.verifier.kernel.program.where import contains
 from shardproof.verifier.ops.classes import LOOKUPS
@@ -262,6 +264,11 @@ def back(looked: Looked) -> Iterator[Fault]:
         return
     if looked.behind(looked.place) and not looked.changes:
         yield looked.fault("gradients go wrong here", *looked.own(looked.place)[0])
+    here = [n for n in looked.program.nodes if n.source == looked.place]
+    for node in (*looked.nodes, *(here if looked.reason.startswith(RIGHT_WITH) else ())):
+        by_autograd = lookup(node.op).kind == "collective" and not looked.behind(node.source)
+        for at in looked.own(node.source)[:1] if by_autograd else ():
+            yield looked.fault("gradients go wrong here", *at)
     for node in (*looked.nodes, *looked.strays):
         at = looked.surfaced(node) if looked.behind(node.source) else None
         if at is not None:
@@ -277,16 +284,31 @@ def back(looked: Looked) -> Iterator[Fault]:
             yield looked.fault("the gradient of this is not summed", *at)
     for node in looked.program.nodes:
         over = {d for k, v in node.attrs.items() for d in named_mesh_dims(k, v)}
-        if over & looked.module.rows and looked.behind(node.source) and not lacking:
+        if over & looked.module.rows and looked.afterward(node.source) and not lacking:
             yield looked.fault(REDUCES, *looked.own(node.source)[0])
     for _, file, node in looked.afterwards():
         yield looked.fault(REDUCES, file, _body(node) if isinstance(node, Function) else node)
+    for file, _, node in looked.walk() if looked.pending else ():
+        if isinstance(node, ast.Call) and call_name(node) == "to_local" and not node.keywords:
+            yield looked.fault("lays its gradient out as its value: no grad_placements", file, node)
 
 
 def _body(function: Function) -> ast.stmt:
     """The first statement of a function that is no text."""
     text = ast.get_docstring(function) is not None and len(function.body) > 1
     return function.body[1 if text else 0]
+
+
+def lost_result(looked: Looked) -> Iterator[Fault]:
+    """A collective of which one result is read, and of another time that it is called none."""
+    nodes = looked.traced.nodes
+    read = {n.outputs for n in leading_to({o.value for o in looked.traced.outputs}, nodes)}
+    used = {(n.op, n.source) for n in nodes if n.outputs in read}
+    for node in nodes:
+        lost = node.outputs not in read and (node.op, node.source) in used
+        if lost and lookup(node.op).kind == "collective" and not looked.behind(node.source):
+            for at in looked.own(node.source)[:1]:
+                yield looked.fault("some results of this are not used", *at)
 
 
 def within(looked: Looked) -> Iterator[Fault]:
@@ -315,6 +337,8 @@ def _wrappers(looked: Looked) -> Iterator[Fault]:
     file, made = looked.reached.get(looked.module.target, (None, None))
     if file is not None and isinstance(made, Function):
         yield looked.fault(RETURNED, file, made.body[-1])
+    elif file is not None and made is not None and looked.place.file not in looked.module.files:
+        yield looked.fault(RETURNED, file, made)
 
 
 def in_plans(looked: Looked) -> Iterator[Fault]:

@@ -24,9 +24,8 @@ class Fault:
 
 @dataclass(frozen=True)
 class Rule(Generic[Context]):
-    """A way to find faults; those of the lowest rank are asked first."""
+    """A way to find faults; of a table, the first are asked first."""
 
-    rank: int
     about: type[Context]
     """What it is asked about: a run on numbers, or a module in its source."""
     find: Callable[[Context], Iterator[Fault]]

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from shardproof.synthesis.repair import culprits, localize
+from shardproof.synthesis.repair import culprits, localize, step_faults
 from shardproof.synthesis.repair.fault import Fault, Rule
 from shardproof.synthesis.repair.localize import Edits, OnNumbers
 from shardproof.synthesis.repair.looked import Looked
@@ -15,35 +15,40 @@ MOST = 3
 """Lines that are shown beside the one that is to blame."""
 RULES: tuple[Rule[Any], ...] = (
     # what the numbers of both programs say
-    Rule(1, OnNumbers, localize.attribute),
-    Rule(2, OnNumbers, localize.stands),
-    Rule(3, OnNumbers, localize.unsummed),
-    Rule(4, OnNumbers, localize.lost),
+    Rule(OnNumbers, localize.attribute),
+    Rule(OnNumbers, localize.stands),
+    Rule(OnNumbers, localize.unsummed),
+    Rule(OnNumbers, localize.lost),
     # what proved edits say
-    Rule(5, Edits, localize.edited),
+    Rule(Edits, localize.edited),
+    # what a training step says, and the model's
+    Rule(Looked, step_faults.lacking),
+    Rule(Looked, step_faults.given_otherwise),
+    Rule(Looked, step_faults.synced),
     # what the source says
-    Rule(6, Looked, culprits.group),
-    Rule(7, Looked, culprits.numbers),
-    Rule(8, Looked, culprits.constants),
-    Rule(9, Looked, culprits.levelled),
-    Rule(10, Looked, culprits.parted),
-    Rule(11, Looked, culprits.called),
-    Rule(12, Looked, culprits.ahead),
-    Rule(13, Looked, culprits.back),
-    Rule(14, Looked, culprits.within),
-    Rule(15, Looked, culprits.around),
+    Rule(Looked, culprits.lost_result),
+    Rule(Looked, culprits.group),
+    Rule(Looked, culprits.numbers),
+    Rule(Looked, culprits.constants),
+    Rule(Looked, culprits.levelled),
+    Rule(Looked, culprits.parted),
+    Rule(Looked, culprits.called),
+    Rule(Looked, culprits.ahead),
+    Rule(Looked, culprits.back),
+    Rule(Looked, culprits.within),
+    Rule(Looked, culprits.around),
     # where to look as well
-    Rule(16, Looked, culprits.in_plans, beside=True),
-    Rule(17, Looked, culprits.callers, beside=True),
-    Rule(18, Looked, culprits.inside, beside=True),
-    Rule(19, Looked, culprits.methods, beside=True),
-    Rule(20, Looked, culprits.after, beside=True),
-    Rule(21, Looked, culprits.set_at, beside=True),
+    Rule(Looked, culprits.in_plans, beside=True),
+    Rule(Looked, culprits.callers, beside=True),
+    Rule(Looked, culprits.inside, beside=True),
+    Rule(Looked, culprits.methods, beside=True),
+    Rule(Looked, culprits.after, beside=True),
+    Rule(Looked, culprits.set_at, beside=True),
 )
 
 
 def _found(context: OnNumbers | Edits | Looked, beside: bool) -> Iterator[Fault]:
-    for rule in sorted(RULES, key=lambda rule: rule.rank):
+    for rule in RULES:
         if isinstance(context, rule.about) and rule.beside == beside:
             yield from rule.find(context)
 

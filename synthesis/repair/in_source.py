@@ -5,7 +5,7 @@ A change is a few edits of the text, so whatever it does not touch stays as it w
 
 import ast
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -142,6 +142,11 @@ class Module:
     """Files and lines that the model on one device runs: they are right."""
     rows: frozenset[str] = frozenset()
     """Mesh dims that inputs are split over."""
+    step: str = ""
+    """The function that is a training step, of the module's file and of the model's."""
+    model: str = ""
+    """The class or function of the model."""
+    model_files: Mapping[str, SourceFile] = field(default_factory=dict[str, SourceFile])
 
 
 def read_module(root: Path, first: str) -> dict[str, SourceFile]:

@@ -2,7 +2,7 @@
 
 import ast
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 from shardproof.synthesis.repair.agreement import differing, needless, spared
@@ -27,7 +27,9 @@ Line = tuple[str, int]
 Change = tuple[Edit, Node]
 """An edit of the ranks' program, and the op that it is about."""
 HOOKS = {"register_post_accumulate_grad_hook", "register_hook"}
+NOTHING = Program("", (), (), (), {}, Mesh())
 Definition = ast.ClassDef | Function | ast.Assign
+Reached = Mapping[str, tuple[SourceFile, Definition]]
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class Looked:
     for: something lacks after it."""
     pending: bool = False
     """Whether a sum over ranks lacks."""
-    program: Program = field(default_factory=lambda: Program("", (), (), (), {}, Mesh()))
+    program: Program = NOTHING
     """What the ranks run."""
     changes: Sequence[Change] = ()
     """Edits after which it is proved."""
@@ -51,13 +53,22 @@ class Looked:
     """Where its numbers leave those of one device, in order."""
     spared: Collection[int] = ()
     """The ranks that have right what others have wrong."""
+    traced: Program = NOTHING
+    """What one of the ranks runs, with the ops that no output depends on."""
 
     @staticmethod
-    def of(module: Module, problem: Problem, place: Location, edits: Sequence[Edit]) -> "Looked":
+    def of(
+        module: Module,
+        problem: Problem,
+        place: Location,
+        edits: Sequence[Edit],
+        traced: Program = NOTHING,
+    ) -> "Looked":
         """What is known of a module of which programs were made that differ, with edits after which
         these are proved; where there are none, with a line of source that is needless."""
         many, run = problem.distributed, differing(problem)
-        line = needless(problem, run) if run is not None and not edits else None
+        dims = module.mesh if module.step else ()
+        line = needless(problem, run, dims) if run is not None and not edits else None
         told = [line] if line is not None else list(edits)
         changes = [(e, n) for e in told for n in reached_by(many, e)]
         if not all(e.kind in (*CHANGES, "after") or _same_op(e, n) for e, n in changes):
@@ -73,6 +84,7 @@ class Looked:
             changes,
             () if changes or place.reason in (REASON, SHARE) else strays(problem),
             spared(problem, run) if run is not None else (),
+            traced,
         )
 
     def fault(self, why: str, file: str | SourceFile, at: int | ast.AST) -> Fault:
@@ -88,25 +100,10 @@ class Looked:
         return [node for _, node in self.changes]
 
     @cached_property
-    def reached(self) -> Mapping[str, tuple[SourceFile, Definition]]:
+    def reached(self) -> Reached:
         """The classes, functions and values that the target names, and those that they do."""
-        made: dict[str, tuple[SourceFile, Definition]] = {}
-        for file in reversed(list(self.module.files.values())):
-            for node in file.tree.body:
-                if isinstance(node, ast.ClassDef | Function):
-                    made[node.name] = file, node
-                elif isinstance(node, ast.Assign):
-                    made |= {t.id: (file, node) for t in node.targets if isinstance(t, ast.Name)}
-        out: dict[str, tuple[SourceFile, Definition]] = {}
-        ahead = [self.module.target, self.module.finish]
-        while ahead:
-            name = ahead.pop(0)
-            if name in made and name not in out:
-                out[name] = made[name]
-                for node in ast.walk(made[name][1]):
-                    if isinstance(node, ast.Name | ast.Attribute):
-                        ahead.append(node.id if isinstance(node, ast.Name) else node.attr)
-        return out
+        module = self.module
+        return reached(module.files, (module.target, module.finish, module.step))
 
     def walk(self) -> Iterator[tuple[SourceFile, Definition, ast.AST]]:
         """All that stands in what is reached: its file, the definition, and the node."""
@@ -136,7 +133,14 @@ class Looked:
 
     def behind(self, source: Source) -> bool:
         """Whether an op is of a backward, a hook or a function after it that the user wrote."""
-        after = {"backward", self.module.finish, *self.hooks}
+        return self.afterward(source) or any(
+            "backward" in self._named(at) for at in self.own(source)
+        )
+
+    def afterward(self, source: Source) -> bool:
+        """Whether an op is of a hook of gradients, or of a function that is called after the
+        backward."""
+        after = {self.module.finish, *self.hooks}
         return any(self._named(at) & after for at in self.own(source))
 
     def _named(self, at: Line) -> set[str]:
@@ -244,6 +248,28 @@ class Looked:
                 yield from (("is a hook of gradients", file, hook) for hook in hooks)
                 if not hooks:
                     yield "registers a hook of gradients", file, node
+
+
+def reached(files: Mapping[str, SourceFile], names: Iterable[str]) -> Reached:
+    """The classes, functions and values of some files that names stand for, and those that these
+    name."""
+    made: dict[str, tuple[SourceFile, Definition]] = {}
+    for file in reversed(list(files.values())):
+        for node in file.tree.body:
+            if isinstance(node, ast.ClassDef | Function):
+                made[node.name] = file, node
+            elif isinstance(node, ast.Assign):
+                made |= {t.id: (file, node) for t in node.targets if isinstance(t, ast.Name)}
+    out: dict[str, tuple[SourceFile, Definition]] = {}
+    ahead = list(names)
+    while ahead:
+        name = ahead.pop(0)
+        if name in made and name not in out:
+            out[name] = made[name]
+            for node in ast.walk(made[name][1]):
+                if isinstance(node, ast.Name | ast.Attribute):
+                    ahead.append(node.id if isinstance(node, ast.Name) else node.attr)
+    return out
 
 
 def _same_op(edit: Edit, node: Node) -> bool:

@@ -3,7 +3,7 @@
 Likelier faults come first; nothing is tried here.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from fractions import Fraction
 from itertools import combinations, permutations
 from typing import cast
@@ -94,6 +94,17 @@ def skipped(program: Program, among: Sequence[Node]) -> Iterator[Edit]:
         if len(same) > 1 and same[0].source.file:
             for index in range(2):
                 yield Edit("skip", same[0].outputs[0], index=index)
+
+
+def averaged(among: Sequence[Node], dims: Collection[str]) -> Iterator[Edit]:
+    """The reductions over some mesh dims as means where they are sums, and as sums where means."""
+    other = {"sum": "avg", "avg": "sum"}
+    folds = [n for n in among if n.attrs.get("reduce") in other]
+    over = (n for n in folds if {*named_mesh_dims("mesh_dim", n.attrs["mesh_dim"])} <= {*dims})
+    found = {(n.op, str(n.attrs)): n for n in over}
+    for node in found.values():
+        fold = other[str(node.attrs["reduce"])]
+        yield Edit("set_alike", node.outputs[0], attrs=(("reduce", fold),))
 
 
 def _values(

@@ -1,0 +1,111 @@
+"""Rules for the line of a training step that is at fault, of which the model's file has another."""
+
+import ast
+from collections import Counter
+from collections.abc import Iterator
+from fractions import Fraction
+
+from shardproof.synthesis.repair.fault import Fault
+from shardproof.synthesis.repair.in_source import Function, SourceFile, base_name, call_name
+from shardproof.synthesis.repair.looked import Looked, Reached, followed, reached
+from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.kernel.program.attrs import named_mesh_dims
+
+SYNCS = {"no_sync": "DistributedDataParallel", "set_requires_gradient_sync": "fully_shard"}
+"""What decides whether a wrapper reduces the gradients of a backward."""
+Given = tuple[str, str | int]
+"""A name that is called, or an operator, and the place of what it is given."""
+
+
+def _of_model(looked: Looked) -> Reached:
+    """What the model on one device is made of, and its step."""
+    module = looked.module
+    return reached(module.model_files, (module.model, module.step) if module.step else ())
+
+
+def lacking(looked: Looked) -> Iterator[Fault]:
+    """Where a call lacks that the model's step makes for what it does, as `optimizer.step()`."""
+    step = looked.module.step
+    (_, theirs), (file, ours) = (
+        found.get(step, (None, None)) for found in (_of_model(looked), looked.reached)
+    )
+    if file is None or not isinstance(ours, Function) or not isinstance(theirs, Function):
+        return
+    wanted, have = _calls(theirs), _calls(ours)
+    lines = {name: call.end_lineno or call.lineno for name, call, _ in have}
+    fewer = Counter(name for name, _, _ in wanted) - Counter(name for name, _, _ in have)
+    for at, (name, _, effect) in enumerate(wanted):
+        if effect and name in fewer:
+            near = [n for n, _, _ in (*reversed(wanted[:at]), *wanted[at:]) if n in lines]
+            for other in near[:1]:
+                said = f"the model calls {name.rpartition(' ')[2]} here"
+                yield looked.fault(said, file, lines[other])
+
+
+def _calls(function: Function) -> list[tuple[str, ast.Call, bool]]:
+    """The calls of a function in order: the parameter that is called and the name, the call, and
+    whether it is made for what it does."""
+    params = [a.arg for a in function.args.args]
+    calls = [n for n in ast.walk(function) if isinstance(n, ast.Call) and call_name(n)]
+    calls.sort(key=lambda n: (n.end_lineno or 0, n.end_col_offset or 0))
+    done = [n.value for n in ast.walk(function) if isinstance(n, ast.Expr)]
+    out: list[tuple[str, ast.Call, bool]] = []
+    for call in calls:
+        name, base = call_name(call), base_name(call.func)
+        said = f"{params.index(base)} {name}" if base in params else name
+        out.append((said, call, call in done or name.endswith("_")))
+    return out
+
+
+def given_otherwise(looked: Looked) -> Iterator[Fault]:
+    """A number that a call or an operator of the model is given otherwise, as a learning rate."""
+    theirs: dict[Given, set[Fraction]] = {}
+    for _, given, number, _ in _numbers(_of_model(looked)):
+        theirs.setdefault(given, set()).add(number)
+    for file, given, number, node in _numbers(looked.reached) if theirs else ():
+        if given in theirs and number not in theirs[given]:
+            yield looked.fault(f"{given[0]} is given another number", file, node)
+
+
+def _numbers(
+    definitions: Reached,
+) -> Iterator[tuple[SourceFile, Given, Fraction, ast.Constant]]:
+    """The numbers that calls and operators are given."""
+    for file, made in definitions.values():
+        for node in ast.walk(made):
+            parts: list[tuple[Given, ast.expr]] = []
+            if isinstance(node, ast.Call):
+                parts += [((call_name(node), n), part) for n, part in enumerate(node.args)]
+                parts += [((call_name(node), k.arg), k.value) for k in node.keywords if k.arg]
+            elif isinstance(node, ast.BinOp):
+                parts.append(((type(node.op).__name__, "right"), node.right))
+            for given, part in parts:
+                if isinstance(part, ast.Constant) and type(part.value) in (int, float):
+                    yield file, given, Fraction(str(part.value)), part
+
+
+def synced(looked: Looked) -> Iterator[Fault]:
+    """What decides which micro-batches reduce their gradients, where a wrapper reduces them and a
+    sum over ranks lacks."""
+    if not looked.module.step or not looked.pending or _reduced_by_hand(looked):
+        return
+    walked = list(looked.walk())
+    called = {call_name(node) for _, _, node in walked}
+    for file, _, node in walked:
+        if isinstance(node, ast.Call) and SYNCS.get(call_name(node)) in called:
+            test = next((n.test for n in file.up(node) if isinstance(n, ast.IfExp | ast.If)), node)
+            made, _ = followed(file.function(node), [test])
+            for line in [n for n in made if not isinstance(n.value, ast.Call)][:1] or [node]:
+                yield looked.fault("says which micro-batches reduce gradients", file, line)
+
+
+def _reduced_by_hand(looked: Looked) -> bool:
+    """Whether a line of the module calls a collective over mesh dims that the rows are split
+    over."""
+    for node in looked.program.nodes:
+        over = {d for k, v in node.attrs.items() for d in named_mesh_dims(k, v)}
+        if lookup(node.op).kind == "collective" and over & looked.module.rows:
+            names = {call_name(n) for at in looked.own(node.source)[:1] for n in looked.on(at)}
+            if any("reduce" in name for name in names):
+                return True
+    return False

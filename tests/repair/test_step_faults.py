@@ -1,0 +1,207 @@
+"""Which line of a training step is to blame, and which of a module whose gradients are wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+from shardproof.synthesis.repair.agreement import differing, needless
+from shardproof.synthesis.repair.edits import Edit
+from shardproof.synthesis.repair.faults import blamed
+from shardproof.synthesis.repair.in_source import Module, SourceFile
+from shardproof.synthesis.repair.localize import RIGHT_WITH
+from shardproof.synthesis.repair.looked import Looked
+from shardproof.verifier.kernel.contract import Contract
+from shardproof.verifier.kernel.layout import Atom, Layout
+from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import NOWHERE, Source
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.text.parser import parse_text
+
+ONE = """def build():
+    model = MLP()
+    return model, AdamW(model.parameters(), lr=1e-3)
+
+def train(model, optimizer, x):
+    for part in x.chunk(2):
+        (loss_of(model(part)) / 2).backward()
+    clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+RANKS = """def sharded(mesh):
+    model = fully_shard(MLP())
+    return model, AdamW(model.parameters(), lr=1e-3)
+
+def train(net, adam, x):
+    parts = x.chunk(2)
+    for n, part in enumerate(parts):
+        last = n == 0
+        net.set_requires_gradient_sync(last)
+        loss = loss_of(net(part))
+        (loss / 2).backward()
+    clip_grad_norm_(net.parameters(), 1.0)
+    adam.step()
+    adam.zero_grad()
+"""
+NONE = Program("", (), (), (), {})
+PLACE = Source("ranks.py", 6)
+
+
+def of_step(
+    old: str, new: str, *, pending: bool = False, program: Program = NONE, step: str = "train"
+) -> str:
+    """What is blamed of a step with another text, where nothing else is known."""
+    assert old in RANKS
+    files = {"ranks.py": SourceFile("ranks.py", RANKS.replace(old, new))}
+    theirs = {"one.py": SourceFile("one.py", ONE)}
+    module = Module(
+        *(files, {"dp": 2}, (), (), False, "", "sharded", frozenset(), frozenset({"dp"})),
+        *(step, "build", theirs),
+    )
+    found = blamed(Looked(module, PLACE, pending=pending, program=program))
+    return f"{found.line.line} {found.why}" if found is not None else ""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line"),
+    [
+        ("    adam.step()\n", "", "12 the model calls step here"),
+        ("        (loss / 2).backward()\n", "", "10 the model calls backward here"),
+        ("    adam.zero_grad()\n", "", "13 the model calls zero_grad here"),
+    ],
+)
+def test_a_call_that_the_step_lacks_is_blamed_where_the_model_has_it(
+    old: str, new: str, line: str
+) -> None:
+    assert of_step(old, new) == line
+    assert of_step(old, new, step="") != line
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line"),
+    [
+        ("lr=1e-3", "lr=2e-3", "3 AdamW is given another number"),
+        ("(loss / 2)", "(loss / 4)", "11 Div is given another number"),
+        ("(), 1.0", "(), 2.0", "12 clip_grad_norm_ is given another number"),
+    ],
+)
+def test_a_number_that_the_model_gives_otherwise_is_blamed(old: str, new: str, line: str) -> None:
+    assert of_step(old, new) == line
+    assert of_step(old, old).startswith("6 ")
+    assert of_step(old, new, step="") != line
+
+
+REDUCED = """program ranks mesh(dp=2)
+  input %x: f32[8]
+  %a = all_reduce %x {mesh_dim=dp, reduce=sum} @ ranks.py:LINE | a
+  return %a "output"
+"""
+
+
+def test_what_says_when_gradients_are_reduced_is_blamed_where_a_sum_lacks() -> None:
+    by_wrapper = parse_text(REDUCED.replace("LINE", "11"))
+    said = "8 says which micro-batches reduce gradients"
+    assert of_step("n == 0", "n == 0", pending=True, program=by_wrapper) == said
+    assert of_step("n == 0", "n == 0", program=by_wrapper) != said
+    new = "all_reduce(adam)\n    adam.step()"
+    by_hand = parse_text(REDUCED.replace("LINE", "13"))
+    assert of_step("adam.step()", new, pending=True, program=by_hand) != said
+
+
+LAYER = """class Layer(Model):
+    def forward(self, x):
+        h = all_reduce(self.enter(x), group=self.group)
+        return scattered(h)
+
+    def enter(self, x):
+        return from_local(x, self.mesh).to_local(PLACED)
+
+class Gather(Function):
+    def backward(ctx, g):
+        return reduce_scatter(g, group=ctx.group)
+
+def finish(model):
+    for p in model.parameters():
+        all_reduce(p.grad)
+"""
+GRADIENTS = """program ranks mesh(dp=2)
+  param %w: f32[8]
+  %a = all_reduce %w {mesh_dim=dp, reduce=sum} @ layer.py:3 | a
+  %b = reduce_scatter %w {mesh_dim=dp, dim=0, reduce=sum} @ layer.py:11 | b
+  %c = all_reduce %w {mesh_dim=dp, reduce=sum} @ layer.py:15 | c
+  %d = reduce_scatter %a {mesh_dim=dp, dim=0, reduce=sum} @ layer.py:4 | d
+  %e = reduce_scatter %w {mesh_dim=dp, dim=0, reduce=sum} @ layer.py:4 | d
+  return grad %a "w", %b "b", %c "c", %d "d"
+"""
+
+
+def of_gradients(
+    place: Source, reason: str, *, placed: str = "", finish: str = "", pending: bool = False
+) -> str:
+    """What is blamed of a module whose gradients alone are wrong."""
+    files = {"layer.py": SourceFile("layer.py", LAYER.replace("PLACED", placed))}
+    module = Module(
+        *(files, {"dp": 2}, ("w",), ("w",), True, finish, "Layer", frozenset()),
+        frozenset({"dp"}),
+    )
+    found = blamed(Looked(module, place, reason, False, pending, parse_text(GRADIENTS)))
+    return f"{found.line.line} {found.why}" if found is not None else ""
+
+
+def test_a_collective_that_autograd_runs_is_blamed_where_its_forward_is() -> None:
+    said = "3 gradients go wrong here"
+    assert of_gradients(Source("layer.py", 3, text="a"), f"{RIGHT_WITH} reduce=avg") == said
+    assert of_gradients(Source("layer.py", 3, text="a"), "adds what it must not") != said
+
+
+def test_gradients_of_activations_are_not_blamed_for_those_of_parameters() -> None:
+    assert of_gradients(NOWHERE, "", finish="finish") == "15 reduces gradients"
+
+
+def test_a_local_tensor_without_a_layout_of_its_gradient_is_blamed_where_a_sum_lacks() -> None:
+    said = "7 lays its gradient out as its value: no grad_placements"
+    assert of_gradients(NOWHERE, "", pending=True) == said
+    assert of_gradients(NOWHERE, "") != said
+    assert of_gradients(NOWHERE, "", placed="grad_placements=[Partial()]", pending=True) != said
+
+
+def test_a_line_of_the_model_alone_is_blamed_on_what_runs_it() -> None:
+    assert of_gradients(Source("model.py", 3), "") == "1 is the module"
+    assert of_gradients(Source("layer.py", 3), "") == ""
+
+
+def test_a_collective_whose_result_is_lost_is_blamed() -> None:
+    files = {"layer.py": SourceFile("layer.py", LAYER.replace("PLACED", ""))}
+    module = Module(files, {"dp": 2}, (), (), False, "", "Layer")
+    traced = parse_text(GRADIENTS)
+    found = blamed(Looked(module, Source("layer.py", 3), traced=traced))
+    assert found is not None
+    assert (found.line.line, found.why) == (4, "some results of this are not used")
+    used = parse_text(GRADIENTS.replace('%d "d"', '%d "d", %e "e"'))
+    found = blamed(Looked(module, Source("layer.py", 3), traced=used))
+    assert found is None or found.line.line == 3
+
+
+MEAN = """program one
+  input %x: f32[4]
+  %s = sum %x {dims=[0], keepdim=false}
+  return %s "y"
+"""
+SUMMED = """program ranks mesh(dp=2)
+  input %x: f32[4]
+  %s = sum %x {dims=[0], keepdim=false} @ m.py:1 | s
+  %r = all_reduce %s {mesh_dim=dp, reduce=sum} @ m.py:2 | r
+  return %r "y"
+"""
+
+
+def test_a_sum_that_is_right_as_a_mean_is_found_over_the_dims_that_are_asked_for() -> None:
+    contract = Contract(
+        {"x": Layout(((Atom(4),),))},
+        {"output:y": Layout(())},
+    )
+    asked = Problem(parse_text(MEAN), parse_text(SUMMED), contract)
+    run = differing(asked)
+    assert run is not None
+    assert needless(asked, run, ("dp",)) == Edit("set_alike", "r", attrs=(("reduce", "avg"),))
+    assert needless(asked, run) is None
