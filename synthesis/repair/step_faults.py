@@ -95,7 +95,8 @@ def synced(looked: Looked) -> Iterator[Fault]:
         if isinstance(node, ast.Call) and SYNCS.get(call_name(node)) in called:
             test = next((n.test for n in file.up(node) if isinstance(n, ast.IfExp | ast.If)), node)
             made, _ = followed(file.function(node), [test])
-            for line in [n for n in made if not isinstance(n.value, ast.Call)][:1] or [node]:
+            sets = [n for n in made if not isinstance(getattr(n, "value", None), ast.Call)]
+            for line in sets[:1] or [node]:
                 yield looked.fault("says which micro-batches reduce gradients", file, line)
 
 
