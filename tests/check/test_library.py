@@ -103,7 +103,10 @@ def test_a_plan_is_repaired_in_its_file(check: Check, tmp_path: Path) -> None:
     request = RanksRequest(
         QWEN, QWEN, TP, SMALL, batch=2, seq=4, tp_plan=rules, modes=("train",), load="made-up"
     )
-    asking = Asking(request, Statements(), Compared(), traced, (plan, plan.read_text()))
+    (tmp_path / "before").mkdir()
+    before = traced(request, tmp_path / "before")
+    file = plan, plan.read_text()
+    asking = Asking(request, Statements(), Compared(), traced, file, before)
     (fixed,) = in_source.repaired(asking, found, ())
     assert fixed is not None
     assert fixed.place == "plan.json:3"
