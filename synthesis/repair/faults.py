@@ -25,6 +25,7 @@ RULES: tuple[Rule[Any], ...] = (
     Rule(Looked, step_faults.lacking),
     Rule(Looked, step_faults.given_otherwise),
     Rule(Looked, step_faults.synced),
+    Rule(Looked, step_faults.unreduced),
     # what the source says
     Rule(Looked, culprits.lost_result),
     Rule(Looked, culprits.group),

@@ -10,6 +10,7 @@ from shardproof.synthesis.repair.in_source import Function, SourceFile, base_nam
 from shardproof.synthesis.repair.looked import Looked, Reached, followed, reached
 from shardproof.verifier.kernel.ops import lookup
 from shardproof.verifier.kernel.program.attrs import named_mesh_dims
+from shardproof.verifier.kernel.program.program import Node
 
 SYNCS = {"no_sync": "DistributedDataParallel", "set_requires_gradient_sync": "fully_shard"}
 """What decides whether a wrapper reduces the gradients of a backward."""
@@ -24,7 +25,8 @@ def _of_model(looked: Looked) -> Reached:
 
 
 def lacking(looked: Looked) -> Iterator[Fault]:
-    """Where a call lacks that the model's step makes for what it does, as `optimizer.step()`."""
+    """Where a call lacks that the model's step makes for what it does, as `optimizer.step()`; or
+    comes too early, where outputs stay what they were."""
     step = looked.module.step
     (_, theirs), (file, ours) = (
         found.get(step, (None, None)) for found in (_of_model(looked), looked.reached)
@@ -38,8 +40,17 @@ def lacking(looked: Looked) -> Iterator[Fault]:
         if effect and name in fewer:
             near = [n for n, _, _ in (*reversed(wanted[:at]), *wanted[at:]) if n in lines]
             for other in near[:1]:
-                said = f"the model calls {name.rpartition(' ')[2]} here"
-                yield looked.fault(said, file, lines[other])
+                yield looked.fault(f"the model calls {_word(name)} here", file, lines[other])
+    if not looked.place.file:  # an output is what it was before, or was never computed
+        both = {name for name, _, effect in wanted if effect} & lines.keys()
+        orders = ([name for name, _, _ in calls if name in both] for calls in (wanted, have))
+        for right, name in zip(*orders, strict=False):
+            if right != name:
+                yield looked.fault(f"the model calls {_word(right)} before", file, lines[name])
+
+
+def _word(name: str) -> str:
+    return name.rpartition(" ")[2]
 
 
 def _calls(function: Function) -> list[tuple[str, ast.Call, bool]]:
@@ -100,13 +111,30 @@ def synced(looked: Looked) -> Iterator[Fault]:
                 yield looked.fault("says which micro-batches reduce gradients", file, line)
 
 
+def unreduced(looked: Looked) -> Iterator[Fault]:
+    """The last line that changes gradients of the rows of ranks, or the backward, where nothing
+    sums them over ranks."""
+    if looked.module.step and looked.module.rows and not _reductions(looked):
+        walked = [(file, node) for file, _, node in looked.walk()]
+        changed = [(f, n) for f, n in walked if isinstance(n, ast.Attribute) and n.attr == "grad"]
+        run = [(f, n) for f, n in walked if call_name(n) == "backward"]
+        for file, node in (*changed[-1:], *run[-1:]):
+            yield looked.fault("gradients are not reduced", file, node)
+
+
 def _reduced_by_hand(looked: Looked) -> bool:
-    """Whether a line of the module calls a collective over mesh dims that the rows are split
-    over."""
-    for node in looked.program.nodes:
-        over = {d for k, v in node.attrs.items() for d in named_mesh_dims(k, v)}
-        if lookup(node.op).kind == "collective" and over & looked.module.rows:
-            names = {call_name(n) for at in looked.own(node.source)[:1] for n in looked.on(at)}
-            if any("reduce" in name for name in names):
-                return True
-    return False
+    """Whether a line of the module reduces over mesh dims that the rows are split over."""
+    at = [at for node in _reductions(looked) for at in looked.own(node.source)[:1]]
+    return any("reduce" in call_name(n) for line in at for n in looked.on(line))
+
+
+def _reductions(looked: Looked) -> list[Node]:
+    """The collectives over mesh dims that the rows are split over."""
+    return [
+        node
+        for node in looked.program.nodes
+        if lookup(node.op).kind == "collective"
+        and looked.module.rows.intersection(
+            d for k, v in node.attrs.items() for d in named_mesh_dims(k, v)
+        )
+    ]

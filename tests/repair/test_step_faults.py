@@ -48,7 +48,13 @@ PLACE = Source("ranks.py", 6)
 
 
 def of_step(
-    old: str, new: str, *, pending: bool = False, program: Program = NONE, step: str = "train"
+    old: str,
+    new: str,
+    *,
+    pending: bool = False,
+    program: Program | None = None,
+    step: str = "train",
+    place: Source = PLACE,
 ) -> str:
     """What is blamed of a step with another text, where nothing else is known."""
     assert old in RANKS
@@ -58,7 +64,8 @@ def of_step(
         *(files, {"dp": 2}, (), (), False, "", "sharded", frozenset(), frozenset({"dp"})),
         *(step, "build", theirs),
     )
-    found = blamed(Looked(module, PLACE, pending=pending, program=program))
+    made = parse_text(REDUCED.replace("LINE", "11")) if program is None else program
+    found = blamed(Looked(module, place, pending=pending, program=made))
     return f"{found.line.line} {found.why}" if found is not None else ""
 
 
@@ -89,6 +96,20 @@ def test_a_number_that_the_model_gives_otherwise_is_blamed(old: str, new: str, l
     assert of_step(old, new) == line
     assert of_step(old, old).startswith("6 ")
     assert of_step(old, new, step="") != line
+
+
+def test_a_call_that_comes_too_early_is_blamed_where_outputs_stay_what_they_were() -> None:
+    old = "    adam.step()\n    adam.zero_grad()\n"
+    new = "    adam.zero_grad()\n    adam.step()\n"
+    assert of_step(old, new, place=NOWHERE) == "13 the model calls step before"
+    assert of_step(old, new) != "13 the model calls step before"
+
+
+def test_gradients_that_nothing_reduces_are_blamed_where_they_are_changed_last() -> None:
+    said = "gradients are not reduced"
+    assert of_step("n == 0", "n == 0", program=NONE) == f"11 {said}"
+    scaled = "net.w.grad.mul_(0.5)\n    adam.step()"
+    assert of_step("adam.step()", scaled, program=NONE) == f"13 {said}"
 
 
 REDUCED = """program ranks mesh(dp=2)
