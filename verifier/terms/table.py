@@ -287,7 +287,8 @@ class Terms:
 
     def _row(self, term: Term) -> bool:
         """Whether entries stand one after the other: their sum needs no row."""
-        return term.op == "concat" and all(self.shape(a)[term.attrs[0]] == 1 for a in term.args)
+        dim: int = term.attrs[0] if term.op == "concat" else -1
+        return dim >= 0 and all(self.shape(a)[dim] == 1 for a in term.args)
 
 
 def _digits(source: Shape, made: Shape, dims: Sequence[int]) -> tuple[int, ...] | None:
