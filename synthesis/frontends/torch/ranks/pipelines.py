@@ -111,8 +111,8 @@ class Pipeline(Stages):
         self.mode: Any = None
         schedule._initialize_pp_stages = self._initialize
         schedule._warmup_p2p = self._agree
-        for name in ("step", "eval"):
-            setattr(schedule, name, partial(self._stepped, getattr(schedule, name)))
+        schedule.step = partial(self._stepped, schedule.step)
+        schedule.eval = partial(self._stepped, schedule.eval)
         for stage in self.held:
             self._post_shapes(stage)
 
