@@ -300,3 +300,27 @@ def test_a_join_that_no_rank_sends_is_the_models_own() -> None:
     after = one_by_one(before)
     assert ops(after) == ops(before)
     same(before, after, rng)
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_bucket_that_some_ranks_alone_send(apart: bool) -> None:
+    """Where others make its row as well, what they send stays in one piece."""
+    b = Builder("stages", Mesh.of(pp=2, dp=2))
+    params = [b.param(f"p{i}", TensorType((n, 3), "f32")) for i, n in enumerate((2, 1))]
+    rows = [flat(b, p) for p in params]
+    everywhere = b.add("concat", *rows, dim=0) if apart else ""
+    with b.on(pp=0):
+        bucket = everywhere or b.add("concat", *rows, dim=0)
+        whole = b.add("all_gather", bucket, mesh_dim="dp", dim=0)
+        columns = b.add("reshape", whole, shape=(2, 9))
+        part = b.add("reshape", cut(b, columns, 1, 0, 6), shape=(4, 3))
+        b.output(part, "output", "first")
+    program = b.build()
+    after = one_by_one(program)
+    assert ("concat" in ops(after)) == apart
+    rng = np.random.default_rng(0)
+    given = [{i.name: rng.normal(size=i.type.shape) for i in program.inputs} for _ in range(4)]
+    runs = zip(simulate(program, given)[:2], simulate(after, given)[:2], strict=True)
+    for first, second in runs:
+        a, z = first[program.outputs[0].value], second[after.outputs[0].value]
+        np.testing.assert_allclose(np.asarray(a, float), np.asarray(z, float), atol=1e-12)

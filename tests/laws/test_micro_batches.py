@@ -55,7 +55,10 @@ def drawn(seed: int, unlike: bool = False) -> tuple[Program, int]:
         made.append([f"{at}", *values])
     ordered = sorted(made, key=lambda values: int(values[0]))
     last = [values[-1] for values in ordered]
-    b.output(b.add("concat", *last, dim=0), "output", "y")
+    row = b.add("concat", *last, dim=0)
+    b.output(row, "output", "y")
+    dims = rng.choice(((0,), (0, 1), (1,)))
+    b.output(b.add("sum", row, dims=dims, keepdim=rng.random() < 0.5), "output", "total")
     b.output(_added(b, rng.sample(last, k), w, rng), "output", "sum")
     sizes = enumerate(last)
     apart = [b.add("pad", v, dim=0, lo=i * ROWS, hi=(k - 1 - i) * ROWS) for i, v in sizes]

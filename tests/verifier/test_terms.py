@@ -55,3 +55,14 @@ def test_reciprocal_does_not_cancel_what_could_be_zero() -> None:
 def test_sum_over_an_extent_of_1_is_a_reshape() -> None:
     terms, ref = term(lambda b, x: b.add("sum", x, dims=(0,)), typed(1, 3))
     assert terms[ref.id].op == "reshape"
+
+
+def test_sum_of_a_row_of_numbers_is_the_sum_of_the_numbers() -> None:
+    terms, dtypes = Terms(), ["f32"] * 3
+    parts = [terms.intern("var", [], (name,), (1, 2)) for name in "abc"]
+    row = terms.apply("concat", parts, {"dim": 0}, dtypes)
+    rows, columns = (
+        terms.apply("sum", [row], {"dims": (dim,), "keepdim": False}, ["f32"]) for dim in (0, 1)
+    )
+    assert rows == terms.combine([(Fraction(1), terms.reshape(part, (2,))) for part in parts])
+    assert terms[columns.id].op == "sum"

@@ -447,7 +447,7 @@ class Process:
         module = self.imported(self.order["many" if self.index else "one"])
         function = getattr(module, self.order["step"])
         renamed = given["arguments"] if given is not None else {}
-        own: Any = model.own if isinstance(model, Stages) else model
+        own: Any = model.schedule if isinstance(model, Stages) else model
         result = function(own, *self.held, **{renamed.get(n, n): v for n, v in inputs.items()})
         outputs, loss = named_outputs(result, returned_names(function))
         self.told(outputs, loss)

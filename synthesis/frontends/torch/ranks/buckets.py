@@ -20,14 +20,16 @@ from shardproof.verifier.kernel.program.program import Node, Program
 def one_by_one(program: Program) -> Program:
     """The program with every part of a bucket that is read sent on its own, as the tensor it is.
     What is gathered along another dim than the first is one op before its parts are looked at."""
-    joined = rewrite(program, {"concat": gathered_along}, True)
+    joined = rewrite(program, {"concat": gathered_along}, some_ranks=True)
     bucket = _sent(joined) | _received(joined)
 
     def narrowed(r: Rewriting, node: Node) -> str | None:
         return _narrowed(r, node) if node.outputs[0] in bucket else None
 
-    narrow = rewrite(joined, {"slice": narrowed}, True)
-    return rewrite(rewrite(narrow, {"slice": _part}, True), {"reshape": _whole}, True)
+    narrow = rewrite(joined, {"slice": narrowed}, some_ranks=True)
+    return rewrite(
+        rewrite(narrow, {"slice": _part}, some_ranks=True), {"reshape": _whole}, some_ranks=True
+    )
 
 
 def _sent(program: Program) -> set[str]:

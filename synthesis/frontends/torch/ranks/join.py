@@ -243,10 +243,14 @@ def gathers_by_dim(program: Program) -> Program:
     in another order. What an all_to_all brings from each rank, joined along a dim, is an all_to_all
     that joins along that.
     """
-    program = rewrite(program, {"concat": gathered_along, "reduce_scatter": _scatter}, True)
-    program = rewrite(program, {"reduce_scatter": _scattered_bias, "all_reduce": _bias}, True)
-    program = rewrite(program, {"concat": _stacked}, True)
-    return rewrite(program, {"reshape": _exchanged}, True)
+    program = rewrite(
+        program, {"concat": gathered_along, "reduce_scatter": _scatter}, some_ranks=True
+    )
+    program = rewrite(
+        program, {"reduce_scatter": _scattered_bias, "all_reduce": _bias}, some_ranks=True
+    )
+    program = rewrite(program, {"concat": _stacked}, some_ranks=True)
+    return rewrite(program, {"reshape": _exchanged}, some_ranks=True)
 
 
 def _chunks(r: Rewriting, values: Sequence[str], dim: int, count: int) -> str | None:

@@ -31,11 +31,6 @@ class Stages(nn.Module):
         self.results: tuple[tuple[str, bool], ...] = ()
         """Names of what the model returns, and whether each is its loss."""
 
-    @property
-    def own(self) -> Any:
-        """What TARGET returned: the schedule."""
-        return self.schedule
-
     def names(self, results: Iterable[tuple[str, bool]]) -> None:
         """What the model returns is called so from now on."""
         self.results = tuple(results)

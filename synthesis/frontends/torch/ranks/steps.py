@@ -57,7 +57,7 @@ class Step:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         with Logging() as logging:
             model, *others = self.held
-            given = model.own if isinstance(model, Stages) else model
+            given = model.schedule if isinstance(model, Stages) else model
             result = self.function(given, *others, *args, **kwargs)
         self.notes |= dict.fromkeys(logging.told())
         return result
