@@ -78,7 +78,7 @@ HANDLES = (
     Check(
         "orphaned_handle",
         "Every asynchronous event is waited for, or followed by a sync of its rank.",
-        "Its work may still be under way when the rank is done.",
+        "It may still run when the rank is done.",
         _orphans,
     ),
 )
