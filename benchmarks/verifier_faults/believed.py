@@ -725,7 +725,7 @@ fault(
 )
 fault(
     "the sign of a comparison is not written",
-    KEY + "form:Writer.factor",
+    KEY + "form:Writer._factor",
     'signed=name == "le0"',
     "signed=False",
     pair(
@@ -1149,7 +1149,7 @@ fault(
 )
 fault(
     "what a step changes is kept",
-    WALK + "scans:_invariant",
+    WALK + "scans:_Induction._invariant",
     "r.ref == want and r.layout == fact.layout and within(fact.where, r.where)",
     "r.layout == fact.layout",
     about="scan",

@@ -36,6 +36,15 @@ def test_a_wrong_program_that_is_proved_is_not_accepted(fault: Fault) -> None:
     assert not isinstance(verify(given), Proof)
 
 
+@pytest.mark.parametrize(
+    "fault", [*FAULTS, *RULES, *STRUCTURE], ids=lambda f: f.name.replace(" ", "_")
+)
+def test_every_fault_can_be_put_into_the_code_of_today(fault: Fault | Structural) -> None:
+    if fault.edit is not None:
+        with made(fault.edit):
+            pass
+
+
 TOLD_AT_ENTRIES = [
     f
     for f in WRITTEN
