@@ -1,4 +1,5 @@
-"""The same step in a pipeline, whose stages may be sharded: 1F1B, one norm over all stages."""
+"""The same step in a pipeline, whose stages may be sharded over dp and tp: 1F1B, one norm over all
+stages."""
 
 import torch
 import torch.distributed as dist
@@ -7,7 +8,8 @@ from deep import Layers
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, Replicate
+from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
 
 
 def staged(mesh):
@@ -15,6 +17,11 @@ def staged(mesh):
     rank, size = pp.get_local_rank(), pp.size()
     each = 4 // size
     part = Layers(rank * each, (rank + 1) * each)
+    if "tp" in mesh.mesh_dim_names:
+        for name in ("1", "2"):
+            if name in part.layers:
+                gathered = ColwiseParallel(output_layouts=Replicate())
+                parallelize_module(part.layers[name], mesh["tp"], gathered)
     if "dp" in mesh.mesh_dim_names:
         fully_shard(part, mesh=mesh["dp"])
     stage = PipelineStage(part, rank, size, torch.device("cpu"), group=pp.get_group())
@@ -37,10 +44,10 @@ def clip(stage, most):
     """A weight that two stages hold counts once."""
     held = dict(stage.submod.named_parameters())
     counted = [p.grad for name, p in held.items() if name != "layers.3.weight"]
-    norm = nn.utils.get_total_norm(counted)
-    total = (norm.full_tensor() if isinstance(norm, DTensor) else norm) ** 2
+    norms = [nn.utils.get_total_norm([grad]) for grad in counted]
+    total = sum((n.full_tensor() if isinstance(n, DTensor) else n) ** 2 for n in norms)
     dist.all_reduce(total, group=stage.group)
-    nn.utils.clip_grads_with_norm_(held.values(), most, total**0.5)
+    nn.utils.clip_grads_with_norm_(held.values(), most, total**0.5, foreach=False)
 
 
 def train_step(schedule, optimizer, x, y):

@@ -38,7 +38,10 @@ def made(case: Make, tmp_path: Path) -> Make:
     return make
 
 
-@pytest.mark.parametrize("mesh", [{"pp": 2}, {"pp": 2, "dp": 2}], ids=["pp", "pp and dp"])
+MESHES = ({"pp": 2}, {"pp": 2, "dp": 2}, {"pp": 2, "dp": 2, "tp": 2})
+
+
+@pytest.mark.parametrize("mesh", MESHES, ids=" and ".join)
 def test_a_step_in_stages_is_proved(made: Make, mesh: dict[str, int]) -> None:
     found = made(**mesh).proved()
     outputs = {o.path for o in found.question.sequential.outputs}
@@ -61,13 +64,14 @@ WRONG = {
         "Layers(2 - 2 * rank, 4 - 2 * rank)",
     ),
     "no reduction over dp": ("fully_shard(part, mesh=mesh[\"dp\"])", "pass"),
+    "norm of a shard over tp": ("[p.grad for", "[local(p.grad) for"),
 }  # fmt: skip
-OVER_DP = {"no reduction over dp"}
+OVER = {"no reduction over dp": {"dp": 2}, "norm of a shard over tp": {"tp": 2}}
 
 
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_step_in_stages_is_refuted(made: Make, name: str) -> None:
-    wrong = made(**{"pp": 2, **({"dp": 2} if name in OVER_DP else {})})
+    wrong = made(pp=2, **OVER.get(name, {}))
     if name == "stages in another order":
         wrong.edit(
             'names = {0: "0", stage.num_stages - 1: "3"}', 'names = {0: "3", 1: "0"}', "stages.py"

@@ -27,7 +27,22 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
 
     more = {op: f for op, f in decomposition_table.items() if _name(op) in _MORE}
     table = {**more, **dict(core_aten_decompositions().items())}
+    norm = torch.ops.aten.linalg_vector_norm.default
+    table[norm] = partial(_norm, table[norm])
     return {op: f for op, f in table.items() if _is_open(op)} | dict(_each())
+
+
+def _norm(
+    general: Callable[..., Any], x: Any, ord: float = 2, dim: Any = None, *args: Any, **kwargs: Any
+) -> Any:
+    """PyTorch's own takes the absolute value of a single number, which may be all that a rank has
+    of many: the root of a sum of squares says that the ranks' parts add up."""
+    alone = all(x.shape[d] == 1 for d in (range(x.dim()) if dim is None else dim))
+    if ord != 2 or not alone or x.dtype not in (torch.float32, torch.float64):
+        return general(x, ord, dim, *args, **kwargs)
+    keepdim = kwargs.get("keepdim", bool(args) and args[0])
+    squares = torch.sum((x * x), dim=dim, keepdim=keepdim, dtype=kwargs.get("dtype"))
+    return torch.sqrt(squares)
 
 
 def _each() -> Iterator[tuple[Any, Callable[..., Any]]]:

@@ -255,11 +255,7 @@ class Emit:
         return x if lo == hi == 0 else self.add("pad", x, dim=self.dim(x, dim), lo=lo, hi=hi)
 
     def sum(self, x: str, dims: Sequence[int], keepdim: bool = False) -> str:
-        """Sums over dims of extent 1 are reshapes."""
-        shape = self.shape(x)
-        if all(shape[d] == 1 for d in dims):
-            kept = [n for i, n in enumerate(shape) if keepdim or i not in dims]
-            return self.reshape(x, kept)
+        """Also over dims of extent 1, which may be all that a rank has of a larger one."""
         return self.add("sum", x, dims=tuple(dims), keepdim=keepdim)
 
     def scale(self, x: str, value: Any) -> str:

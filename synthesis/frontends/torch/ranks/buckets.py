@@ -93,19 +93,22 @@ def _whole(r: Rewriting, node: Node) -> str | None:
     """What is sent as the tensor that is read in the end, along the dim where its pieces join."""
     shape = r.type(node.outputs[0]).shape
     sent = r.made(r.through(node.outputs[0], "reshape"), "all_gather", "reduce_scatter")
-    if sent is None or sent.attrs["dim"] != 0:
+    if sent is None:
+        return None
+    along = sent.number("dim")
+    if any(n != 1 for n in r.type(sent.inputs[0]).shape[:along]):
         return None
     before, after = r.type(sent.inputs[0]).size, r.type(sent.outputs[0]).size
     value: str | None = sent.inputs[0]
     while value is not None:
         dim = _joins(r.type(value).shape, shape, before, after)
-        if dim == 0 and value == sent.inputs[0]:
+        if dim == along and value == sent.inputs[0]:
             return sent.outputs[0]
         if dim is not None:
             return r.add(sent.op, value, **{**sent.attrs, "dim": dim})
         view = r.made(value, "reshape")
         value = view.inputs[0] if view is not None else None
-    return _rows(r, node, sent)
+    return _rows(r, node, sent) if along == 0 else None
 
 
 def _rows(r: Rewriting, node: Node, sent: Node) -> str | None:
