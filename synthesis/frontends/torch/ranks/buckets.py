@@ -8,7 +8,8 @@ on its way, since a cast is of each number alone. So does what is sent as a row 
 as a tensor again: with x of shape [m, ...] on each of w ranks, and g of shape [w m, ...],
 reshape(all_gather(reshape(x, [n]), 0), [w m, ...])             =  all_gather(x, 0);
 reshape(reduce_scatter(reshape(g, [w n]), 0), [m, ...])         =  reduce_scatter(g, 0);
-and along any dim before which all extents are 1.
+and along any dim before which all extents are 1. An all_reduce of what was scattered, as over the
+replicas of a mesh, is of each part.
 """
 
 from shardproof.synthesis.frontends.torch.ranks.join import gathered_along
@@ -91,10 +92,16 @@ def _holding(r: Rewriting, join: Node, dim: int, start: int, stop: int) -> tuple
 
 def _whole(r: Rewriting, node: Node) -> str | None:
     """What is sent as the tensor that is read in the end, along the dim where its pieces join."""
-    shape = r.type(node.outputs[0]).shape
-    sent = r.made(r.through(node.outputs[0], "reshape"), "all_gather", "reduce_scatter")
+    return _sent_as(r, node.outputs[0], r.type(node.outputs[0]).shape)
+
+
+def _sent_as(r: Rewriting, read: str, shape: tuple[int, ...]) -> str | None:
+    sent = r.made(r.through(read, "reshape"), "all_gather", "reduce_scatter", "all_reduce")
     if sent is None:
         return None
+    if sent.op == "all_reduce":
+        part = _sent_as(r, sent.inputs[0], shape)
+        return None if part is None else r.add("all_reduce", part, **sent.attrs)
     along = sent.number("dim")
     if any(n != 1 for n in r.type(sent.inputs[0]).shape[:along]):
         return None
@@ -108,13 +115,13 @@ def _whole(r: Rewriting, node: Node) -> str | None:
             return r.add(sent.op, value, **{**sent.attrs, "dim": dim})
         view = r.made(value, "reshape")
         value = view.inputs[0] if view is not None else None
-    return _rows(r, node, sent) if along == 0 else None
+    return _rows(r, shape, sent) if along == 0 else None
 
 
-def _rows(r: Rewriting, node: Node, sent: Node) -> str | None:
+def _rows(r: Rewriting, seen: tuple[int, ...], sent: Node) -> str | None:
     """Rows of ranks that hold one line each, where what is read is one dim of all rows:
     [1, n, ...] on w ranks are the rows of [w n, ...] or [1, w n, ...], not of [w, n, ...]."""
-    line, seen = r.type(sent.inputs[0]).shape, r.type(node.outputs[0]).shape
+    line = r.type(sent.inputs[0]).shape
     dim = next((d for d, n in enumerate(line) if n != 1), 0)
     if sent.op != "all_gather" or not dim or not seen:
         return None
@@ -165,7 +172,10 @@ def _gathered(r: Rewriting, columns: str, start: int, stop: int) -> str | None:
 
 
 def _reduced(r: Rewriting, numbers: str, start: int, stop: int) -> str | None:
-    scatter = r.made(numbers, "reduce_scatter")
+    scatter = r.made(numbers, "reduce_scatter", "all_reduce")
+    if scatter is not None and scatter.op == "all_reduce":
+        part = _reduced(r, scatter.inputs[0], start, stop)
+        return None if part is None else r.add("all_reduce", part, **scatter.attrs)
     if scatter is None or scatter.attrs["dim"] != 0 or len(r.type(numbers).shape) != 1:
         return None
     source = r.made(scatter.inputs[0], "reshape")

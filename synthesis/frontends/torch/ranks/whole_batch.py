@@ -48,8 +48,9 @@ class _Lifting:
                 found = list(dict.fromkeys(self._wholes(node)))
             if not found:
                 return None
-            found.sort(key=lambda whole: not whole[1].mentioned)
-            self.held[node.outputs[0]] = found[:MOST]
+            parts = [whole for whole in found if whole[1].mentioned]
+            alike = [whole for whole in found if not whole[1].mentioned]
+            self.held[node.outputs[0]] = [*parts[: MOST - len(alike[:1])], *alike[:1]]
         for out in self.program.outputs:
             whole = next((v for v, at in self.held[out.value] if not at.mentioned), None)
             if whole is None:
