@@ -141,6 +141,42 @@ def test_gradients_of_a_bucket_are_reduced_one_by_one(seed: int, cast: str) -> N
     same(before, after, rng)
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_gradients_that_replicas_reduce_too_are_reduced_one_by_one(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    shapes = [shape_of(rng) for _ in range(int(rng.integers(2, 5)))]
+    reduce = reduction(rng)
+    b = Builder("replicas", Mesh.of(rep=2, dp=2))
+    rows = [
+        b.add("reshape", b.input(f"g{i}", TensorType((2 * n, *rest), "f32")), shape=(2, n * math.prod(rest)))
+        for i, (n, *rest) in enumerate(shapes)
+    ]
+    bucket = flat(b, b.add("concat", *rows, dim=1))
+    mine = b.add("reduce_scatter", bucket, mesh_dim="dp", dim=0, reduce=reduce)
+    summed = b.add("all_reduce", mine, mesh_dim="rep", reduce=reduce)
+    at = 0
+    for i, shape in enumerate(shapes):
+        part = cut(b, summed, 0, at, at + math.prod(shape))
+        at += math.prod(shape)
+        b.output(b.add("reshape", part, shape=shape), "grad", f"y{i}")
+    before = b.build()
+    after = one_by_one(before)
+    assert ops(after)["reduce_scatter"] == ops(after)["all_reduce"] == len(shapes)
+    assert not ops(after).keys() & {"concat", "slice"}
+    same(before, after, rng)
+
+
+def test_what_is_read_in_the_end_says_along_which_dim_a_row_is_gathered() -> None:
+    """[1, n] on w ranks as a row of numbers, which is read as [w, n]."""
+    b = Builder("row", Mesh.of(dp=2))
+    sent = b.add("all_gather", b.input("x", TensorType((1, 4), "f32")), mesh_dim="dp", dim=0)
+    b.output(b.add("reshape", flat(b, sent), shape=(2, 4)), "output", "y")
+    before = b.build()
+    after = one_by_one(before)
+    assert [n.attrs["dim"] for n in after.nodes if n.op == "all_gather"] == [0]
+    same(before, after, np.random.default_rng(0))
+
+
 def sent_flat(mesh: Mesh, old: Shape, new: Shape, reduce: str | None) -> Program:
     """A tensor sent as a row of numbers, and read as a tensor again."""
     b = Builder("flat", mesh)
