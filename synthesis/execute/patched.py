@@ -225,7 +225,7 @@ def _read_rank(job: Job, folder: Path, order: Order, rank: int) -> None:
     known_groups(found.traced.graph, watch, places)
     refuse_unwritten(found.traced, places)
     canonical = {name: group[0] for group in order.tied for name in group}
-    drawn = reaching(draws.made, found.traced.graph)
+    drawn = reaching(draws.made, found.traced)
     if {d.name: d.law for d in drawn.values()} != order.drawn:
         raise CaptureError(
             "the patched code draws other random numbers than the model", file=job.patched_file

@@ -8,7 +8,7 @@ from shardproof.agent.check import dropout
 from shardproof.synthesis.frontends.torch.errors import CaptureError
 from shardproof.synthesis.frontends.torch.ranks.request import TRAIN
 from shardproof.verifier.kernel.program.types import Mesh
-from shardproof.verifier.verdict import Unknown
+from shardproof.verifier.verdict import Counterexample, Proof, Unknown
 
 pytestmark = pytest.mark.torch
 
@@ -180,3 +180,33 @@ def test_rows_over_one_mesh_dim_and_columns_over_another(case):
         " ranks along tp draw their own (different random states).",
     ]
     assert dropout.clash(found.captured, {}, Mesh.of(tp=1)) is None
+
+
+KEEPS = """
+class Model(nn.Module):
+    factor = 1.0
+
+    def __init__(self):
+        super().__init__()
+        self.up, self.drop = nn.Linear(8, 8), nn.Dropout(0.5)
+        self.register_buffer("kept", torch.zeros(4, 8))
+
+    def forward(self, x):
+        self.kept.copy_(self.drop(x) * self.factor)
+        return self.up(x)
+
+class Wrong(Model):
+    factor = 2.0
+
+def example_inputs():
+    return {"x": torch.randn(4, 8)}
+"""
+
+
+@pytest.mark.parametrize("target", ["Model", "Wrong"])
+def test_what_is_dropped_into_a_buffer_alone_is_compared(case, target):
+    asked = case(modes=(TRAIN,), mesh=Mesh.of(tp=2))
+    asked.write(KEEPS, name="kept.py")
+    asked.target, asked.against = f"kept.py:{target}", "kept.py:Model"
+    found = asked.check()
+    assert isinstance(found.verdict, Proof if target == "Model" else Counterexample)

@@ -270,3 +270,57 @@ def test_a_fused_optimizer_is_one_that_is_not(made: Make, eps: str) -> None:
     found = step.check()
     assert isinstance(found.verdict, Proof if eps == "1e-8" else Counterexample), found.verdict
     assert any("Fused optimizers" in note for rank in found.captured.ranks for note in rank.notes)
+
+
+DROPPED = """import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+
+
+class Dropped(nn.Module):
+    def __init__(self, factor=1.0):
+        super().__init__()
+        self.up, self.down, self.drop = nn.Linear(8, 8), nn.Linear(8, 8), nn.Dropout(0.25)
+        self.factor = factor
+
+    def forward(self, x):
+        return self.down(self.drop(torch.relu(self.up(x))) * self.factor)
+
+
+def one():
+    model = Dropped()
+    return model, torch.optim.SGD(model.parameters(), lr=1e-2)
+
+
+def many(mesh, factor=1.0):
+    model = fully_shard(Dropped(factor), mesh=mesh)
+    return model, torch.optim.SGD(model.parameters(), lr=1e-2)
+
+
+def other(mesh):
+    return many(mesh, 0.5)
+
+
+def step(model, optimizer, x, y):
+    for a, b in zip(x.chunk(PARTS), y.chunk(PARTS)):
+        (F.mse_loss(model(a), b) / PARTS).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+@pytest.mark.parametrize("parts", [1, 2], ids=["whole batch", "micro-batches"])
+@pytest.mark.parametrize("target", ["many", "other"], ids=["right", "wrong"])
+def test_what_a_step_drops_is_drawn_for_each_row(
+    case: Make, tmp_path: Path, parts: int, target: str
+) -> None:
+    """Whether one device takes its batch at once or in parts: ranks take it in two."""
+    (tmp_path / "many.py").write_text(DROPPED.replace("PARTS", "2"))
+    (tmp_path / "one.py").write_text(DROPPED.replace("PARTS", str(parts)))
+    inputs = ["x=f32[8,8]", "y=f32[8,8]"]
+    asked = case(mesh=Mesh.of(dp=2), target=f"many.py:{target}", against="one.py:one")
+    asked.step, asked.inputs, asked.input_layouts = "step", inputs, ROWS
+    found = asked.check()
+    assert isinstance(found.verdict, Proof if target == "many" else Counterexample)
+    assert [p.name for p in found.placed if p.name.startswith("dropout.")] == ["dropout.drop.0"]

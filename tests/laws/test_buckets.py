@@ -148,7 +148,11 @@ def test_gradients_that_replicas_reduce_too_are_reduced_one_by_one(seed: int) ->
     reduce = reduction(rng)
     b = Builder("replicas", Mesh.of(rep=2, dp=2))
     rows = [
-        b.add("reshape", b.input(f"g{i}", TensorType((2 * n, *rest), "f32")), shape=(2, n * math.prod(rest)))
+        b.add(
+            "reshape",
+            b.input(f"g{i}", TensorType((2 * n, *rest), "f32")),
+            shape=(2, n * math.prod(rest)),
+        )
         for i, (n, *rest) in enumerate(shapes)
     ]
     bucket = flat(b, b.add("concat", *rows, dim=1))

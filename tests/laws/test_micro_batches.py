@@ -10,6 +10,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from shardproof.synthesis.frontends.torch.captured import Draw
+from shardproof.synthesis.frontends.torch.ranks.drawn_rows import in_rows
 from shardproof.synthesis.frontends.torch.ranks.micro_batches import TIME, in_one_body
 from shardproof.verifier.kernel.program.builder import Builder
 from shardproof.verifier.kernel.program.program import Program, Timing
@@ -117,3 +119,39 @@ def _same(program: Program, rolled: Program, k: int, seed: int) -> None:
     for one, other in zip(*made, strict=True):
         for a, b in zip(one, other, strict=True):
             np.testing.assert_allclose(a, b, atol=1e-9, rtol=1e-9)
+
+
+@pytest.mark.parametrize("each", [1, 2])
+def test_what_is_drawn_for_each_micro_batch_is_a_row_of_one_draw(each: int) -> None:
+    """The program runs the same on the rows; of each line that draws, one draw is left."""
+    b = Builder("drawn", Mesh.of(dp=1))
+    x = b.input("x", TensorType((4, 3), "f32"))
+    parts = [b.add("slice", x, dim=0, start=at, stop=at + 2, step=1) for at in (0, 2)]
+    names = [f"drawn.a.{i}" for i in range(2 * each)]
+    draws = [Draw(n, (2, 3), "uniform from 0 to 1", "a.py", 1, "", "f32") for n in names]
+    for name in names:
+        b.input(name, TensorType((2, 3), "f32"))
+    for i, name in enumerate(names):
+        b.output(b.add("mul", parts[i // each], name), "output", f"y{i}")
+    before = b.build()
+    after, left = in_rows(before, draws)
+    assert [(d.name, d.shape) for d in left] == [(n, (4, 3)) for n in names[:each]]
+    rng = np.random.default_rng(0)
+    given = {"x": rng.normal(size=(4, 3)), **{n: rng.normal(size=(2, 3)) for n in names}}
+    rows = {
+        n: np.concatenate([given[n], given[m]]) for n, m in zip(names, names[each:], strict=False)
+    }
+    rows = {d.name: rows[d.name] for d in left}
+    (first,), (second,) = simulate(before, [given]), simulate(after, [{"x": given["x"], **rows}])
+    for a, z in zip(before.outputs, after.outputs, strict=True):
+        np.testing.assert_array_equal(first[a.value], second[z.value])
+
+
+def test_draws_of_a_batch_that_is_not_cut_stay_as_they_are() -> None:
+    b = Builder("drawn", Mesh.of(dp=1))
+    names = ["drawn.a.0", "drawn.a.1"]
+    for name in names:
+        b.output(b.add("neg", b.input(name, TensorType((2,), "f32"))), "output", name)
+    program = b.build()
+    draws = [Draw(n, (2,), "uniform from 0 to 1", "a.py", 1, "", "f32") for n in names]
+    assert in_rows(program, draws) == (program, tuple(draws))

@@ -21,6 +21,7 @@ from shardproof.synthesis.frontends.torch.aten.table import TABLE, Emit
 from shardproof.synthesis.frontends.torch.captured import Draw
 from shardproof.synthesis.frontends.torch.errors import CaptureError
 from shardproof.synthesis.frontends.torch.lower import DTYPES
+from shardproof.synthesis.frontends.torch.trace import Traced
 from shardproof.verifier.kernel.program.types import TensorType
 
 DRAW = "shardproof_frontend::draw"
@@ -140,9 +141,9 @@ def _state() -> str:
         return blake2b(torch.get_rng_state().numpy().tobytes(), digest_size=16).hexdigest()
 
 
-def reaching(made: Sequence[Draw], graph: fx.Graph) -> dict[int, Draw]:
-    """The draws that an output is made of, by their number."""
-    todo, seen = [n for n in graph.nodes if n.op == "output"], set[fx.Node]()
+def reaching(made: Sequence[Draw], traced: Traced) -> dict[int, Draw]:
+    """The draws that an output is made of, or what is left in a buffer, by their number."""
+    todo, seen = [node for _, _, node in traced.outputs], set[fx.Node]()
     while todo:
         node = todo.pop()
         if node not in seen:

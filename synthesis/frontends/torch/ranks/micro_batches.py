@@ -73,7 +73,7 @@ def in_one_body(program: Program) -> Program:
     return program
 
 
-def _batches(program: Program) -> Iterator[tuple[Node, int]]:
+def cuts(program: Program) -> Iterator[tuple[Node, int]]:
     """Cuts of data, and of constants, into pieces of one extent, each with how many there are."""
     data = {i.name for i in program.inputs if i.role == "input"}
     constant = set[str]()
@@ -92,7 +92,7 @@ def _batches(program: Program) -> Iterator[tuple[Node, int]]:
 
 
 def _counts(program: Program) -> list[int]:
-    return sorted({k for _, k in _batches(program)}, reverse=True)
+    return sorted({k for _, k in cuts(program)}, reverse=True)
 
 
 def _cut(program: Program, node: Node) -> tuple[int, int] | None:
@@ -139,7 +139,7 @@ class _Rolling:
     def rolled(self) -> Program:
         for item in self.program.inputs:
             self.b.input(item.name, item.type, item.role, item.path, item.where)
-        first = {id(node) for node, k in _batches(self.program) if k == self.copies}
+        first = {id(node) for node, k in cuts(self.program) if k == self.copies}
         for node in self.program.nodes:
             self._take(node, id(node) in first)
         for out in self.program.outputs:

@@ -141,11 +141,11 @@ def _traced_twice(make: Make, mode: str, quick: Mapping[str, Any], module: Any) 
     for p in () if begun else order.model.parameters():
         p.grad = None
     if order.step is not None and not begun:
-        first = make(mode)
-        _digest(first)
+        _digest(order)
         with given(Singles((LEAST,), order.watch.places)):
-            _call(first)
+            _call(order)
         order.step.begun = True
+        order = make(mode)
     files = files_of(module, order.watch.places.root)
     before = plain_state(order.model, files)
     digest = _digest(order)

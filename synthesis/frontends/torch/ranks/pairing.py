@@ -170,7 +170,7 @@ def pair_outputs(
     return [(*names.get((role, path), (role, path)), v) for role, path, v in outputs]
 
 
-def pair_draws(own: Mapping[int, Draw], wanted: Sequence[Draw]) -> dict[int, Draw]:
+def pair_draws(drawn: Sequence[Draw], wanted: Sequence[Draw]) -> list[Draw]:
     """The draws of a rank under the names of the model's: by name, or else in order.
 
     Draws are independent of each other, so any pairing of those of one law is right.
@@ -178,7 +178,7 @@ def pair_draws(own: Mapping[int, Draw], wanted: Sequence[Draw]) -> dict[int, Dra
     Raises:
         CaptureError: one that the model does not have, or of another law; one too few.
     """
-    names, drawn = {d.name: d for d in wanted}, list(own.values())
+    names = {d.name: d for d in wanted}
     if {d.name for d in drawn} == set(names):
         pairs = [(d, names[d.name]) for d in drawn]
     elif len(drawn) == len(wanted):
@@ -205,5 +205,4 @@ def pair_draws(own: Mapping[int, Draw], wanted: Sequence[Draw]) -> dict[int, Dra
                 text=mine.text,
                 hint="draw the same in both: drop with one p",
             )
-    renamed = (replace(mine, name=theirs.name) for mine, theirs in pairs)
-    return dict(zip(own, renamed, strict=True))
+    return [replace(mine, name=theirs.name) for mine, theirs in pairs]

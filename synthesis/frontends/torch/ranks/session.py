@@ -67,6 +67,7 @@ from shardproof.synthesis.frontends.torch.ranks.arguments import (
 )
 from shardproof.synthesis.frontends.torch.ranks.collectives import Seen, Watch
 from shardproof.synthesis.frontends.torch.ranks.device_free import answer_by_cpu
+from shardproof.synthesis.frontends.torch.ranks.drawn_rows import in_rows
 from shardproof.synthesis.frontends.torch.ranks.draws import Draws, drawn_inputs, ranges, reaching
 from shardproof.synthesis.frontends.torch.ranks.dtensors import layout_of, local, real_meshes
 from shardproof.synthesis.frontends.torch.ranks.few import STAGED, EveryRankError
@@ -429,7 +430,7 @@ def _one(
     traced = twice.followed.traced
     name_states(traced, {n: n for n in traced.state})
     traced.given = ({*mine} | traced.given) - traced.state
-    draws = reaching(twice.order.watch.draws.made, traced.graph)
+    draws = reaching(twice.order.watch.draws.made, traced)
     held = filled(traced, buffers, kept)
     found = _lowered(side, twice, buffers, canonical, draws, held)
     new = (n for n in sys.modules if n not in before and n.startswith("torch."))
@@ -598,11 +599,10 @@ def _rank(
             followed.traced.outputs, followed.outputs, list(one.outputs)
         )
         followed.outputs = list(one.outputs)
-    made = reaching(twice.order.watch.draws.made, followed.traced.graph)
-    draws = pair_draws(made, one.draws)
+    draws = reaching(twice.order.watch.draws.made, followed.traced)
     theirs = pair_kept(sorted(mine), list(one.filled), request.names, wrapped, at)
     held, pieces_of = pieces_filled(followed.traced, buffers, theirs, one.filled, mesh, at)
-    found = _lowered(side, twice, buffers, canonical, draws, held, one.consts)
+    found = _lowered(side, twice, buffers, canonical, draws, held, one)
     below = {s.name: s.below for s in specs}
     placed = {f"parameter {canonical[n]}": p for n, p in model.named_parameters()}
     names = (f"output {name}" for _, name in followed.outputs)
@@ -727,10 +727,10 @@ def _lowered(
     canonical: dict[str, str],
     draws: Mapping[int, Draw],
     held: Filled,
-    whole: Mapping[str, Any] | None = None,
+    one: Told | None = None,
 ) -> Side:
-    """The program, with what else is known. `held`: what buffers are taken to hold; `whole`: on a
-    rank, constants of one device."""
+    """The program, with what else is known. `held`: what buffers are taken to hold; `one`: on a
+    rank, what one device says."""
     followed, watch, model = twice.followed, twice.order.watch, side.built.model
     step = side.built.step
     kept = followed.traced.state
@@ -746,7 +746,7 @@ def _lowered(
     if unwritten is not None:
         refusal, made = unwritten
         doubts.append(Doubt(asdict(refusal), (made.file, made.line, made.text)))
-    if doubts and whole is None:
+    if doubts and one is None:
         raise doubts[0].refusal
     below = {s.name: s.below for s in side.specs} | ranges(draws)
     lowered = lower_rank(
@@ -754,27 +754,31 @@ def _lowered(
         held.values,
         provenance,
         canonical,
-        type(model).__name__ if whole is None else "ranks",
+        type(model).__name__ if one is None else "ranks",
         side.mesh,
         watch.seen.groups,
         filled=held.names,
         below=below,
     )
     program, placed = lowered.program, {}
-    if whole is None:
+    program, drawn = in_rows(program, tuple(draws.values()))
+    if one is None:
         program = live(as_pads(program))
         program = without_roots(
             without_cancelled(in_declared_range(program, below), below), step is not None
         )
         refuse_constant(program, type(model).__name__, step is not None)
     else:
-        program, placed = pieces(program, lowered.consts, whole, side.mesh, side.rank)
+        paired = pair_draws(drawn, one.draws)
+        program = _called(program, {d.name: p.name for d, p in zip(drawn, paired, strict=True)})
+        program, placed = pieces(program, lowered.consts, one.consts, side.mesh, side.rank)
+        drawn = tuple(paired)
     read = {i.name for i in program.inputs if i.role == "const"}
     notes = [*lowered.notes, *dict.fromkeys((*side.read.read, *twice.notes))]
     notes += step.notes if step is not None else ()
     if side.built.target.dropout:
         notes.append(f"Dropout of the config is set to 0: {', '.join(side.built.target.dropout)}.")
-    notes += side.built.told(side.request.target) if whole is not None else ()
+    notes += side.built.told(side.request.target) if one is not None else ()
     if isinstance(model, DistributedDataParallel):
         notes.append("DistributedDataParallel is taken to average the gradients over its group.")
     if isinstance(model, Pipeline) and step is None:
@@ -786,7 +790,7 @@ def _lowered(
         notes.append(f"The custom op {name} is taken to be {side.meanings[name][0]}.")
     if side.answered:
         notes.append(f"Answered by the CPU: {', '.join(sorted(side.answered))}.")
-    if side.request.alone and whole is None:
+    if side.request.alone and one is None:
         notes.append("The model is the parallel module itself, on one rank.")
     if lowered.infinite:
         notes.append("Infinite constants (masks) are written as plus or minus 2^200.")
@@ -797,7 +801,7 @@ def _lowered(
         states={n: type_of(t.meta["val"]) for n, t in states.items()},
         given={n: type_of(t.meta["val"]) for n, t in given.items()},
         outputs=tuple(followed.outputs),
-        draws=tuple(draws.values()),
+        draws=drawn,
         consts={k: v for k, v in lowered.consts.items() if k in read},
         program=program,
         name=type(model).__name__,
@@ -811,7 +815,7 @@ def _lowered(
         imported=(),
         alike=tuple(twice.alike),
         tables=placed,
-        ties=canonical if whole is None else {},
+        ties=canonical if one is None else {},
         filled={n: as_numbers(buffers[n]) for n in sorted(lowered.filled)},
         every=(*dict(model.named_buffers()), *(step.state() if step is not None else ())),
         depth=side.depth,
@@ -819,6 +823,12 @@ def _lowered(
         asserts=left_out(),
         whole=reads_whole(),
     )
+
+
+def _called(program: Program, names: Mapping[str, str]) -> Program:
+    """The program with other names for inputs, which are their paths too."""
+    inputs = (replace(i, path=names.get(i.name, i.path)) for i in program.inputs)
+    return replace(program, inputs=tuple(inputs)).renamed(names)
 
 
 def _with_windows(program: Program) -> Program:

@@ -181,7 +181,7 @@ def follow_one(
     if watch.seen.doubts:
         raise watch.seen.doubts[0][0]
     traced = followed.traced
-    traced.draws = reaching(watch.draws.made, traced.graph)
+    traced.draws = reaching(watch.draws.made, traced)
     lost = {("grad", name) for name in followed.unreached}
     traced.outputs = [out for out in traced.outputs if out[:2] not in lost]
     cotangents(followed.outputs)
