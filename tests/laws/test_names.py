@@ -55,7 +55,7 @@ NAMED: dict[str, dict[str, str]] = {
         "synthesis/frontends/rank_programs/verify.py": "send",
         "synthesis/frontends/rank_programs/wording.py": "recv send",
         "synthesis/frontends/rank_programs/write.py": "recv send",
-        "synthesis/frontends/torch/ranks/buckets.py": "all_gather cast reduce_scatter",
+        "synthesis/frontends/torch/ranks/buckets.py": "all_gather all_reduce cast reduce_scatter",
         "synthesis/frontends/torch/ranks/changing.py": (
             "all_gather all_reduce all_to_all broadcast recv reduce_scatter send"
         ),
