@@ -324,3 +324,54 @@ def test_what_a_step_drops_is_drawn_for_each_row(
     found = asked.check()
     assert isinstance(found.verdict, Proof if target == "many" else Counterexample)
     assert [p.name for p in found.placed if p.name.startswith("dropout.")] == ["dropout.drop.0"]
+
+
+SCALED = """import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+
+def one(wrap=lambda model: model):
+    model = wrap(nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8)))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, fused=True)
+    return model, optimizer, torch.amp.GradScaler("cpu")
+
+
+def replicated():
+    return one(DistributedDataParallel)
+
+
+def sharded(mesh):
+    return one(lambda model: fully_shard(model, mesh=mesh))
+
+
+def step(model, optimizer, scaler, x, y):
+    loss = F.mse_loss(model(x), y)
+    scaler.scale(loss).backward()
+    scaler.unscale_(optimizer)
+    nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+    scaler.step(optimizer)
+    scaler.update()
+    optimizer.zero_grad()
+"""
+UNSCALED = "    scaler.unscale_(optimizer)\n"
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [("", ""), (UNSCALED, ""), ("scaler.scale(loss).b", "scaler.scale(loss); loss.b")],
+    ids=["right", "clips what is scaled", "takes off a scale that is not there"],
+)
+@pytest.mark.parametrize("target", ["replicated", "sharded"])
+def test_a_step_may_scale_its_loss(
+    case: Make, tmp_path: Path, target: str, edit: tuple[str, str]
+) -> None:
+    (tmp_path / "one.py").write_text(SCALED)
+    (tmp_path / "many.py").write_text(SCALED.replace(*edit) if edit[0] else SCALED)
+    asked = case(mesh=Mesh.of(dp=2), target=f"many.py:{target}", against="one.py:one")
+    asked.step, asked.inputs, asked.input_layouts = "step", ["x=f32[8,8]", "y=f32[8,8]"], ROWS
+    found = asked.check()
+    assert isinstance(found.verdict, Counterexample if edit[0] else Proof)
+    assert any("finds all gradients finite" in note for note in found.captured.one.notes)

@@ -2,7 +2,7 @@
 
 # pyright: basic
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 from typing import Any
 
@@ -29,7 +29,27 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     table = {**more, **dict(core_aten_decompositions().items())}
     norm = torch.ops.aten.linalg_vector_norm.default
     table[norm] = partial(_norm, table[norm])
-    return {op: f for op, f in table.items() if _is_open(op)} | dict(_each())
+    return {op: f for op, f in table.items() if _is_open(op)} | dict(_each()) | _SCALING
+
+
+def _unscale(grads: Sequence[Any], found: Any, factor: Any) -> None:
+    """Of finite gradients, whose scale a GradScaler takes off."""
+    for grad in grads:
+        grad.mul_(factor)
+
+
+def _grow(scale: Any, steps: Any, found: Any, growth: float, backoff: float, every: int) -> Any:
+    """The scale of a GradScaler after a step with finite gradients."""
+    full = steps + 1 == every
+    scale.mul_(torch.where(full, growth, 1.0))
+    steps.copy_(torch.where(full, 0, steps + 1))
+    return scale
+
+
+_SCALING = {
+    torch.ops.aten._amp_foreach_non_finite_check_and_unscale_.default: _unscale,
+    torch.ops.aten._amp_update_scale_.default: _grow,
+}
 
 
 def _norm(

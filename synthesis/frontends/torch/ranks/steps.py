@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import is_fake, unset_fake_temporarily
+from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
 from torch.utils._pytree import keystr, tree_flatten_with_path
 
@@ -32,6 +33,7 @@ COUNTED = (
 )
 """What is taken for granted of every step, in sentences."""
 FUSED = "Fused optimizers compute what PyTorch's others compute."
+FINITE = "GradScaler finds all gradients finite: a step that it leaves out is not compared."
 
 
 class NewStateError(CaptureError):
@@ -100,13 +102,16 @@ class Step:
         for _, optimizer in self._optimizers():
             for group in optimizer.param_groups:
                 if group.get("fused"):
-                    group["fused"] = False
+                    group["fused"] = optimizer._step_supports_amp_scaling = False
                     self.notes[FUSED] = None
                 group["params"] = [new.get(id(p), p) for p in group["params"]]
         for _, other in self._others():
             if isinstance(other, nn.Module):
                 _keep_numbers(other)
                 to_fake(other)
+            elif isinstance(other, GradScaler) and other.is_enabled():
+                other._maybe_opt_step = _finite_step
+                self.notes[FINITE] = None
 
     def state(self) -> dict[str, Any]:
         """What lives from step to step, by name: `fc.weight.exp_avg`, `fc.weight.grad`."""
@@ -162,6 +167,11 @@ class Step:
         for name, other in self._others():
             if isinstance(other, Optimizer):
                 yield name, other
+
+
+def _finite_step(optimizer: Optimizer, state: Any, *args: Any, **kwargs: Any) -> Any:
+    """What GradScaler does where it has found no gradient that is infinite."""
+    return optimizer.step(*args, **kwargs)
 
 
 def _keep_numbers(module: nn.Module) -> None:
