@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from shardproof.synthesis.frontends.torch.aten.table import TABLE
+from shardproof.synthesis.frontends.torch.aten.table import MASKS, TABLE
 from shardproof.synthesis.frontends.torch.captured import Captured, ModelFacts
 from shardproof.synthesis.frontends.torch.errors import CaptureError
 from shardproof.synthesis.frontends.torch.inputs import torch_types
@@ -192,7 +192,7 @@ def capture_around(
         holes.append(Hole(seen.path, tuple(wanted), _FOUND[key]))
     notes = list(lowered.notes)
     if lowered.infinite:
-        notes.append("Infinite constants (masks) are written as plus or minus 2^200.")
+        notes.append(MASKS)
     return Around(Captured(program, consts, facts, tuple(notes)), tuple(holes))
 
 

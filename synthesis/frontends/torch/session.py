@@ -22,6 +22,7 @@ from shardproof.synthesis.frontends.torch.asserts import (
     leave_out_again,
     left_out,
 )
+from shardproof.synthesis.frontends.torch.aten.table import MASKS
 from shardproof.synthesis.frontends.torch.buffers import filled, label, persistent
 from shardproof.synthesis.frontends.torch.built_draws import BuiltDraws
 from shardproof.synthesis.frontends.torch.captured import Captured, ModelFacts
@@ -291,7 +292,7 @@ class Session:
             if len({label(name, alike=True) for name in lowered.filled}) < len(lowered.filled):
                 yield "Buffers of alike layers that are filled alike hold the same."
         if lowered.infinite:
-            yield "Infinite constants (masks) are written as plus or minus 2^200."
+            yield MASKS
         yield from lowered.notes
         if self.depth is not None:
             yield self.depth.sentence()

@@ -33,7 +33,12 @@ def aten(*names: str) -> Callable[[Rule], Rule]:
 
 
 INFINITY = Fraction(2**200)
-"""Stands for infinity in masks."""
+"""Stands for infinity in masks, and for the largest number of a dtype: libraries use both."""
+LARGEST = frozenset(
+    map(Fraction, (3.4028234663852886e38, 3.3895313892515355e38, 1.7976931348623157e308))
+)
+"""Of f32, bf16 and f64."""
+MASKS = "Constants that are infinite or the largest of a dtype (masks) are plus or minus 2^200."
 
 
 def fraction(value: Any) -> Fraction:
@@ -131,6 +136,8 @@ class Emit:
 
     def full(self, value: Any, shape: Sequence[int] = (), dtype: str = "f32") -> str:
         number = fraction(value)
+        if abs(number) in LARGEST:
+            number = INFINITY if number > 0 else -INFINITY
         self.infinite = self.infinite or abs(number) == INFINITY
         return self.add("full", shape=tuple(shape), value=number, dtype=dtype)
 

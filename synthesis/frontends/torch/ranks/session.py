@@ -32,6 +32,7 @@ from torch.nn.parallel import DistributedDataParallel
 from shardproof.synthesis.frontends.torch import compiled, sparse_buffers
 from shardproof.synthesis.frontends.torch.asked.sources import watch_sources
 from shardproof.synthesis.frontends.torch.asserts import leave_out_again, left_out
+from shardproof.synthesis.frontends.torch.aten.table import MASKS
 from shardproof.synthesis.frontends.torch.buffers import (
     Filled,
     as_numbers,
@@ -793,7 +794,7 @@ def _lowered(
     if side.request.alone and one is None:
         notes.append("The model is the parallel module itself, on one rank.")
     if lowered.infinite:
-        notes.append("Infinite constants (masks) are written as plus or minus 2^200.")
+        notes.append(MASKS)
     params = {canonical.get(n, n): p for n, p in model.named_parameters()}
     return Side(
         inputs=side.specs,
