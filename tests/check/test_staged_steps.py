@@ -60,9 +60,21 @@ WRONG = {
         "Layers(rank * each, (rank + 1) * each)",
         "Layers(2 - 2 * rank, 4 - 2 * rank)",
     ),
+    "tied gradients added twice": (
+        "    add_up_tied(stage)\n    clip",
+        "    add_up_tied(stage)\n    add_up_tied(stage)\n    clip",
+    ),
+    "targets of another micro-batch": (
+        '"target": y,',
+        '"target": torch.cat(y.chunk(2)[::-1]),',
+    ),
     "no reduction over dp": ("fully_shard(part, mesh=mesh[\"dp\"])", "pass"),
+    "a sum over dp": (
+        "fully_shard(part, mesh=mesh[\"dp\"])",
+        "fully_shard(part, mesh=mesh[\"dp\"]).set_gradient_divide_factor(1.0)",
+    ),
 }  # fmt: skip
-OVER_DP = {"no reduction over dp"}
+OVER_DP = {"no reduction over dp", "a sum over dp"}
 
 
 @pytest.mark.parametrize("name", WRONG)
