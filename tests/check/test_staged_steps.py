@@ -63,10 +63,26 @@ WRONG = {
         "Layers(rank * each, (rank + 1) * each)",
         "Layers(2 - 2 * rank, 4 - 2 * rank)",
     ),
+    "tied gradients added twice": (
+        "    add_up_tied(stage)\n    clip",
+        "    add_up_tied(stage)\n    add_up_tied(stage)\n    clip",
+    ),
+    "targets of another micro-batch": (
+        '"target": y,',
+        '"target": torch.cat(y.chunk(2)[::-1]),',
+    ),
     "no reduction over dp": ("fully_shard(part, mesh=mesh[\"dp\"])", "pass"),
     "norm of a shard over tp": ("[p.grad for", "[local(p.grad) for"),
+    "a sum over dp": (
+        "fully_shard(part, mesh=mesh[\"dp\"])",
+        "fully_shard(part, mesh=mesh[\"dp\"]).set_gradient_divide_factor(1.0)",
+    ),
 }  # fmt: skip
-OVER = {"no reduction over dp": {"dp": 2}, "norm of a shard over tp": {"tp": 2}}
+OVER = {
+    "no reduction over dp": {"dp": 2},
+    "a sum over dp": {"dp": 2},
+    "norm of a shard over tp": {"tp": 2},
+}
 
 
 @pytest.mark.parametrize("name", WRONG)

@@ -243,6 +243,24 @@ def test_gradients_that_are_cleared_too_late_are_kept(made: Make) -> None:
 LOGGED = "    seen = loss.item() + 1\n    print(f'loss {seen:.3f}')\n    optimizer.step()\n"
 DECIDED = "    if loss.item() < 1e9:\n        optimizer.step()\n"
 COMPUTED = "    loss = loss * loss.item()\n    optimizer.step()\n"
+KIND = "    if isinstance(loss.item(), float):\n        optimizer.step()\n"
+
+
+@pytest.mark.parametrize("rate", ["0.1", "0.2"])
+def test_a_number_is_of_the_type_that_it_has_in_a_run(made: Make, rate: str) -> None:
+    step = made("sgd_sharded", "sgd", "plain_step", "dp=2", ROWS)
+    step.edit(
+        "    optimizer.step()\n    return loss\n\n\ndef adamw",
+        f"{KIND}    return loss\n\n\ndef adamw",
+        "one.py",
+    )
+    step.edit(
+        "model.parameters(), lr=0.1, momentum=0.9)\n\n\ndef sgd_split",
+        f"model.parameters(), lr={rate}, momentum=0.9)\n\n\ndef sgd_split",
+        "ranks.py",
+    )
+    found = step.check().verdict
+    assert isinstance(found, Proof if rate == "0.1" else Counterexample), found
 
 
 @pytest.mark.parametrize("lines", [LOGGED, DECIDED, COMPUTED], ids=["logs", "decides", "computes"])

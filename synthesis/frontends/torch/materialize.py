@@ -102,7 +102,8 @@ def to_fake(model: nn.Module) -> list[tuple[Any, Any]]:
     """Replace parameters and buffers, in place, by fake CPU tensors, but for those that are fake.
     Call inside the fake mode.
 
-    Gives the parameters, each with what stands for it now.
+    Gives the parameters, each with what stands for it now. That is the object that the parameter
+    was, where that can be: an optimizer, say, then has it too.
     """
     made: dict[int, tuple[Any, Any]] = {}
     params: list[tuple[Any, Any]] = []
@@ -117,8 +118,10 @@ def to_fake(model: nn.Module) -> list[tuple[Any, Any]]:
         for name, p in list(module._parameters.items()):
             if p is not None and not is_fake(p):
                 if id(p) not in made:
-                    made[id(p)] = (p, nn.Parameter(fake(p), requires_grad=p.requires_grad))
-                    params.append(made[id(p)])
+                    new = fake_parameter(p)
+                    pair = (new, p) if as_one(p, new) else (p, new)
+                    params.append(pair)
+                    made[id(p)] = (p, pair[1])
                 module._parameters[name] = made[id(p)][1]
         for name, b in list(module._buffers.items()):
             if b is not None and not is_fake(b):
@@ -131,13 +134,31 @@ def to_fake(model: nn.Module) -> list[tuple[Any, Any]]:
 def _in_its_place(old: torch.Tensor, new: torch.Tensor, places: Counter[int]) -> torch.Tensor:
     """The new tensor, as the object that the old one was where that can be: what else holds a
     buffer, a closure, say, then writes into the same. `places` counts what else lies there."""
-    if places[old.untyped_storage()._cdata] > 1:
-        return new
+    alone = places[old.untyped_storage()._cdata] == 1
+    return old if alone and as_one(old, new) else new
+
+
+def fake_parameter(like: torch.Tensor) -> nn.Parameter:
+    """A parameter without memory, that nothing knows of: of one that `nn.Parameter` makes, the mode
+    may keep a weak reference. Call inside the fake mode."""
+    made: Any = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device="cpu")
+    made.requires_grad_(like.requires_grad)._is_param = True
+    return made
+
+
+def as_one(old: Any, new: Any) -> bool:
+    """Make the new tensor the object that the old one was, and the reverse, where that can be."""
     try:
         torch.utils.swap_tensors(old, new)
     except (RuntimeError, TypeError):  # something else holds its memory
-        return new
-    return old
+        return False
+    # The object has its hooks still; what autograd has of it now has none.
+    before, after = old._backward_hooks, old._post_accumulate_grad_hooks
+    if before:
+        old._backward_hooks = before
+    if after:
+        old._post_accumulate_grad_hooks = after
+    return True
 
 
 def tied_groups(model: nn.Module) -> list[tuple[str, ...]]:

@@ -4,13 +4,14 @@
 # (PyTorch has no types for what is used here.)
 
 import difflib
+import gc
 import inspect
 import os
 import sys
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, is_fake
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -27,7 +29,12 @@ from shardproof.synthesis.frontends.torch.asked.watching import AskedError, watc
 from shardproof.synthesis.frontends.torch.built_draws import BuiltDraws
 from shardproof.synthesis.frontends.torch.errors import CaptureError
 from shardproof.synthesis.frontends.torch.homes import root_of
-from shardproof.synthesis.frontends.torch.materialize import fake_mode, to_fake
+from shardproof.synthesis.frontends.torch.materialize import (
+    as_one,
+    fake_mode,
+    fake_parameter,
+    to_fake,
+)
 from shardproof.synthesis.frontends.torch.ranks import averaging
 from shardproof.synthesis.frontends.torch.ranks.arguments import MissingError, arguments
 from shardproof.synthesis.frontends.torch.ranks.collectives import tensors
@@ -37,6 +44,7 @@ from shardproof.synthesis.frontends.torch.ranks.places import Places
 from shardproof.synthesis.frontends.torch.ranks.placing import cut_when_asked, placed_by_torch
 from shardproof.synthesis.frontends.torch.ranks.result import Event
 from shardproof.synthesis.frontends.torch.ranks.sharded import refuse_uncovered
+from shardproof.synthesis.frontends.torch.ranks.spans import Span, share, storage
 from shardproof.synthesis.frontends.torch.ranks.steps import Step, step_of
 from shardproof.synthesis.frontends.torch.request import split_target
 from shardproof.synthesis.frontends.torch.results import returned_names
@@ -48,6 +56,26 @@ from shardproof.verifier.kernel.program.types import Mesh
 PLACED = "a tensor that is placed whole on all ranks"
 Moved = list[tuple["weakref.ref[torch.Tensor]", nn.Parameter]]
 """Parameters that were replaced, each with what stands for it."""
+
+
+@dataclass
+class Registered:
+    """Parameters as modules got them."""
+
+    moved: Moved = field(default_factory=list[Any])
+    met: list[tuple[nn.Parameter, nn.Parameter]] = field(default_factory=list[Any])
+    """Pairs that lay in the same memory."""
+    spans: list[tuple[StorageWeakRef, int, int, nn.Parameter]] = field(default_factory=list[Any])
+    """Where each lay."""
+
+    def lies(self, param: nn.Parameter, span: Span) -> None:
+        """What stands for a parameter that lay there."""
+        here = StorageWeakRef(span.storage)
+        for other, first, last, met in self.spans:
+            apart = span.last < first or last < span.first
+            if other.cdata == here.cdata and not other.expired() and not apart:
+                self.met.append((met, param))
+        self.spans.append((here, span.first, span.last, param))
 
 
 class Building(TorchDispatchMode):
@@ -104,6 +132,8 @@ class Built:
     """Of what a rank is offered, the arguments that kept their default."""
     step: Step | None = None
     """The training step that is called in place of the module."""
+    moved: tuple[Any, ...] = ()
+    """Parameters that other objects stand for."""
 
     def told(self, target: str) -> Iterator[str]:
         """What a rank gave the factory, and what it could have given, in sentences."""
@@ -195,7 +225,7 @@ def build(
                 more = tuple(others)
             return without_sparse(made)
 
-        model, moved = _made(make, mode)
+        model, registered = _made(make, mode)
     if isinstance(model, SCHEDULE):
         model = Pipeline(model)
     if not isinstance(model, nn.Module):
@@ -210,8 +240,10 @@ def build(
     _followed(model, path.name)
     if not filled:
         refuse_unknown(unknown(model), path.name)
-    carry_over(moved)
+    carry_over(registered.moved)
     model = in_mode(_in_float32(model), False)
+    if step:
+        _refuse_one_memory(model, registered, path.name)
     training = step_of(module, step, (model, *more), path.name) if step else None
     found = Target(
         type(model) if training is None else training.cls,
@@ -224,7 +256,9 @@ def build(
     taken = tuple(name for name in kwargs if name in offered)
     own = inspect.signature(factory).parameters
     left = tuple(name for name in offered if name in own and name not in kwargs)
-    return Built(model, found, used, mode, tuple(groups), taken, left, training)
+    return Built(
+        model, found, used, mode, tuple(groups), taken, left, training, tuple(registered.moved)
+    )
 
 
 def _whole(factory: Any, config: Mapping[str, Any], against: str) -> Callable[[], Any] | None:
@@ -259,14 +293,14 @@ def _of_library(
             from transformers.initialization import no_tie_weights
 
             with no_tie_weights():  # as from_pretrained does: each name of a weight is split
-                model, moved = _made(found.build, mode)
+                model, registered = _made(found.build, mode)
             _split(model, offered["mesh"], tp_plan)
             model.tie_weights(recompute_mapping=False)
         else:
-            model, moved = _made(found.build, mode)
+            model, registered = _made(found.build, mode)
     _followed(model, f"hf:{name}")
     refuse_unknown(unknown(model), f"hf:{name}")
-    carry_over(moved)
+    carry_over(registered.moved)
     model = in_mode(_in_float32(model), False)
     return Built(model, replace(found, build=lambda: model), tuple(config), mode, tuple(events))
 
@@ -294,15 +328,15 @@ def _was_set(p: Any) -> bool:
     return type(p) is FakeTensor and p.untyped_storage().device.type != "meta"
 
 
-def _made(make: Callable[[], Any], mode: FakeTensorMode) -> tuple[Any, Moved]:
+def _made(make: Callable[[], Any], mode: FakeTensorMode) -> tuple[Any, Registered]:
     """The module, its parameters without memory; with memory where it cannot be built without, as
     where `weight.data` is set or an address is asked for."""
     try:
-        with cut_when_asked(), watching(Places(""), building=True), parameters_on(mode) as moved:
+        with cut_when_asked(), watching(Places(""), building=True), parameters_on(mode) as found:
             model = make()
         if isinstance(model, nn.Module) and any(map(_was_set, model.parameters())):
             raise TypeError("data of a parameter was set")
-        return model, moved
+        return model, found
     except Exception as problem:
         if isinstance(problem, CaptureError) and not isinstance(problem, AskedError):
             raise
@@ -310,7 +344,7 @@ def _made(make: Callable[[], Any], mode: FakeTensorMode) -> tuple[Any, Moved]:
             model = make()
         if any(isinstance(p, DTensor) for p in model.parameters()):
             raise
-        return model, []
+        return model, Registered()
 
 
 def _in_float32(model: nn.Module) -> nn.Module:
@@ -389,30 +423,41 @@ _EVERY = set(vars(nn.Parameter(torch.empty(0))))
 
 
 @contextmanager
-def parameters_on(mode: FakeTensorMode) -> Iterator[Moved]:
+def parameters_on(mode: FakeTensorMode) -> Iterator[Registered]:
     """Parameters become fake tensors of the mode as modules get them, so that they take no memory
-    and whatever fills, places or shards them runs. Ties are kept; what was replaced is told."""
+    and whatever fills, places or shards them runs. They stay the objects that they are, which
+    others may hold too, where that can be; which were replaced is told."""
     module_class: Any = nn.Module
     original = module_class.register_parameter
-    moved: Moved = []
+    found = Registered()
     known: dict[int, tuple[weakref.ref[torch.Tensor], nn.Parameter]] = {}
 
     def register(module: nn.Module, name: str, param: Any) -> None:
         if isinstance(param, nn.Parameter) and not is_fake(param):
             before = known.get(id(param))
-            if before is None or before[0]() is not param:
-                with mode:
-                    empty = torch.empty_strided(param.shape, param.stride(), dtype=param.dtype)
-                replacement = nn.Parameter(empty, requires_grad=param.requires_grad)
-                carry(param, replacement)
-                before = known[id(param)] = (weakref.ref(param), replacement)
-                moved.append(before)
-            param = before[1]
+            if before is not None and before[0]() is param:
+                param = before[1]
+            else:
+                param = stand_in(param)
         original(module, name, param)
+
+    def stand_in(param: nn.Parameter) -> nn.Parameter:
+        span = Span.of(param)
+        with mode:
+            new = fake_parameter(param)
+        if as_one(param, new):
+            old, new = new, param
+        else:
+            old = param
+            known[id(old)] = (weakref.ref(old), new)
+            found.moved.append(known[id(old)])
+        carry(old, new)
+        found.lies(new, span)
+        return new
 
     module_class.register_parameter = register
     try:
-        yield moved
+        yield found
     finally:
         module_class.register_parameter = original
 
@@ -440,8 +485,9 @@ def carry(old: Any, new: Any) -> None:
             new.register_post_accumulate_grad_hook(hook)
 
 
-def without_memory(model: nn.Module, step: Step | None = None) -> None:
-    """Parameters and buffers become fake tensors, in place. Call inside the fake mode."""
+def without_memory(model: nn.Module, step: Step | None = None) -> Moved:
+    """Parameters and buffers become fake tensors, in place; what stands for a parameter now. Call
+    inside the fake mode."""
     placed: list[Any] = [b for b in model.buffers() if isinstance(b, DTensor) and not is_fake(b)]
     for b in placed:
         piece = b._local_tensor
@@ -451,3 +497,38 @@ def without_memory(model: nn.Module, step: Step | None = None) -> None:
         carry(old, new)
     if step is not None:
         step.exchange(pairs)
+    return [(weakref.ref(old), new) for old, new in pairs]
+
+
+def _refuse_one_memory(model: nn.Module, registered: Registered, file: str) -> None:
+    """Raises CaptureError for two parameters of one memory: a step that writes into the one changes
+    the other, of which a trace tells nothing."""
+    params = {n: p for n, p in model.named_parameters() if not isinstance(p, DTensor)}
+    names = {id(p): n for n, p in params.items()}
+    pairs = [(names.get(id(p)), names.get(id(q))) for p, q in registered.met]
+    places: dict[int, list[str]] = {}
+    for name, p in params.items():
+        others = places.setdefault(storage(p)._cdata, [])
+        pairs += [(n, name) for n in others if share(params[n], p)]
+        others.append(name)
+    for first, second in pairs:
+        if first is not None and second is not None:
+            raise CaptureError(
+                f"the parameters {first} and {second} are of one memory",
+                file=file,
+                hint="let both modules have one parameter: second.weight = first.weight",
+            )
+
+
+def refuse_held(model: nn.Module, moved: Iterable[Any]) -> None:
+    """Raises CaptureError for a parameter that something still holds as the object which another
+    stands for: it gets no gradient there, and what is written into it is lost."""
+    names = {id(p): name for name, p in model.named_parameters()}
+    gc.collect()
+    for known, new in moved:
+        if known() is not None and id(new) in names:
+            raise CaptureError(
+                f"the parameter {names[id(new)]} is held outside of its module, with a view or a "
+                "weak reference to it",
+                hint="take it from the model where it is needed: model.parameters()",
+            )

@@ -20,8 +20,8 @@ from shardproof.synthesis.frontends.torch.errors import CaptureError
 from shardproof.synthesis.frontends.torch.homes import is_users
 
 UNREAD = (
-    "Numbers that a step reads from tensors to log them are not compared, and their text decides "
-    "nothing: {places}."
+    "Numbers that a step reads from tensors to log them are not compared, and their text and "
+    "type decide nothing: {places}."
 )
 _ANY = SystemRandom()
 """What is formatted is another number each time: two calls that go by it differ."""
@@ -42,6 +42,13 @@ def _decide(self: "Logged", *others: Any) -> NoReturn:
     )
 
 
+def _kind(dtype: torch.dtype) -> type:
+    """Of which type the number of such a tensor is."""
+    if dtype == torch.bool:
+        return bool
+    return complex if dtype.is_complex else float if dtype.is_floating_point else int
+
+
 class Logged:
     """A number of which a trace does not know the value."""
 
@@ -52,8 +59,18 @@ class Logged:
     __bool__ = __lt__ = __le__ = __gt__ = __ge__ = __eq__ = __ne__ = _decide
     __float__ = __int__ = __index__ = __complex__ = __trunc__ = __floor__ = __ceil__ = _decide
 
-    def __init__(self, file: str, line: int) -> None:
-        self.file, self.line = file, line
+    def __init__(self, file: str, line: int, kind: type) -> None:
+        self.file, self.line, self._kind = file, line, kind
+
+    @property
+    def __class__(self) -> type:
+        """What the number is an instance of."""
+        return self._kind
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        _decide(self)
 
     def __repr__(self) -> str:
         return repr(_ANY.random())
@@ -87,7 +104,7 @@ class Logging(TorchFunctionMode):
             frame = frame.f_back
         file, line = frame.f_code.co_filename, frame.f_lineno
         self.places[f"{Path(file).name}:{line}"] = None
-        return Logged(Path(file).name, line)
+        return Logged(Path(file).name, line, _kind(value.dtype))
 
     def told(self) -> list[str]:
         """What is not compared, in a sentence."""

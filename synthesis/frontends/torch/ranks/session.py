@@ -576,11 +576,14 @@ def _rank(
     kept = changed | pair_kept(sorted(states), list(one.states), request.names, wrapped, at)
     also = pair_kept(sorted(states - kept.keys()), list(one.every), request.names, wrapped, at)
     for name in sorted(also.values()):
-        if name in mine_too:
+        if built.step is not None and name in mine_too:
+            cleared = built.step.is_gradient(name)
             raise CaptureError(
                 f"a step of the ranks reads what the step before left in {name}, a step of the "
-                "model does not",
-                hint="clear it in every step, as the model does",
+                "model does not"
+                if cleared
+                else f"a step of the ranks changes {name}, which a step of the model does not",
+                hint="clear it in every step, as the model does" if cleared else "",
             )
         raise CaptureError(
             f"the module changes its buffer {name}, which the model leaves as it is",
@@ -697,9 +700,11 @@ def _twice(side: _Module, mode: str, others: Sequence[str]) -> modes.Twice:
         return (built.step or model)(*places, **named)
 
     with side.built.mode, real_meshes():
-        building.without_memory(model, built.step)
+        moved = (*built.moved, *building.without_memory(model, built.step))
         if built.step is not None:
             built.step.named(model, side.names)
+        if built.step is not None or side.after is not None:
+            building.refuse_held(model, moved)
         inputs = fake_inputs(torch_types(side.specs))
 
         def make(mode: str) -> Order:

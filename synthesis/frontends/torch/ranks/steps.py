@@ -32,6 +32,8 @@ COUNTED = (
     "A factor of a norm that is the root of a small fraction, but for rounding, is that root.",
 )
 """What is taken for granted of every step, in sentences."""
+GRADIENT = ".grad"
+"""After the name of a parameter."""
 FUSED = "Fused optimizers compute what PyTorch's others compute."
 FINITE = "GradScaler finds all gradients finite: a step that it leaves out is not compared."
 
@@ -119,7 +121,7 @@ class Step:
         model = self.held[0]
         for p in model.parameters():
             if p.grad is not None:
-                out[f"{self.names[id(p)]}.grad"] = p.grad
+                out[f"{self.names[id(p)]}{GRADIENT}"] = p.grad
         for _, optimizer in self._optimizers():
             for p, kept in optimizer.state.items():
                 tensors = {k: t for k, t in kept.items() if isinstance(t, torch.Tensor)}
@@ -134,6 +136,10 @@ class Step:
                 new = ((p, t) for p, t in tensors if id(t) not in self.names)
                 out |= {f"{name}{keystr(p)}": t for p, t in new}
         return out
+
+    def is_gradient(self, name: str) -> bool:
+        """Whether `state` calls a gradient so."""
+        return name.endswith(GRADIENT) and name.removesuffix(GRADIENT) in self.names.values()
 
     def kept(self) -> dict[str, torch.Tensor]:
         """The piece of this rank of each."""

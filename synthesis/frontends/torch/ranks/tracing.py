@@ -54,6 +54,8 @@ from shardproof.verifier.kernel.program.types import NO_MESH, NOWHERE
 COTANGENT = "shardproof_frontend::cotangent"
 REPLACED = "replaced"
 """The role of what stands, after a step, where another tensor stood before it."""
+LEFT = "left"
+"""That of a gradient, which counts where a step reads what the step before left in it."""
 
 
 @torch.library.custom_op(COTANGENT, mutates_args=())
@@ -244,7 +246,7 @@ def run(
             out += _gradients(order, params, leaves, named, loss, found, roles)
         if order.step is not None:
             for name, value in order.step.replaced():
-                roles.append((REPLACED, name))
+                roles.append((LEFT if order.step.is_gradient(name) else REPLACED, name))
                 out.append(value)
         averaging.refuse_unfinished(model)
         watch.landed()
@@ -427,7 +429,7 @@ def _described(
     returned: Any = nodes[-1].args[0]
     traced.outputs = [(role, name, v) for (role, name), v in zip(roles, returned, strict=True)]
     traced.outputs, replaced = (
-        [o for o in traced.outputs if (o[0] == REPLACED) == new] for new in (False, True)
+        [o for o in traced.outputs if (o[0] in (REPLACED, LEFT)) == new] for new in (False, True)
     )
     held = {**traced.params, **traced.buffers}
     for node in nodes:
@@ -438,8 +440,8 @@ def _described(
                 traced.outputs.append(("output", name, node.args[1]))
             graph.erase_node(node)
     read = {name for node, name in held.items() if node.users}
-    for _, name, value in replaced:
-        if name in read:
+    for role, name, value in replaced:
+        if role == REPLACED or name in read:
             traced.state.add(name)
             traced.outputs.append(("output", name, value))
     return traced

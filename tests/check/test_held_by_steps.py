@@ -1,0 +1,172 @@
+"""What a step's objects hold of a model: parameters under other names, and what nobody reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.verifier.kernel.program.types import Mesh
+
+pytestmark = pytest.mark.torch
+Make = Callable[[str, str], Any]
+TEXT = """
+import weakref
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        a, b = nn.Parameter(torch.randn(4, 4)), nn.Parameter(torch.randn(4, 4))
+        self.a, self.b = a, b
+        self.own = [a, b]
+
+    def forward(self, x):
+        return torch.tanh(x @ self.a) @ self.b
+
+
+class Kept:
+    def __init__(self, model):
+        self.seen = {n: torch.zeros_like(p) for n, p in model.named_parameters()}
+
+    def take(self, model):
+        for n, p in model.named_parameters():
+            self.seen[n] = p.detach().clone()
+
+
+def build():
+    model = Net()
+    return model, model.own, Kept(model)
+
+
+def train_step(model, own, kept, x, y):
+    model.zero_grad()
+    loss = F.mse_loss(model(x), y)
+    loss.backward()
+    for p in model.parameters():
+        dist.is_initialized() and dist.all_reduce(p.grad, op=dist.ReduceOp.AVG)
+    with torch.no_grad():
+        for p in own:
+            if p.grad is not None:
+                p.sub_(0.1 * p.grad)
+    kept.take(model)
+    return sum(p.sum() for p in model.parameters())
+"""
+SET = ("self.own = [a, b]", "self.own = [a, b]\n        self.a.data = torch.ones(4, 4)")
+HOOK = ("self.a, self.b = a, b", "a.register_hook(lambda g: 2 * g)\n        self.a, self.b = a, b")
+RATE = ("0.1 * p.grad", "0.2 * p.grad")
+SHARED = ("self.own = [a, b]", "self.own = [a, b]\n        self.b.data = self.a.data")
+SAME = ("a, b = nn.Parameter(torch.randn(4, 4)), nn.Parameter(torch.randn(4, 4))",
+        "w = torch.randn(4, 4)\n        a, b = nn.Parameter(w), nn.Parameter(w)")  # fmt: skip
+WEAK = ("self.a, self.b = a, b", "self.weak = weakref.ref(a)\n        self.a, self.b = a, b")
+
+
+def changed(*edits: tuple[str, str]) -> str:
+    text = TEXT
+    for old, new in edits:
+        assert text.count(old) == 1
+        text = text.replace(old, new)
+    return text
+
+
+@pytest.fixture
+def made(case: Callable[..., Any]) -> Make:
+    def make(one: str, many: str) -> Any:
+        step = case(
+            mesh=Mesh.of(dp=2),
+            target="many.py:build",
+            against="one.py:build",
+            step="train_step",
+            inputs=["x=f32[8,4]", "y=f32[8,4]"],
+            input_layouts=["x=S(0)@dp", "y=S(0)@dp"],
+        )
+        (step.folder / "one.py").write_text(one)
+        (step.folder / "many.py").write_text(many)
+        return step
+
+    return make
+
+
+@pytest.mark.parametrize("more", [(), (SET,), (HOOK,)], ids=["plain", "data set", "hook"])
+def test_parameters_are_trained_where_else_they_are_held(made: Make, more: Any) -> None:
+    found = made(changed(*more), changed(*more)).proved()
+    assert "state:a" in {o.path for o in found.question.sequential.outputs}
+
+
+UNREDUCED = ("dist.all_reduce(p.grad, op=dist.ReduceOp.AVG)", "None")
+TAKEN = ("p.detach().clone()", "2 * p.detach()")
+WRONG = {
+    "another rate": ((), (RATE,)),
+    "another rate, data set": ((SET,), (SET, RATE)),
+    "not reduced": ((), (UNREDUCED,)),
+    "no hook": ((HOOK,), ()),
+    "another snapshot": ((), (TAKEN,)),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_step_of_what_is_held_is_refuted(made: Make, name: str) -> None:
+    one, many = WRONG[name]
+    made(changed(*one), changed(*many)).refuted()
+
+
+@pytest.mark.parametrize("alone", ["one", "many"])
+def test_what_one_side_alone_changes_is_refused(made: Make, alone: str) -> None:
+    less = changed(("    kept.take(model)\n", ""))
+    wrong = made(TEXT, less) if alone == "one" else made(less, TEXT)
+    with pytest.raises(Exception, match=r"kept\['seen'\]"):
+        wrong.check()
+
+
+@pytest.mark.parametrize("memory", [SHARED, SAME], ids=["data set", "one tensor"])
+def test_parameters_of_one_memory_are_refused(made: Make, memory: tuple[str, str]) -> None:
+    with pytest.raises(CaptureError, match="the parameters a and b are of one memory"):
+        made(TEXT, changed(memory)).check()
+
+
+def test_a_parameter_that_cannot_stay_the_object_it_is_is_refused(made: Make) -> None:
+    with pytest.raises(CaptureError, match="the parameter a is held outside of its module"):
+        made(TEXT, changed(WEAK)).check()
+
+
+AFTER = """
+
+def finish(model):
+    for p in model.module.own:
+        if p.grad is not None:
+            dist.all_reduce(p.grad)
+            p.grad.mul_({factor})
+
+
+def averaged():
+    return nn.parallel.DistributedDataParallel(Net())
+"""
+
+
+@pytest.mark.parametrize("factor", ["0.5", "1.0"])
+def test_what_follows_a_backward_finds_gradients_where_they_are_held(
+    case: Callable[..., Any], factor: str
+) -> None:
+    loss = TEXT.replace(
+        "return torch.tanh(x @ self.a) @ self.b", "return (x @ self.a @ self.b).mean()"
+    )
+    found = case(
+        mesh=Mesh.of(dp=2),
+        target="many.py:averaged",
+        against="one.py:Net",
+        inputs=["x=f32[8,4]"],
+        input_layouts=["x=S(0)@dp"],
+        after_backward="finish",
+    )
+    (found.folder / "one.py").write_text(loss)
+    (found.folder / "many.py").write_text(loss + AFTER.format(factor=factor))
+    if factor == "0.5":
+        found.proved()
+    else:
+        found.refuted()
