@@ -170,9 +170,12 @@ class Step:
         yield from zip(names[1:], self.held[1:], strict=False)
 
     def _optimizers(self) -> Iterator[tuple[str, Optimizer]]:
+        """Those that others run on some parameters too, as that of ZeRO stage 1 does."""
         for name, other in self._others():
             if isinstance(other, Optimizer):
                 yield name, other
+                inner = (v for v in vars(other).values() if isinstance(v, Optimizer))
+                yield from ((name, v) for v in inner)
 
 
 def _finite_step(optimizer: Optimizer, state: Any, *args: Any, **kwargs: Any) -> Any:
