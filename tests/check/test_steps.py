@@ -393,3 +393,57 @@ def test_a_step_may_scale_its_loss(
     found = asked.check()
     assert isinstance(found.verdict, Counterexample if edit[0] else Proof)
     assert any("finds all gradients finite" in note for note in found.captured.one.notes)
+
+
+SPREAD = """import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.nn.parallel import DistributedDataParallel
+
+
+def network():
+    return nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8))
+
+
+def one():
+    model = network()
+    return model, torch.optim.AdamW(model.parameters(), lr=1e-2)
+
+
+class Spread(ZeroRedundancyOptimizer):
+    pass
+
+
+def many():
+    model = DistributedDataParallel(network())
+    return model, Spread(model.parameters(), torch.optim.AdamW, lr=1e-2)
+
+
+def step(model, optimizer, x, y):
+    F.mse_loss(model(x), y).backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+KEPT_APART = "class Spread(ZeroRedundancyOptimizer):\n    def _sync_params(self):\n        pass\n"
+
+
+@pytest.mark.filterwarnings("ignore:.*jit:DeprecationWarning")
+@pytest.mark.parametrize(
+    "edit",
+    [
+        ("", ""),
+        ("class Spread(ZeroRedundancyOptimizer):\n    pass\n", KEPT_APART),
+        ("torch.optim.AdamW, lr=1e-2", "torch.optim.AdamW, lr=1e-2, weight_decay=0.1"),
+    ],
+    ids=["right", "parts that stay apart", "another decay"],
+)
+def test_ranks_may_each_keep_the_optimizer_of_some_parameters(
+    case: Make, tmp_path: Path, edit: tuple[str, str]
+) -> None:
+    (tmp_path / "one.py").write_text(SPREAD)
+    (tmp_path / "many.py").write_text(SPREAD.replace(*edit) if edit[0] else SPREAD)
+    asked = case(mesh=Mesh.of(dp=2), target="many.py:many", against="one.py:one")
+    asked.step, asked.inputs, asked.input_layouts = "step", ["x=f32[8,8]", "y=f32[8,8]"], ROWS
+    assert isinstance(asked.check().verdict, Counterexample if edit[0] else Proof)
