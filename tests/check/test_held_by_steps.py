@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -120,7 +121,7 @@ def test_a_wrong_step_of_what_is_held_is_refuted(made: Make, name: str) -> None:
 def test_what_one_side_alone_changes_is_refused(made: Make, alone: str) -> None:
     less = changed(("    kept.take(model)\n", ""))
     wrong = made(TEXT, less) if alone == "one" else made(less, TEXT)
-    with pytest.raises(Exception, match=r"kept\['seen'\]"):
+    with pytest.raises(Exception, match=r"kept\.seen"):
         wrong.check()
 
 
@@ -170,3 +171,72 @@ def test_what_follows_a_backward_finds_gradients_where_they_are_held(
         found.proved()
     else:
         found.refuted()
+
+
+CARRIED = """import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+
+
+class Inner:
+    def __init__(self):
+        self.mean = torch.zeros(4)
+
+
+class Outer:
+    def __init__(self):
+        self.inner = Inner()
+
+
+def one(wrap=lambda model: model):
+    model = wrap(nn.Linear(4, 4))
+    return model, torch.optim.SGD(model.parameters(), lr=1e-2), CARRY
+
+
+def many(mesh):
+    return one(lambda model: fully_shard(model, mesh=mesh))
+
+
+def step(model, optimizer, carry, x, y):
+    F.mse_loss(model(x), y).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    rate = 0.5
+    KEEP
+"""
+KINDS = {
+    "dict": ('{"mean": torch.zeros(4)}', 'carry["mean"] = carry["mean"] * rate'),
+    "list": ("[torch.zeros(4)]", "carry[0] = carry[0] * rate"),
+    "nested": ("Outer()", "carry.inner.mean = carry.inner.mean * rate"),
+    "in place": ("[torch.zeros(4)]", "carry[0].mul_(rate)"),
+}
+
+
+def carried(case: Callable[..., Any], folder: Path, carry: str, keep: str, rate: str) -> Any:
+    text = CARRIED.replace("CARRY", carry).replace("KEEP", keep)
+    (folder / "one.py").write_text(text)
+    (folder / "many.py").write_text(text.replace("rate = 0.5", f"rate = {rate}"))
+    asked = case(mesh=Mesh.of(dp=2), target="many.py:many", against="one.py:one")
+    asked.step, asked.inputs = "step", ["x=f32[8,4]", "y=f32[8,4]"]
+    asked.input_layouts = ["x=S(0)@dp", "y=S(0)@dp"]
+    return asked
+
+
+@pytest.mark.parametrize("rate", ["0.5", "0.25"], ids=["right", "wrong"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_step_carries_is_compared(
+    case: Callable[..., Any], tmp_path: Path, kind: str, rate: str
+) -> None:
+    asked = carried(case, tmp_path, *KINDS[kind], rate)
+    if rate == "0.5":
+        asked.proved()
+    else:
+        asked.refuted()
+
+
+def test_what_a_step_adds_to_a_log_is_told_of(case: Callable[..., Any], tmp_path: Path) -> None:
+    keep = "carry.append(model.bias.detach() * rate)"
+    found = carried(case, tmp_path, "[]", keep, "0.5").proved()
+    notes = [n for side in (found.captured.one, *found.captured.ranks) for n in side.notes]
+    assert any("What a step adds to carry, as to a log, is not compared." in n for n in notes)

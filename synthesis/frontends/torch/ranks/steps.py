@@ -8,6 +8,7 @@ gradients that nobody cleared, and tensors of whatever else TARGET returns.
 # (PyTorch has no types for what is used here.)
 
 import inspect
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +18,6 @@ from torch import nn
 from torch._subclasses.fake_tensor import is_fake, unset_fake_temporarily
 from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
-from torch.utils._pytree import keystr, tree_flatten_with_path
 
 from shardproof.synthesis.frontends.torch.errors import CaptureError
 from shardproof.synthesis.frontends.torch.materialize import to_fake
@@ -38,6 +38,9 @@ FUSED = "Fused optimizers compute what PyTorch's others compute."
 FINITE = "GradScaler finds all gradients finite: a step that it leaves out is not compared."
 
 
+ADDED = "What a step adds to {name}, as to a log, is not compared."
+
+
 class NewStateError(CaptureError):
     """A step keeps what no step before it kept: an optimizer does once there are gradients."""
 
@@ -53,6 +56,8 @@ class Step:
     """Names of the model's parameters, by the number of the object."""
     before: dict[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor])
     """What was kept when a call began."""
+    carried: frozenset[str] | None = None
+    """What was kept when the step that is traced began."""
     begun: bool = False
     """Whether steps were made, after which optimizers have their state."""
     notes: dict[str, None] = field(default_factory=dict[str, None])
@@ -130,11 +135,13 @@ class Step:
             if isinstance(other, nn.Module):
                 out |= {f"{name}.{n}": t for n, t in other.named_parameters()}
                 out |= {f"{name}.{n}": t for n, t in other.named_buffers()}
-            elif not isinstance(other, Optimizer) and hasattr(other, "__dict__"):
-                found = tree_flatten_with_path(dict(vars(other)))[0]
-                tensors = ((p, t) for p, t in found if isinstance(t, torch.Tensor))
-                new = ((p, t) for p, t in tensors if id(t) not in self.names)
-                out |= {f"{name}{keystr(p)}": t for p, t in new}
+            else:
+                found = _tensors(other, name, set())
+                held = {n: t for n, t in found if id(t) not in self.names}
+                if self.carried is not None and not held.keys() <= self.carried:
+                    self.notes[ADDED.format(name=name)] = None
+                    held = {n: t for n, t in held.items() if n in self.carried}
+                out |= held
         return out
 
     def is_gradient(self, name: str) -> bool:
@@ -144,6 +151,8 @@ class Step:
     def kept(self) -> dict[str, torch.Tensor]:
         """The piece of this rank of each."""
         self.before = {name: local(t) for name, t in self.state().items()}
+        if self.begun and self.carried is None:
+            self.carried = frozenset(self.before)
         return dict(self.before)
 
     def counters(self) -> dict[str, torch.Tensor]:
@@ -156,7 +165,7 @@ class Step:
         """What stands, after a call, where `kept` found another tensor.
 
         Raises:
-            CaptureError: something new is kept, or something no more.
+            CaptureError: something new is kept.
         """
         for name, t in self.state().items() if self.begun else ():
             value = local(t)
@@ -176,6 +185,30 @@ class Step:
                 yield name, other
                 inner = (v for v in vars(other).values() if isinstance(v, Optimizer))
                 yield from ((name, v) for v in inner)
+
+
+def _tensors(value: Any, name: str, seen: set[int]) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors that an object holds, in its attributes, lists and dicts too, each with where."""
+    if isinstance(value, torch.Tensor):
+        yield name, value
+    elif id(value) not in seen and not isinstance(value, (nn.Module, type)):
+        seen.add(id(value))
+        if isinstance(value, Mapping):
+            named = ((k, v) for k, v in value.items() if not isinstance(k, torch.Tensor))
+            held = {f"[{key!r}]": v for key, v in named}
+        elif isinstance(value, (list, tuple, deque)):
+            held = {f"[{i}]": v for i, v in enumerate(value)}
+        elif isinstance(value, Optimizer):
+            held = {f".{k}": v for k, v in vars(value).items() if k not in _OF_EVERY_OPTIMIZER}
+        else:
+            of_torch = "." in name and type(value).__module__.startswith("torch.")
+            attributes = {} if of_torch else getattr(value, "__dict__", {})
+            held = {f".{k}": v for k, v in attributes.items()}
+        for where, inner in held.items():
+            yield from _tensors(inner, f"{name}{where}", seen)
+
+
+_OF_EVERY_OPTIMIZER = frozenset(vars(torch.optim.SGD([torch.zeros(0)])))
 
 
 def _finite_step(optimizer: Optimizer, state: Any, *args: Any, **kwargs: Any) -> Any:
