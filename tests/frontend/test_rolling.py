@@ -250,3 +250,31 @@ def test_a_piece_of_a_table_is_taken_again_and_not_saved():
     assert read != piece
     assert read in backward
     assert program.producers()[read].inputs == (table,)
+
+
+def chain(layers, around=False):
+    """x -> relu(x @ w) for each layer, or x + relu(x @ w)."""
+    b = Builder("chain")
+    x = b.input("x", X)
+    params = [b.param(f"net.{i}.w", W) for i in range(layers)]
+    for i, w in enumerate(params):
+        with b.at(Source("m.py", 1, f"net.{i}")):
+            y = b.add("relu", b.add("mm", x, w))
+            x = b.add("add", x, y) if around else y
+    b.output(x, "output", "y")
+    return b.build()
+
+
+@pytest.mark.parametrize(
+    ("layers", "around", "patterns"),
+    [
+        (5, False, ["net.[0:4:2]", "net.[1:4:2]"]),
+        (3, False, []),
+        (5, True, ["net.*"]),
+    ],
+)
+def test_a_chain_of_single_products_is_rolled_by_pairs(layers, around, patterns):
+    flat = chain(layers, around)
+    rolled = roll(flat, frozenset(), ["net"])
+    assert [p for g in rolled.groups for p in g.patterns] == patterns
+    compare(flat, rolled)
