@@ -28,7 +28,7 @@ from torch.distributed.tensor import (
     distribute_module,
     distribute_tensor,
 )
-from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel
+from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle
 from torch.distributed.tensor.placement_types import _StridedShard
 from torch.func import functional_call
 
@@ -47,32 +47,27 @@ def checked_mesh(model, mesh, sizes):
     return mesh
 
 
-class Conv1DColwiseParallel(ColwiseParallel):
-    """ColwiseParallel for transformers' Conv1D, whose weight is [in, out]."""
+class ProductParallel(ColwiseParallel):
+    """A module that multiplies by a weight of its own. Its code runs on DTensors.
 
-    def _shard(self, name, module, mesh):
-        for key, param in list(module.named_parameters()):
-            sharded = distribute_tensor(param, mesh, [Shard(param.ndim - 1)])
-            module.register_parameter(key, nn.Parameter(sharded))
+    `splits` maps a parameter to the dim that is split.
+    """
 
-    def _apply(self, module, device_mesh):
-        prepare = partial(self._prepare_input_fn, self.input_layouts, self.desired_input_layouts)
-        finish = partial(self._prepare_output_fn, self.output_layouts, self.use_local_output)
-        return distribute_module(module, device_mesh, self._shard, prepare, finish)
-
-
-class Conv1DRowwiseParallel(RowwiseParallel):
-    """RowwiseParallel for transformers' Conv1D, whose weight is [in, out]."""
-
-    def _shard(self, name, module, mesh):
-        for key, placement in (("weight", Shard(0)), ("bias", Replicate())):
-            sharded = distribute_tensor(getattr(module, key), mesh, [placement])
-            module.register_parameter(key, nn.Parameter(sharded))
+    def __init__(self, splits, input_layouts=None, output_layouts=None):
+        layouts = output_layouts or Replicate()
+        super().__init__(input_layouts=input_layouts, output_layouts=layouts)
+        self.splits = splits
 
     def _apply(self, module, device_mesh):
-        prepare = partial(self._prepare_input_fn, self.input_layouts, (Shard(-1),))
+        for name, dim in self.splits.items():
+            whole = getattr(module, name)
+            param = distribute_tensor(whole, device_mesh, [Shard(dim)])
+            module.register_parameter(name, nn.Parameter(param, whole.requires_grad))
+        row = self.input_layouts == (Shard(-1),)
+        takes = self.input_layouts if row else (Replicate(),)
+        prepare = partial(self._prepare_input_fn, self.input_layouts, takes)
         finish = partial(self._prepare_output_fn, self.output_layouts, self.use_local_output)
-        return distribute_module(module, device_mesh, self._shard, prepare, finish)
+        return distribute_module(module, device_mesh, None, prepare, finish)
 
 
 def whole_input(x, mesh, placement):

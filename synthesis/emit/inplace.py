@@ -17,7 +17,8 @@ def written_into(facts: ModelFacts, modules: Sequence[ModulePlan]) -> set[str]:
     """Paths of planned modules whose result a method changes, `y = self.mlp(x); y += r`, or a
     module beside them that works in place."""
     writers = [m.path for m in facts.modules if m.writes]
-    out = {m.path for m in modules if not m.splits and any(_before(m.path, w) for w in writers)}
+    views = [m.path for m in modules if not m.splits or m.style == "product"]
+    out = {path for path in views if any(_before(path, w) for w in writers)}
     for kind, forward in facts.forwards.items():
         for name in (name for text in (forward.text, *forward.others) for name in _changed(text)):
             paths = [

@@ -51,6 +51,8 @@ def _normal(m: ModulePlan, facts: ModelFacts) -> ModulePlan:
     fact = facts.find(m.path)
     if fact is None:
         raise EmitError(f"{m.path}: the model has no such module")
+    if m.style == "product" and (len(fact.arguments), fact.positional) != (1, 1):
+        raise EmitError(f"{m.path}: {m.kind} takes more than the activation that it multiplies")
     last_in = len(fact.activation.shape) - 1 if fact.activation else 2
     last_out = len(fact.output_shape) - 1 if fact.output_shape else last_in
     whole = m.style in ("sequence", "replicate") or bool(m.splits)

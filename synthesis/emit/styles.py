@@ -90,16 +90,14 @@ def _experts(m: ModulePlan) -> Style:
     return Style("ExpertsParallel", ("{" + splits + "}",))
 
 
-def _channels(m: ModulePlan) -> Style:
-    splits = ", ".join(
-        f'"{name}": {(dim, parts) if parts > 1 else dim}' for name, dim, parts in m.splits
-    )
-    given = [
-        f"{what}_layouts={placement(at)}"
-        for what, at in (("input", m.input), ("output", m.output))
-        if at != "R"
-    ]
-    return Style("ChannelParallel", ("{" + splits + "}", *given))
+def _pieces(name: str) -> Callable[[ModulePlan], Style]:
+    def build(m: ModulePlan) -> Style:
+        splits = ", ".join(
+            f'"{name}": {(dim, parts) if parts > 1 else dim}' for name, dim, parts in m.splits
+        )
+        return Style(name, ("{" + splits + "}", *_arguments(m, "R", "R")))
+
+    return build
 
 
 def _sequence(m: ModulePlan) -> Style:
@@ -125,14 +123,15 @@ _CHANNELS = ("BatchNorm", "Conv", "EmbeddingBag", "GroupNorm", "InstanceNorm")
 """Beginnings of classes on channels or bags: DTensors do not have all of their ops."""
 
 
+_channels, _product = _pieces("ChannelParallel"), _pieces("ProductParallel")
 _LINEAR_COLUMN = _column("ColwiseParallel")
 _TABLE: dict[tuple[str, str], Callable[[ModulePlan], Style]] = {
     ("column", "Linear"): _LINEAR_COLUMN,
     ("column", "Embedding"): _LINEAR_COLUMN,
-    ("column", "Conv1D"): _column("Conv1DColwiseParallel"),
+    ("column", "Conv1D"): lambda m: _product(replace(m, splits=(("weight", 1, 1), ("bias", 0, 1)))),
     ("row", "Linear"): _row("RowwiseParallel"),
     ("row", "Embedding"): _embedding_rows,
-    ("row", "Conv1D"): _row("Conv1DRowwiseParallel"),
+    ("row", "Conv1D"): lambda m: _product(replace(m, splits=(("weight", 0, 1),))),
     ("vocab", "Embedding"): _embedding_rows,
     ("vocab", "Linear"): _LINEAR_COLUMN,
     ("fused_column", "Linear"): _fused("FusedColwiseParallel"),
@@ -140,6 +139,7 @@ _TABLE: dict[tuple[str, str], Callable[[ModulePlan], Style]] = {
     ("fused_column", "MultiheadAttention"): lambda _: Style("AttentionParallel", ()),
     ("kv_column", "Linear"): _kv,
     ("experts", "*"): _experts,
+    ("product", "*"): _product,
     ("column", "Conv"): _channels,
     ("fused_column", "Conv"): _channels,
     ("row", "Conv"): _channels,
@@ -172,7 +172,7 @@ def style_of(m: ModulePlan, base: str) -> Style:
     """
     if m.style == "replicate" and base != "Conv1D" and base.startswith(_CHANNELS):
         return _channels(m)
-    return _writer(m, "Conv" if m.splits and m.style != "experts" else base)(m)
+    return _writer(m, "Conv" if m.splits else base)(m)
 
 
 def _writer(m: ModulePlan, base: str) -> Callable[[ModulePlan], Style]:

@@ -228,15 +228,26 @@ def _body(
 def _carried(inner: State, name: str, start: Value, zero: bool) -> tuple[Value, Layout | None]:
     """A carry as it leaves the body, and the layout it should have come in where that differs.
 
-    A carry that starts at zero starts in any layout and at any factor.
+    A carry that starts at zero starts in any layout and at any factor; one that becomes split over
+    the batch starts so.
     """
     factor: Fraction = start.factor
     natural = primary(inner, name)
-    value = get(inner, name, start.layout)
-    changed: Layout | None = None
+    changed = _batched(inner, natural.layout, start.layout)
+    value = get(inner, name, changed or start.layout)
     if value is None or (zero and natural.layout != start.layout):
         value, changed = natural, natural.layout
     return (value if zero else rescale(inner, name, value, factor)), changed
+
+
+def _batched(inner: State, natural: Layout, start: Layout) -> Layout | None:
+    """The layout that a carry starts in, split over the batch as it is behind the body; None where
+    it is no other."""
+    dp = inner.setting.choices.dp
+    if not dp or dp not in natural.sharded or dp in start.sharded:
+        return None
+    dim = next(d for d, atoms in enumerate(natural.dims) if dp in bound(atoms))
+    return split(start, dp, inner.setting.mesh[dp], dim)
 
 
 def _returned(inner: State, name: str, target: Layout | None, *, final: bool) -> Value:

@@ -153,10 +153,10 @@ def _module(
     elif style == "experts":
         takes = gives = stream
     splits = tuple((name, *how) for name, how in module.splits.items() if style == "experts")
-    if module.use in ("conv", "channels") or module.kind == "EmbeddingBag":
+    if module.own or module.use in ("conv", "channels") or module.kind == "EmbeddingBag":
         splits = _split_params(module, style)
     reason = REASONS[style]
-    style = "column" if style == "gathered" else style
+    style = "product" if module.own else "column" if style == "gathered" else style
     return ModulePlan(module.path, module.kind, style, takes, gives, parts, reason, splits)
 
 
@@ -165,7 +165,8 @@ def _split_params(module: Module, style: str) -> tuple[tuple[str, int, int], ...
     rows: list[tuple[str, int, int]] = []
     for param in module.params:
         is_weight = param is module.weight and module.use != "channels"
-        if style == "row" and not is_weight:
+        wide = module.weight.shape[module.out_dim]
+        if not is_weight and (style == "row" or (module.own and param.shape != (wide,))):
             continue
         out_dim = 1 if module.use == "embedding" else module.out_dim
         dim = 1 - out_dim if style == "row" else out_dim if is_weight else 0

@@ -100,8 +100,11 @@ def obstacle(
     whole = heads(list(modules)) | gathered
     plain = {m.path for m in modules if m.use == "other"}
     few_heads |= {m.path for m in modules if m.use == "recurrent"}
+    own = {m.path for m in modules if m.own}
     for scope, node in moves:
         module = node.source.module
+        if node.op == "all_reduce" and any(f"{module}.".startswith(f"{p}.") for p in own):
+            continue  # code that runs on DTensors
         if node.op == "shard_slice" and (module in few_heads or _folded(scope, node)):
             continue
         if not module and node.op == "all_reduce":
@@ -123,7 +126,9 @@ def _folded(scope: Scope, node: Node) -> bool:
     """Whether an operand is a table that capture worked out: code that is told of local extents
     makes its piece."""
     value = node.inputs[0]
-    while (made := scope.producers.get(value)) is not None and made.op in REARRANGING:
+    while (made := scope.producers.get(value)) is not None:
+        if made.op != "shard_slice" and made.op not in REARRANGING:
+            return False
         value = made.inputs[0]
     item = next((i for i in scope.program.inputs if i.name == value), None)
     return item is not None and item.role == "const" and item.name.startswith("const.")

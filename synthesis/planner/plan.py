@@ -9,7 +9,7 @@ from shardproof.verifier.kernel.program.types import Mesh
 
 STYLES = (
     "column", "row", "fused_column", "vocab", "experts", "channels", "recurrent",
-    "sequence", "replicate", "kv_column", "summed",
+    "sequence", "replicate", "kv_column", "summed", "product",
 )  # fmt: skip
 FORMAT = 1
 
@@ -33,7 +33,7 @@ class ModulePlan:
     reason: str = ""
     """One sentence."""
     splits: tuple[tuple[str, int, int], ...] = ()
-    """`experts` and convolutions: (parameter, dim that is split, equal parts stacked along it)."""
+    """`experts`, `product`, convolutions: (parameter, dim that is split, equal parts along it)."""
 
 
 @dataclass(frozen=True, slots=True)

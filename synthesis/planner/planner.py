@@ -14,7 +14,7 @@ from shardproof.synthesis.planner.constraints import (
 from shardproof.synthesis.planner.cost import Estimate, Use as Use, estimate, prices
 from shardproof.synthesis.planner.describe import describe as describe
 from shardproof.synthesis.planner.plan import Plan
-from shardproof.synthesis.planner.roles import ATTENTION, Module
+from shardproof.synthesis.planner.roles import ATTENTION, LINEAR, Module
 from shardproof.synthesis.planner.scoring import Asked as Asked, StepPrice
 from shardproof.synthesis.planner.search import Found, Search, search
 from shardproof.verifier.kernel.inline import inline
@@ -85,9 +85,11 @@ def can_emit(module: Module, style: str) -> bool:
         return False
     if module.kind == ATTENTION:
         return style == "replicate" or (module.heads > 0 and style == "fused_column")
+    if module.own:
+        return style in ("replicate", "column", "row", "gathered")
     if module.holds and module.use in ("linear", "embedding"):
         return style == "replicate"  # what it does with its product, its style does not know
-    if module.use == "linear" and module.kind not in ("", "Linear", "Conv1D"):
+    if module.use == "linear" and module.kind not in LINEAR:
         return style == "replicate"
     return not module.kind or supported(_base(module), style)
 

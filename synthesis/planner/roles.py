@@ -14,6 +14,8 @@ GATES = {"LSTM": 4, "GRU": 3}
 UNREAD = 1 << 30
 """The order of what no output depends on."""
 LAYER = re.compile(r"\.\d+(?=\.|$)")
+LINEAR = ("", "Linear", "Conv1D")
+"""Classes that do no more than their product."""
 ATTENTION = "MultiheadAttention"
 """The class that has the weights of queries, keys and values stacked, where all are as wide."""
 GATED = re.compile(r"(.*\.)?(weight|bias)_[ih]h_l\d+(_reverse)?$")
@@ -63,6 +65,8 @@ class Module:
     """Whether there are modules inside it."""
     own_index: bool = False
     """Embedding that looks up rows which it works out itself: it has a forward of its own."""
+    own: bool = False
+    """Linear with code of its own, which has no other matrix, and no part with any."""
     splits: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
     """Experts: for each parameter, by its own name, the dim that holds the hidden units of every
     expert, and the equal parts that are stacked along it."""
@@ -101,10 +105,11 @@ def modules(program: Program, kinds: Mapping[str, str] | None = None) -> list[Mo
                 module.out_dim = use.out_dim if use.heads else 0
             elif use.kind == "linear":
                 if module.use == "embedding":
-                    module.head = use.module
+                    module.head = module.head if use.scaled else use.module
                 else:
                     module.use, module.out_dim, module.parts = "linear", use.out_dim, use.parts
                     module.heads, module.follows = use.heads, use.follows
+                    module.own |= use.scaled or module.kind not in LINEAR
             elif use.kind == "conv" or (use.kind == "channels" and module.use == "other"):
                 module.use, module.out_dim = use.kind, use.out_dim
                 module.parts, module.follows = use.parts, use.follows
@@ -116,6 +121,7 @@ def modules(program: Program, kinds: Mapping[str, str] | None = None) -> list[Mo
     holders = {path.rpartition(".")[0] for path in kinds or ()}
     for module in found.values():
         module.holds = module.path in holders
+        _settle_own(module, found)
         _settle_experts(module, biases, grains)
         if module.kind == ATTENTION:
             _settle_attention(module, program)
@@ -152,6 +158,14 @@ def _like_others(found: Iterable[Module]) -> None:
             m.use, m.out_dim, m.parts, m.pieces, m.heads, m.follows = (
                 o.use, o.out_dim, o.parts, o.pieces, o.heads, o.follows,
             )  # fmt: skip
+
+
+def _settle_own(module: Module, found: Iterable[str]) -> None:
+    """A linear with code of its own is split where there is nothing else to split."""
+    matrices = sum(len(p.shape) > 1 for p in module.params)
+    inside = any(path.startswith(f"{module.path}.") for path in found)
+    if module.own and (not module.path or matrices > 1 or inside):
+        module.use, module.own = "other" if module.kind in LINEAR else "linear", False
 
 
 def _settle_attention(module: Module, program: Program) -> None:

@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from shardproof.verifier.kernel.ops import lookup
 from shardproof.verifier.kernel.program.program import Node, Program
 from shardproof.verifier.ops.classes import PRODUCTS, REARRANGING, SCALING
 
@@ -20,6 +21,8 @@ class Use:
     beside: frozenset[str] = frozenset()
     """Products that it reads with more, or some channels of."""
     own_index: bool = False
+    scaled: bool = False
+    """Products: what it multiplies by is worked out of the weight, number by number."""
     pieces: int = 1
     """Convolutions: equal pieces that the channels which go out are cut into at once."""
     grain: int = 1
@@ -73,6 +76,8 @@ class _Scope:
         """The kernels of convolutions whose channels are cut into equal pieces."""
         self.rows: set[str] = set()
         """Values that are some rows of a weight."""
+        self.scaled: set[str] = set()
+        """Values that are worked out of a weight, number by number: a masked one."""
 
     def shape(self, value: str) -> tuple[int, ...]:
         return self.program.types[value].shape
@@ -103,11 +108,16 @@ class _Scope:
                 dims, self.kernels[name] = (2, 0, 1), self.shape(first)[0]
             origin[node.outputs[0]] = (name, tuple(dims[d] for d in node.numbers("dims")))
             self.rows |= {node.outputs[0]} if first in self.rows else set()
+            self.scaled |= {node.outputs[0]} if first in self.scaled else set()
         elif first in origin and self._some_rows(node):
             origin[node.outputs[0]] = origin[first]
             self.rows.add(node.outputs[0])
         elif (node.op == "cast" or self._deep(node)) and first in origin:
             origin[node.outputs[0]] = origin[first]
+            self.scaled |= {node.outputs[0]} if first in self.scaled else set()
+        elif first in origin and self._scales(node):
+            origin[node.outputs[0]] = origin[first]
+            self.scaled.add(node.outputs[0])
         elif first in origin and (dims := self._kernel(node)) is not None:
             name, _ = origin[node.outputs[0]] = (origin[first][0], dims)
             self.kernels[name] = self.shape(node.outputs[0])[0] if len(dims) == 3 else 1
@@ -121,6 +131,9 @@ class _Scope:
         if not held:
             return None
         name, dims = held[0]
+        scaled = not self.scaled.isdisjoint(node.inputs)
+        if scaled and (node.op != "mm" or node.inputs[1] not in self.scaled):
+            return name, Use("other", 0, 1, at)
         if node.op in PRODUCTS and node.inputs[1] in origin and name in self.kernels:
             if name in found.uses:
                 return None
@@ -150,7 +163,8 @@ class _Scope:
                 return name, Use("other", 0, 1, at)
             parts, heads = self._fused(node) or (self._pieces(node), self._heads(node))
             follows, _ = self._read_from(node.inputs[0], 1)
-            return name, Use("linear", dims[1], parts, at, heads, node.source.module, follows)
+            use = Use("linear", dims[1], parts, at, heads, node.source.module, follows)
+            return name, replace(use, scaled=scaled)
         weight = self._product_before(node)
         if weight is not None and len(self.shape(node.inputs[0])) > 1:
             found.biases[name] = weight
@@ -330,6 +344,12 @@ class _Scope:
                 return 0
             value = onward[0]
         return 0
+
+    def _scales(self, node: Node) -> bool:
+        """Whether a node makes a matrix from a weight and constants, number by number."""
+        first, *others = node.inputs
+        flat = self.shape(first) == self.shape(node.outputs[0]) and len(self.shape(first)) == 2
+        return flat and lookup(node.op).kind == "map" and all(map(self._constant, others))
 
     def _some_rows(self, node: Node) -> bool:
         """Whether a node takes rows of a matrix for products."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-from shardproof.synthesis.emit import Patch, emit
+from shardproof.synthesis.emit import EmitError, Patch, emit
 from shardproof.synthesis.emit.facts import Argument, ModelFacts, ModuleFact
 from shardproof.synthesis.planner.plan import ModulePlan, Plan
 from shardproof.verifier.kernel.program.types import Mesh
@@ -95,6 +96,32 @@ def test_own_parameters_of_a_module_with_parts_are_split(tmp_path: Path) -> None
     assert '    own_pieces(model.part, tp, {"scale": 0})\n' in new
     assert '"part":' not in new
     assert "whole_param(model.part.scale)" in new  # of all ranks, outside of its module
+
+
+@pytest.mark.parametrize(
+    ("takes", "gives", "layouts"),
+    [
+        ("R", "S(-1)", "output_layouts=Shard(-1)"),
+        ("S(-1)", "R", "input_layouts=Shard(-1)"),
+        ("R", "R", ""),
+    ],
+)
+def test_a_product_of_a_modules_own_runs_on_dtensors(
+    tmp_path: Path, takes: str, gives: str, layouts: str
+) -> None:
+    own = ModulePlan("norm", "Own", "product", takes, gives, splits=(("weight", 0, 1),))
+    new = " ".join(patched(tmp_path, own).files["model.py"][1].split())
+    wanted = '"norm": ProductParallel({"weight": 0}' + (f", {layouts}" if layouts else "")
+    assert f"{wanted})," in new
+
+
+def test_a_product_that_takes_more_than_its_activation_is_not_emitted(tmp_path: Path) -> None:
+    own = ModulePlan("part.up", "Own", "product", "R", "S(-1)", splits=(("weight", 0, 1),))
+    up = replace(module("part.up", "Own", weight=(16, 8)), positional=2)
+    facts = ModelFacts(f"{tmp_path}/model.py:Model", "Model", {}, "", (module("", "Model", 1), up))
+    (tmp_path / "model.py").write_text(SOURCE)
+    with pytest.raises(EmitError, match=r"part\.up: Own takes more than the activation"):
+        emit(facts, Plan(Mesh.of(tp=2), tp="tp", modules=(own,)), tmp_path)
 
 
 def test_a_module_whose_parts_hold_nothing_has_a_style_of_its_own(tmp_path: Path) -> None:

@@ -222,3 +222,59 @@ def test_what_ranks_gather_of_a_reshaped_value_is_saved_as_one_device_saves_it(s
     read = maker[back].inputs[0]
     assert read in backward
     assert maker[read].inputs == (saved,)
+
+
+def test_what_the_backward_reshapes_to_and_fro_is_what_it_was():
+    b = Builder("buckets")
+    x = b.input("x", X)
+    y = b.add("sin", x)
+    flat = b.add("reshape", y, shape=(6,))
+    whole = b.add("reshape", flat, shape=X.shape)
+    other = b.add("reshape", flat, shape=(3, 2))
+    ends = [b.add("cos", v) for v in (whole, other)]
+    for end in ends:
+        b.output(end, "output", end)
+    once = compute_once(b.build(), frozenset({flat, whole, other, *ends}))
+    assert [once.producers()[end].inputs for end in ends] == [(y,), (other,)]
+
+
+def test_a_piece_of_a_table_is_taken_again_and_not_saved():
+    b = Builder("pieces", Mesh.of(tp=2))
+    x, table = b.input("x", X), b.input("table", TensorType((4, 3), "f64"), "const", "table")
+    piece = b.add("shard_slice", table, dim=0, mesh_dim="tp")
+    b.output(b.add("mul", x, piece), "output", "y")
+    back = b.add("sin", piece)
+    b.output(back, "output", "g")
+    program, backward = recompute_views(b.build(), frozenset({back}))
+    read = program.producers()[back].inputs[0]
+    assert read != piece
+    assert read in backward
+    assert program.producers()[read].inputs == (table,)
+
+
+def chain(layers, around=False):
+    """x -> relu(x @ w) for each layer, or x + relu(x @ w)."""
+    b = Builder("chain")
+    x = b.input("x", X)
+    params = [b.param(f"net.{i}.w", W) for i in range(layers)]
+    for i, w in enumerate(params):
+        with b.at(Source("m.py", 1, f"net.{i}")):
+            y = b.add("relu", b.add("mm", x, w))
+            x = b.add("add", x, y) if around else y
+    b.output(x, "output", "y")
+    return b.build()
+
+
+@pytest.mark.parametrize(
+    ("layers", "around", "patterns"),
+    [
+        (5, False, ["net.[0:4:2]", "net.[1:4:2]"]),
+        (3, False, []),
+        (5, True, ["net.*"]),
+    ],
+)
+def test_a_chain_of_single_products_is_rolled_by_pairs(layers, around, patterns):
+    flat = chain(layers, around)
+    rolled = roll(flat, frozenset(), ["net"])
+    assert [p for g in rolled.groups for p in g.patterns] == patterns
+    compare(flat, rolled)

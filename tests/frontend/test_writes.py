@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from shardproof.synthesis.frontends.torch.aten.table import Emit
-from shardproof.synthesis.frontends.torch.aten.views import slice_scatter
+from shardproof.synthesis.frontends.torch.aten.views import every, slice_scatter
 from shardproof.synthesis.frontends.torch.errors import CaptureError
 from shardproof.verifier.domains.floats import Floats
 from shardproof.verifier.kernel.program.builder import Builder
@@ -229,6 +229,21 @@ def test_lines_that_are_put_back_where_they_were_change_nothing(read, written, s
     values = np.arange(12.0).reshape(4, 3)
     want = values.copy()
     want[written : written + 2] = values[read : read + 2]
+    assert (made == x) == same
+    assert np.array_equal(evaluate(b.build(), {"x": values}, Floats())[made], want)
+
+
+@pytest.mark.parametrize(("read", "written", "same"), [(1, 1, True), (0, 1, False), (2, 2, True)])
+def test_every_nth_line_that_is_put_back_where_it_was_changes_nothing(read, written, same):
+    b = Builder("lines")
+    e = Emit(b)
+    x = b.input("x", TensorType((6, 2), "f32"))
+    part = every(e, x, 0, read, 3)
+    made = slice_scatter(e, x, part, 0, written, None, 3)
+    b.output(made)
+    values = np.arange(12.0).reshape(6, 2)
+    want = values.copy()
+    want[written::3] = values[read::3]
     assert (made == x) == same
     assert np.array_equal(evaluate(b.build(), {"x": values}, Floats())[made], want)
 

@@ -26,6 +26,7 @@ PROVED = (
     ("heads.py:Masked", "tp=2"),
     ("heads.py:Sinks", "tp=2"),
     ("indexed.py:Sparse", "tp=2"),
+    ("products.py:Products", "tp=2"),
     ("recommender.py:DLRM", "dp=2"),
     ("language.py:Perceiver", "tp=2"),
     ("language.py:Recurrent", "tp=2"),

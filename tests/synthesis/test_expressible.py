@@ -6,7 +6,7 @@ import pytest
 
 from shardproof.synthesis.lower import Lowered
 from shardproof.synthesis.planner.expressible import Passed, obstacle
-from shardproof.synthesis.planner.roles import Module
+from shardproof.synthesis.planner.roles import UNREAD, Module
 from shardproof.synthesis.planner.scoring import Asked, Candidate, Refusal, prepare
 from shardproof.synthesis.planner.tactics import TACTICS
 from shardproof.verifier.kernel.contract import Contract
@@ -76,6 +76,16 @@ def test_a_piece_of_a_table_is_written_where_capture_worked_it_out(
         piece = b.add("shard_slice", table, dim=0, mesh_dim="tp")
         b.output(b.add("add", x, piece), "output", "out")
     assert (why(b.build()) is None) == written
+
+
+def test_a_sum_in_a_product_with_code_of_its_own_is_written_and_a_gather_is_not() -> None:
+    own, kinds = (
+        Module("own", "Own", "linear", order=UNREAD, own=True),
+        {"own": "Own", "own.act": "Act"},
+    )
+    for op, written in (("all_reduce", True), ("all_gather", False)):
+        made = program(op, "own.act", "own.act", "own.act")
+        assert (obstacle(passed(made), [own], kinds, "tp", 2) is None) == written
 
 
 def test_collectives_of_data_parallelism_are_no_obstacle() -> None:

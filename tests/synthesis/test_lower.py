@@ -14,6 +14,7 @@ from shardproof.synthesis.planner.tactics import TACTICS
 from shardproof.synthesis.repair.diagnosis import verify
 from shardproof.verifier.checker import Accepted, check
 from shardproof.verifier.kernel.layout import Layout
+from shardproof.verifier.kernel.program.builder import Builder
 from shardproof.verifier.kernel.program.types import Mesh
 from shardproof.verifier.problem import Problem
 from shardproof.verifier.verdict import Proof
@@ -114,6 +115,26 @@ def test_no_weight_is_moved_over_tp() -> None:
         if node.op in ("all_gather", "all_to_all", "shard_slice"):
             assert node.inputs[0] not in {i.name for i in holder.inputs if i.role == "param"}
             assert not node.inputs[0].endswith(".weight")
+
+
+def test_a_carry_that_becomes_split_over_the_batch_starts_so() -> None:
+    """What is made of parameters for each sample, and then read with the samples."""
+    body = Builder("body")
+    carry = body.input("carry", decoder.f64(2, 4, 8), "carry")
+    seen = body.input("x", decoder.f64(2, 4, 8), "const")
+    body.output(body.add("mul", body.add("add", carry, seen), seen), "carry", "carry")
+    b = Builder("latents")
+    x, latents = b.input("x", decoder.f64(2, 4, 8)), b.param("latents", decoder.f64(1, 4, 8))
+    start = b.add("expand", latents, shape=(2, 4, 8))
+    attrs = {"length": 2, "carry": 1, "xs": 0, "reverse": False}
+    (y,) = b.add_node("scan", [start, x], dict(attrs), body=body.build())
+    b.output(y, "output", "y")
+    state = prepare(Asked(b.build(), Mesh.of(dp=2), decoder.CLUSTER))
+    lowered = state.price(TACTICS["replicate"](state.modules, 1)).lowered
+    assert lowered.contract.outputs["output:y"].sharded == {"dp"}
+    scan = lowered.program.producers()[lowered.program.outputs[0].value]
+    assert [n.op for n in scan.block.nodes] == ["add", "mul"]
+    assert isinstance(verify(Problem(state.program, lowered.program, lowered.contract)), Proof)
 
 
 def test_what_cannot_be_had_is_named() -> None:

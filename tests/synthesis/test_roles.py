@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import pytest
 
 from shardproof.synthesis.planner.assign import options, split
+from shardproof.synthesis.planner.planner import can_emit
 from shardproof.synthesis.planner.roles import UNREAD, Module, Param, heads, modules
 from shardproof.synthesis.planner.scoring import Asked
 from shardproof.synthesis.planner.search import prepare
@@ -162,3 +164,48 @@ def test_what_is_no_bias_of_a_weight_stays_whole(style: str) -> None:
     module = Module("mix", "Mix", "linear", params=[weight, bias, scale])
     shapes = [split(module, p, style, "tp", 2).local_shape for p in module.params]
     assert shapes == [(3, 4), (3,), (3,)]
+
+
+def masked(*, second: bool = False, scale: str = "const") -> Program:
+    """A product with a weight times a mask, which no nn.Linear has."""
+    b = Builder("masked")
+    x = b.input("x", decoder.f64(4, 8))
+    w = b.param("up.weight", decoder.f64(16, 8))
+    mask = b.input("mask", decoder.f64(16, 8), scale, "up.mask")
+    bias = b.param("up.bias", decoder.f64(16))
+    with b.at(decoder.place("up")):
+        shown = b.add("mul_scalar", b.add("mul", w, mask), value=Fraction(2))
+        y = b.add("add", b.add("mm", x, b.add("permute", shown, dims=(1, 0))), bias)
+        if second:
+            y = b.add("mul", y, b.add("mm", x, b.param("up.other", decoder.f64(8, 16))))
+    b.output(y, "output", "y")
+    return b.build()
+
+
+def test_a_weight_that_is_masked_is_that_of_a_product() -> None:
+    (found,) = modules(masked(), {"up": "Linear"})
+    assert (found.use, found.out_dim, found.own) == ("linear", 0, True)
+    assert [s for s in options(found, 2) if can_emit(found, s)] == [
+        "replicate",
+        "column",
+        "row",
+        "gathered",
+    ]
+
+
+def test_a_weight_of_another_dtype_is_no_other_weight() -> None:
+    b = Builder("cast")
+    shown = b.add("cast", b.param("up.weight", decoder.f64(8, 16)), dtype="f32")
+    x = b.add("cast", b.input("x", decoder.f64(4, 8)), dtype="f32")
+    with b.at(decoder.place("up")):
+        b.output(b.add("mm", x, shown), "output", "y")
+    (found,) = modules(b.build(), {"up": "Linear"})
+    assert (found.use, found.own) == ("linear", False)
+
+
+@pytest.mark.parametrize("how", [{"second": True}, {"scale": "param"}])
+def test_a_weight_beside_another_matrix_stays_whole(how: dict[str, Any]) -> None:
+    for kind in ("Linear", "Own"):
+        (found,) = modules(masked(**how), {"up": kind})
+        assert not found.own
+        assert not [s for s in options(found, 2) if can_emit(found, s) and s != "replicate"]

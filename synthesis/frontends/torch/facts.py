@@ -69,8 +69,11 @@ def _module(path: str, module: nn.Module, places: Provenance) -> ModuleFact:
             line = _class_line(type(module))
     except (OSError, TypeError):
         pass
+    kind = type(module)
     base = "Linear" if isinstance(module, nn.Linear) else ""
-    return ModuleFact(path, type(module).__name__, file, line, ints, base)
+    if kind.__name__ == "Linear" and not base:
+        base = f"{kind.__module__}.Linear"
+    return ModuleFact(path, kind.__name__, file, line, ints, base)
 
 
 _LINES: dict[type, int] = {}

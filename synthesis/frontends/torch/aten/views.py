@@ -125,10 +125,10 @@ def slice_scatter(
     dim = e.dim(x, dim)
     extent = e.shape(x)[dim]
     first, last, step = slice(start, stop, step).indices(extent)
+    if _is_slice_of(e, part, x, dim, range(first, last, step)):
+        return x
     if step != 1:
         return _every_nth(e, x, part, dim, range(first, last, step))
-    if _is_slice_of(e, part, x, dim, first, last):
-        return x
     ends = [e.slice(x, dim, 0, first), part, e.slice(x, dim, max(first, last), extent)]
     return e.concat([p for p in ends if e.shape(p)[dim]], dim)
 
@@ -154,12 +154,19 @@ def _every_nth(e: Emit, x: str, part: str, dim: int, lines: range) -> str:
     return e.concat([p for p in pieces if e.shape(p)[dim]], dim)
 
 
-def _is_slice_of(e: Emit, part: str, x: str, dim: int, first: int, last: int) -> bool:
+def _is_slice_of(e: Emit, part: str, x: str, dim: int, lines: range) -> bool:
     """Whether a value is these lines of another, as it was read there."""
     made = e.made(part)
+    groups = e.made(made.inputs[0]) if made is not None and made.op == "reshape" else None
+    if lines.step > 1 and groups is not None and groups.op == "slice":  # as `every` reads them
+        of = e.made(groups.inputs[0])
+        shape = (*e.shape(x)[:dim], len(lines), lines.step, *e.shape(x)[dim + 1 :])
+        if of is None or (of.op, of.inputs, e.shape(groups.inputs[0])) != ("reshape", (x,), shape):
+            return False
+        made, x, dim, lines = groups, groups.inputs[0], dim + 1, range(lines.start, lines.start + 1)
     if made is None or made.op != "slice" or made.inputs != (x,):
         return False
-    where = {"dim": dim, "start": first, "stop": last, "step": 1}
+    where = {"dim": dim, "start": lines.start, "stop": lines.stop, "step": lines.step}
     return {k: made.attrs.get(k) for k in where} == where
 
 

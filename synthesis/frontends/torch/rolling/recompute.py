@@ -57,11 +57,13 @@ def recompute_views(program: Program, backward: frozenset[str]) -> tuple[Program
 
 def compute_once(program: Program, backward: frozenset[str]) -> Program:
     """The same program, in which the backward reads what the forward made where it makes that
-    again: the same op on the same values, in the nearest module. What then no node reads stays."""
+    again: the same op on the same values, in the nearest module. What it reshapes to and fro it
+    reads as it was. What then no node reads stays."""
     numbers: dict[object, int] = {}
     number = {i.name: numbers.setdefault(i.name, len(numbers)) for i in program.inputs}
     made: dict[int, list[Node]] = {}
     reshaped: dict[int, int] = {}
+    before: dict[str, str] = {}
     known: dict[str, str] = {}
     nodes: list[Node] = []
     for given in program.nodes:
@@ -77,6 +79,10 @@ def compute_once(program: Program, backward: frozenset[str]) -> Program:
             number[value] = numbers.setdefault((same, i), len(numbers))
         if node.op == "reshape":
             reshaped[number[node.outputs[0]]] = operands[0]
+            value, whole = node.outputs[0], before.get(node.inputs[0], node.inputs[0])
+            before[value] = whole
+            if value in backward and program.types[value] == program.types[whole]:
+                known[value] = whole
         found = made.setdefault(same, [])
         if node.outputs[0] not in backward:
             found.append(node)
@@ -109,12 +115,15 @@ def _shaped(
 
 
 def _parts(program: Program, maker: dict[str, Node]) -> set[str]:
-    """Chunks of values that hold each part several times."""
+    """Chunks of tables, and of values that hold each part several times."""
     found: set[str] = set()
+    tables = {i.name for i in program.inputs if i.role == "const"}
     for node in program.nodes:
         many = maker.get(node.inputs[0]) if node.op == "shard_slice" else None
         parts = maker.get(many.inputs[0]) if many is not None and many.op == "reshape" else None
-        found.update(node.outputs if parts is not None and parts.op == "expand" else ())
+        again = parts is not None and parts.op == "expand"
+        again = again or (node.op == "shard_slice" and node.inputs[0] in tables)
+        found.update(node.outputs if again else ())
     return found
 
 

@@ -59,7 +59,7 @@ def roll(
             s = stretch[prefix]
             stop = s.start + s.period * s.traced
             middle = [i for i in entries if s.start <= i < stop]
-            found = find_run(Blocks(program, prefix, backward), middle)
+            found = find_run(Blocks(program, prefix, backward), middle, pairs=False)
             total = max(total, s.start + s.period * s.count)
             made = None
             group = _stretched(prefix, s, total, found[0]) if found else None

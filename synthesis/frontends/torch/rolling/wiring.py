@@ -80,8 +80,11 @@ def fit(run: Run) -> tuple[Run, Wiring] | None:
     return None
 
 
-def find_run(blocks: Blocks, entries: Sequence[int]) -> tuple[Run, Wiring] | None:
-    """The run that covers most entries; the shortest period among equals."""
+def find_run(
+    blocks: Blocks, entries: Sequence[int], pairs: bool = True
+) -> tuple[Run, Wiring] | None:
+    """The run that covers most entries; the shortest period among equals. A chain of `pairs` has
+    two products or more in a step: one splits what the next takes."""
     best: tuple[Run, Wiring] | None = None
     covered = 0
     for run in _runs(blocks, entries):
@@ -90,9 +93,21 @@ def find_run(blocks: Blocks, entries: Sequence[int]) -> tuple[Run, Wiring] | Non
         if len(run.steps) * run.period <= covered:
             continue
         fitted = fit(run)
-        if fitted is not None and len(fitted[0].steps) * run.period > covered:
+        if fitted is None or (pairs and _single(blocks, *fitted)):
+            continue
+        if len(fitted[0].steps) * run.period > covered:
             best, covered = fitted, len(fitted[0].steps) * run.period
     return best
+
+
+def _single(blocks: Blocks, run: Run, wiring: Wiring) -> bool:
+    """Whether a run is a chain of steps with one matrix each, and nothing goes around its
+    product."""
+    step = run.steps[0]
+    read = [ref[1] for n in step.forward for ref in step.refs[n.outputs[0]] if ref[0] == "ext"]
+    carried = [k for k, entry in enumerate(wiring.forward) if isinstance(entry, Carried)]
+    matrices = sum(len(blocks.program.types[name].shape) > 1 for name in step.params)
+    return matrices == 1 and list(map(read.count, carried)) == [1]
 
 
 def _runs(blocks: Blocks, entries: Sequence[int]) -> Iterator[Run]:
