@@ -109,7 +109,8 @@ class Step:
         for _, optimizer in self._optimizers():
             for group in optimizer.param_groups:
                 if group.get("fused"):
-                    group["fused"] = optimizer._step_supports_amp_scaling = False
+                    owner: Any = optimizer
+                    group["fused"] = owner._step_supports_amp_scaling = False
                     self.notes[FUSED] = None
                 group["params"] = [new.get(id(p), p) for p in group["params"]]
         for _, other in self._others():
@@ -117,7 +118,8 @@ class Step:
                 _keep_numbers(other)
                 to_fake(other)
             elif isinstance(other, GradScaler) and other.is_enabled():
-                other._maybe_opt_step = _finite_step
+                scaler: Any = other
+                scaler._maybe_opt_step = _finite_step
                 self.notes[FINITE] = None
 
     def state(self) -> dict[str, Any]:
