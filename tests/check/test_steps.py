@@ -447,3 +447,20 @@ def test_ranks_may_each_keep_the_optimizer_of_some_parameters(
     asked = case(mesh=Mesh.of(dp=2), target="many.py:many", against="one.py:one")
     asked.step, asked.inputs, asked.input_layouts = "step", ["x=f32[8,8]", "y=f32[8,8]"], ROWS
     assert isinstance(asked.check().verdict, Counterexample if edit[0] else Proof)
+
+
+def test_a_loss_that_ranks_alone_scale_is_refused(case: Make, tmp_path: Path) -> None:
+    alone = SCALED.replace(', torch.amp.GradScaler("cpu")', "").replace(
+        "optimizer, scaler", "optimizer"
+    )
+    for line in ("    scaler.unscale_(optimizer)\n", "    scaler.update()\n"):
+        alone = alone.replace(line, "")
+    alone = alone.replace("scaler.scale(loss)", "loss").replace(
+        "scaler.step(optimizer)", "optimizer.step()"
+    )
+    (tmp_path / "one.py").write_text(alone)
+    (tmp_path / "many.py").write_text(SCALED)
+    asked = case(mesh=Mesh.of(dp=2), target="many.py:sharded", against="one.py:one")
+    asked.step, asked.inputs, asked.input_layouts = "step", ["x=f32[8,8]", "y=f32[8,8]"], ROWS
+    with pytest.raises(CaptureError, match="a step of the ranks scales its loss"):
+        asked.check()

@@ -590,6 +590,8 @@ def _rank(
             hint="a later call, or another mode, would read what it left there: change it in the "
             "model too, or keep it under another name",
         )
+    if built.step is not None:
+        built.step.refuse_scale(states - kept.keys())
     name_states(followed.traced, kept)
     floats = [n for n, b in model.named_buffers() if b.is_floating_point()]
     floats += [*mine_too]

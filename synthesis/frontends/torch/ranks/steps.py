@@ -150,6 +150,15 @@ class Step:
         """Whether `state` calls a gradient so."""
         return name.endswith(GRADIENT) and name.removesuffix(GRADIENT) in self.names.values()
 
+    def refuse_scale(self, alone: Iterable[str]) -> None:
+        """Raises CaptureError where the state that ranks alone have is that of a GradScaler."""
+        for name, other in self._others():
+            if isinstance(other, GradScaler) and any(n.startswith(f"{name}.") for n in alone):
+                raise CaptureError(
+                    "a step of the ranks scales its loss, a step of the model does not",
+                    hint="return a GradScaler from both targets, and let both steps use it",
+                )
+
     def kept(self) -> dict[str, torch.Tensor]:
         """The piece of this rank of each."""
         self.before = {name: local(t) for name, t in self.state().items()}
