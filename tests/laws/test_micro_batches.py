@@ -155,3 +155,31 @@ def test_draws_of_a_batch_that_is_not_cut_stay_as_they_are() -> None:
     program = b.build()
     draws = [Draw(n, (2,), "uniform from 0 to 1", "a.py", 1, "", "f32") for n in names]
     assert in_rows(program, draws) == (program, tuple(draws))
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("scaled", [False, True], ids=["alike", "one copy is scaled"])
+def test_sums_of_some_copies_may_be_reshaped_before_the_others_are_added(
+    seed: int, scaled: bool
+) -> None:
+    """Each copy adds its part in one of two shapes, and to what was summed in the other."""
+    rng = random.Random(seed)
+    k = rng.randint(2, 5)
+    b = Builder("reshaped", MESH)
+    x = b.input("x", TensorType((k, WIDTH), "f32"))
+    shapes, total = ((1, WIDTH), (WIDTH,)), ""
+    for i in range(k):
+        part = b.add("mul", *[b.add("slice", x, dim=0, start=i, stop=i + 1, step=1)] * 2)
+        if scaled and i == 0:
+            part = b.add("mul_scalar", part, value=Fraction(1, 2))
+        shape = rng.choice(shapes)
+        part, total = (
+            b.add("reshape", v, shape=shape) if v and b.types[v].shape != shape else v
+            for v in (part, total)
+        )
+        total = b.add("add", total, part) if total else part
+    b.output(b.add("exp", b.add("reshape", total, shape=(WIDTH, 1))), "output", "y")
+    program = b.build()
+    rolled = in_one_body(program)
+    assert (rolled.mesh == MESH) == scaled
+    _same(program, rolled, k, seed)

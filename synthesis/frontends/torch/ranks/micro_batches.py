@@ -119,6 +119,8 @@ class _Rolling:
     """By a value that all copies have, the first that is equal."""
     shaped: dict[str, str] = field(default_factory=dict[str, str])
     """By the result of a reshape, what it is one of."""
+    flat: dict[int, int] = field(default_factory=dict[int, int])
+    """By a value of the body that reshapes made, what they were given."""
     known: dict[Key, str] = field(default_factory=dict[Key, str])
     values: dict[Key, int] = field(default_factory=dict[Key, int])
     made: dict[int, set[int]] = field(default_factory=dict[int, set[int]])
@@ -240,6 +242,8 @@ class _Rolling:
             self.parts[out] = Part(value, copy)
             self.made.setdefault(value, set()).add(copy)
         values = [self.parts[out].value for out in node.outputs]
+        if op == "reshape" and isinstance(given[0], int):
+            self.flat[values[0]] = self.flat.get(given[0], given[0])
         if values[0] in self.names:
             return
         named = [self.names[v] if isinstance(v, int) else v for v in given]
@@ -257,8 +261,24 @@ class _Rolling:
                 self.same[node.outputs[0]] = self._reduced(often, total.wholes)
         elif node.op == "concat":
             self.same[node.outputs[0]] = self._gathered(node)
+        elif node.op == "reshape":
+            self.sums[node.outputs[0]] = self._reshaped(node)
         else:
             raise UnlikeError
+
+    def _reshaped(self, node: Node) -> Sum:
+        """A sum of what some copies made, reshaped: that of each, reshaped."""
+        (value,) = node.inputs
+        total, parts = self.sums[value], Counter[Part]()
+        for part, often in total.parts.items():
+            base = self.flat.get(part.value, part.value) if self.at_once else part.value
+            name, out = (f"{v}.{base}.{part.copy}" for v in (value, node.outputs[0]))
+            self.parts[name] = self.parts[out] = Part(base, part.copy)
+            if self.b.types[self.names[base]].shape != node.attrs["shape"]:
+                self._body(replace(node, outputs=(out,)), part.copy, node.op, (name,), **node.attrs)
+            parts[self.parts[out]] += often
+        wholes = (self.b.add(node.op, v, **node.attrs) for v in total.wholes)
+        return Sum(parts, tuple(wholes))
 
     def _added(self, node: Node) -> Sum:
         if len({self.program.types[v] for v in (*node.inputs, *node.outputs)}) > 1:
@@ -306,8 +326,8 @@ class _Rolling:
 
 def _around(node: Node) -> Key:
     """Where an op runs. Layers of one kind stay apart: they are rolled up as what they are. What
-    ranks send each other is of none: each copy may begin it elsewhere."""
-    sent = lookup(node.op).kind in ("collective", "movement")
+    ranks send each other is of none, nor is its shape: each copy may begin it elsewhere."""
+    sent = lookup(node.op).kind in ("collective", "movement") or node.op == "reshape"
     return (node.where, node.timing, "" if sent else node.source.module)
 
 
