@@ -469,19 +469,24 @@ def _all(made: _Run) -> Ran:
     dropped = [m for m in modes if m.train and "torch" in found.drew.get(str(m), {})]
     dropped = [m for m in dropped if found.differ(m)]
     rounded: tuple[tuple[tuple[str, str], float], ...] = ()
+    drew = {name for drawn in found.drew.values() for name in drawn}
     if dropped:
         plain = made.turn(Turn(tuple(dropped), without_dropout=True))
-        alike = False
+        tells = False
         if isinstance(plain, _Turned):
             if plain.differ():
                 rounded = _rounding(made, modes, found)
+            still = {name for drawn in plain.drew.values() for name in drawn}
             alike = Ran(tuple(plain.rows), rounded=rounded).worst is None
+            # What differs where nothing is drawn differs by more than what is drawn.
+            tells = alike or (dropped == list(modes) and "torch" not in still)
+            drew -= set() if alike or not tells else {"torch"}
             left = {str(m) for m in dropped}
-            rows = [*(r for r in rows if r.mode not in left), *plain.rows] if alike else rows
-        dropped = dropped if alike else []
+            rows = [*(r for r in rows if r.mode not in left), *plain.rows] if tells else rows
+        dropped = dropped if tells else []
     ran = Ran(
         tuple(rows),
-        drew=tuple(sorted({name for drew in found.drew.values() for name in drew})),
+        drew=tuple(sorted(drew)),
         dropout=bool(dropped),
         modes=tuple(
             str(m) + ", dropout left out" * (m in dropped) for m in modes if found.seeds(m)
