@@ -142,6 +142,46 @@ def test_a_rank_that_waits_for_ever_takes_the_proof_away(
     assert found.location.source.file == "mlp.py"
 
 
+STEP = """
+
+def build():
+    model = nn.Sequential(M(), nn.Dropout(0.5))
+    return model, torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+def ranks():
+    model, optimizer = build()
+    return nn.parallel.DistributedDataParallel(model), optimizer
+
+
+def step(model, optimizer, x):
+    out = model(x)
+    if dist.is_initialized() and out.sum().item() < 1e9:
+        out = out * 2.0
+    out.square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def test_a_step_that_differs_without_dropout_too_is_refuted(tmp_path: Path) -> None:
+    """The trace refuses it: a number decides."""
+    file = tmp_path / "mlp.py"
+    file.write_text(HEAD.format(body=RIGHT) + STEP)
+    asked = Check(
+        target=f"{file}:ranks",
+        mesh="dp=2",
+        against=f"{file}:build",
+        step="step",
+        inputs=("x=f32[4,8]",),
+        input_layout=("x=S(0)@dp",),
+        repair_seconds=0,
+    )
+    found = decided(Run([]), asked)[0]
+    assert isinstance(found, Counterexample)
+    assert isinstance(found.witness, Witness)
+
+
 def test_generators_that_ranks_must_seed_alike_are_named_with_the_line(tmp_path: Path) -> None:
     drop = "        y = F.dropout(y, 0.5, self.training)"
     file = tmp_path / "mlp.py"
