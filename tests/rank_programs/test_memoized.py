@@ -13,8 +13,10 @@ from shardproof.verifier.domains.base import Array, Domain
 from shardproof.verifier.domains.field import Field
 from shardproof.verifier.domains.floats import Floats
 from shardproof.verifier.kernel.inline import inline
+from shardproof.verifier.kernel.program.builder import Builder
 from shardproof.verifier.kernel.program.errors import IRError
 from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import Attr, Mesh, TensorType
 from shardproof.verifier.problem import Problem
 from shardproof.verifier.refute import dedup as memoized
 from shardproof.verifier.refute.compare import run_both
@@ -98,6 +100,28 @@ def test_random_blocks(seed: int) -> None:
         n: scatter(w, case.layouts[n], many.mesh, Floats(), case.rng) for n, w in wholes.items()
     }
     assert _alike(many, [{n: p[r] for n, p in parts.items()} for r in range(many.mesh.size)])
+
+
+def test_equal_blocks_have_results_of_their_own() -> None:
+    """A block that runs again on the same arrays, as recomputation does, names its own results."""
+    inner = Builder("block", Mesh.of(tp=2))
+    h = inner.input("h", TensorType((2,)), "carry")
+    row = inner.add("mul", h, inner.input("w", TensorType((2,)), "xs"))
+    inner.output(row, "carry", "h")
+    inner.output(row, "ys", "row")
+    body = inner.build()
+    b = Builder("blocks", Mesh.of(tp=2))
+    x, ws = b.input("x", TensorType((2,)), "input"), b.param("ws", TensorType((3, 2)), "ws")
+    attrs: dict[str, Attr] = {"length": 3, "carry": 1, "xs": 1, "reverse": False}
+    (one, first), (two, second) = (b.add_node("scan", [x, ws], attrs, body=body) for _ in range(2))
+    total, rows = b.add("add", one, two), b.add("add", first, second)
+    b.output(total, "output", "total")
+    b.output(rows, "output", "rows")
+    many = b.build()
+    given = {"x": np.array([1.0, 2.0]), "ws": np.arange(1.0, 7.0).reshape(3, 2)}
+    for local in memoized.simulate(inline(many), [given, given], memoized.Arrays(Floats(), 1000)):
+        assert local[total].tolist() == [30, 192]
+        assert local[rows].tolist() == [[2, 8], [6, 32], [30, 192]]
 
 
 def test_a_budget_is_kept() -> None:

@@ -307,11 +307,12 @@ class _Maker:
 
         def run(state: Ranks, work: Work) -> None:
             ids = tuple(id(state[r][value]) for _, _, value, held in enter for r in held)
-            made = work.once((call, ids), partial(results, state, work), (body, inside))
+            names, made = work.once((call, ids), partial(results, state, work), (body, inside))
+            same = list(zip(node.outputs, names, strict=True))
             for local, mine in zip(state, made, strict=True):
-                local |= mine
+                local |= {ours: mine[theirs] for ours, theirs in same if theirs in mine}
 
-        def results(state: Ranks, work: Work) -> Ranks:
+        def results(state: Ranks, work: Work) -> tuple[Sequence[str], Ranks]:
             out: Ranks = [{} for _ in state]
             carried = {k: [state[r][v] for r in held] for k, _, v, held in enter[:carries]}
             made: list[list[Values]] = []
@@ -338,7 +339,7 @@ class _Maker:
                     out[rank][node.outputs[k]] = array
             for name, value in stacked:
                 _stack(name, value, made[:: steps.step], out, work)
-            return out
+            return node.outputs, out
 
         return run
 
