@@ -18,6 +18,7 @@ from shardproof.synthesis.repair.in_source import (
 )
 from shardproof.synthesis.repair.localize import REASON, SHARE
 from shardproof.synthesis.repair.view import strays
+from shardproof.verifier.kernel.ops import lookup
 from shardproof.verifier.kernel.program.program import Node, Program
 from shardproof.verifier.kernel.program.types import Mesh, Source
 from shardproof.verifier.problem import Problem
@@ -68,11 +69,13 @@ class Looked:
         these are proved; where there are none, with a line of source that is needless."""
         many, run = problem.distributed, differing(problem)
         dims = module.mesh if module.step else ()
-        line = needless(problem, run, dims) if run is not None and not edits else None
-        told = [line] if line is not None else list(edits)
-        changes = [(e, n) for e in told for n in reached_by(many, e)]
-        if not all(e.kind in (*CHANGES, "after") or _same_op(e, n) for e, n in changes):
-            changes = []
+        told, changes = list(edits), _changes(many, edits)
+        if run is not None and not any(
+            Looked(module, place.source).written(e, n) for e, n in changes
+        ):
+            line = needless(problem, run, dims)
+            told = [] if line is None else [line]
+            changes = _changes(many, told)
         added = any(e.kind == "after" and e.op == "all_reduce" for e in told)
         return Looked(
             module,
@@ -136,6 +139,12 @@ class Looked:
         return self.afterward(source) or any(
             "backward" in self._named(at) for at in self.own(source)
         )
+
+    def written(self, edit: Edit, node: Node) -> bool:
+        """Whether an edit is of an op that the user can change: where outputs are right, not of the
+        backward that autograd makes, but for its collectives."""
+        there = edit.kind == "after" or lookup(node.op).kind == "collective"
+        return there or not self.module.only_gradients or self.behind(node.source)
 
     def afterward(self, source: Source) -> bool:
         """Whether an op is of a hook of gradients, or of a function that is called after the
@@ -270,6 +279,13 @@ def reached(files: Mapping[str, SourceFile], names: Iterable[str]) -> Reached:
                 if isinstance(node, ast.Name | ast.Attribute):
                     ahead.append(node.id if isinstance(node, ast.Name) else node.attr)
     return out
+
+
+def _changes(program: Program, edits: Sequence[Edit]) -> list[Change]:
+    """Edits with the ops that they are about; none where one of them reads otherwise."""
+    changes = [(e, n) for e in edits for n in reached_by(program, e)]
+    alike = all(e.kind in (*CHANGES, "after") or _same_op(e, n) for e, n in changes)
+    return changes if alike else []
 
 
 def _same_op(edit: Edit, node: Node) -> bool:
