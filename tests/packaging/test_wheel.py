@@ -42,6 +42,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copytree(ROOT / name, copy / name, ignore=skip, symlinks=True)
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, copy)
+    (copy / "shardproof-out").mkdir()  # as `parallelize` leaves it in a checkout
+    (copy / "shardproof-out" / "plan.json").write_text("{}")
     command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation"]
     subprocess.run([*command, "-w", str(copy.parent), str(copy)], check=True, timeout=120)
     (made,) = copy.parent.glob("*.whl")
