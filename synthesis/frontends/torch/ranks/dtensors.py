@@ -35,8 +35,9 @@ def gradient(param: Any) -> torch.Tensor | None:
     return grad.to_local()
 
 
-def layout_of(value: Any, mesh: Mesh, rank: int, name: str) -> Layout:
-    """How a tensor is laid out over the mesh, read off its placements.
+def layout_of(value: Any, mesh: Mesh, rank: int, name: str, *, sums: bool = False) -> Layout:
+    """How a tensor is laid out over the mesh, read off its placements. With `sums`, the pieces may
+    be parts of a sum, as those of a gradient are.
 
     Raises:
         CaptureError: a placement that has no layout: extents that do not divide, a mesh whose dims
@@ -59,10 +60,15 @@ def layout_of(value: Any, mesh: Mesh, rank: int, name: str) -> Layout:
         ]
         if placed:
             layout = layout.with_dim(dim, _atoms(extent, placed, f"{name}, dim {dim}"))
-    for n, p in zip(names, value.placements, strict=True):
-        if type(p) not in (Shard, _StridedShard, Replicate):
+    waiting = [
+        (str(n), str(p), getattr(p, "reduce_op", ""))
+        for n, p in zip(names, value.placements, strict=True)
+        if type(p) not in (Shard, _StridedShard, Replicate)
+    ]
+    for n, p, fold in waiting:
+        if fold != "sum" or not sums:
             raise CaptureError(f"{name} is {p} over {n}, which no parameter can be")
-    return layout
+    return layout.with_partial((n, fold) for n, _, fold in waiting if n)
 
 
 def _mesh_dim(device_mesh: Any, index: int, mesh: Mesh, rank: int) -> str | None:

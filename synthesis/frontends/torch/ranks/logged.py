@@ -1,12 +1,14 @@
-"""Numbers that a training step reads from tensors to log them.
+"""Numbers that a training step reads from tensors.
 
-A trace has no values. The step may format such a number, add it up with others and keep it; what
-would decide by it, or compute a tensor with it, is refused.
+A trace has no values. The step may format such a number, add it up with others and keep it. Beside
+a tensor it is the tensor that it was read from. What would decide by it is refused.
 """
 
 # pyright: basic
 
+import operator
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from random import SystemRandom
 from typing import Any, NoReturn
@@ -15,6 +17,7 @@ import torch
 from torch._subclasses.fake_tensor import DataDependentOutputException
 from torch.distributed.tensor import DTensor
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from shardproof.synthesis.frontends.torch.errors import CaptureError
 from shardproof.synthesis.frontends.torch.homes import is_users
@@ -27,18 +30,13 @@ _ANY = SystemRandom()
 """What is formatted is another number each time: two calls that go by it differ."""
 
 
-def _alike(self: "Logged", *others: Any) -> Any:
-    if any(isinstance(v, torch.Tensor) for v in others):
-        _decide(self)
-    return self
-
-
 def _decide(self: "Logged", *others: Any) -> NoReturn:
     raise CaptureError(
         "a number that the step reads from a tensor decides what it computes",
         file=self.file,
         line=self.line,
-        hint="read numbers with item() only to log them; compute with the tensor",
+        hint="compute with the tensor instead: torch.where, clamp; log numbers of item(), or "
+        "multiply and divide tensors of this call by them",
     )
 
 
@@ -49,23 +47,76 @@ def _kind(dtype: torch.dtype) -> type:
     return complex if dtype.is_complex else float if dtype.is_floating_point else int
 
 
+def _alone(self: "Logged", *others: Any) -> "Logged":
+    return Logged(self.file, self.line, self._kind)
+
+
+def _of(op: Callable[[Any, Any], Any], *, turned: bool = False) -> Any:
+    """An operation whose result is a tensor beside a tensor, else such a number."""
+
+    def method(self: "Logged", other: Any) -> Any:
+        if isinstance(other, torch.Tensor):
+            mine = self.beside(other)
+            return op(other, mine) if turned else op(mine, other)
+
+        def made() -> torch.Tensor:
+            pair = self.tensor(), other.tensor() if type(other) is Logged else other
+            return op(*reversed(pair)) if turned else op(*pair)
+
+        whole = self._kind is int and isinstance(other, int) and op is not operator.truediv
+        return Logged(self.file, self.line, int if whole else float, made)
+
+    return method
+
+
 class Logged:
-    """A number of which a trace does not know the value."""
+    """A number of which a trace does not know the value. `made` gives the tensor that holds it; of
+    none, no tensor can be computed with it."""
 
     __hash__ = object.__hash__
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _alike
-    __truediv__ = __rtruediv__ = __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = _alike
-    __pow__ = __rpow__ = __neg__ = __pos__ = __abs__ = __round__ = _alike
+    __add__, __radd__ = _of(operator.add), _of(operator.add, turned=True)
+    __sub__, __rsub__ = _of(operator.sub), _of(operator.sub, turned=True)
+    __mul__, __rmul__ = _of(operator.mul), _of(operator.mul, turned=True)
+    __truediv__, __rtruediv__ = _of(operator.truediv), _of(operator.truediv, turned=True)
+    __pow__ = _of(operator.pow)
+    __rpow__ = __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = _alone
+    __neg__ = __pos__ = __abs__ = __round__ = _alone
     __bool__ = __lt__ = __le__ = __gt__ = __ge__ = __eq__ = __ne__ = _decide
     __float__ = __int__ = __index__ = __complex__ = __trunc__ = __floor__ = __ceil__ = _decide
 
-    def __init__(self, file: str, line: int, kind: type) -> None:
-        self.file, self.line, self._kind = file, line, kind
+    def __init__(
+        self, file: str, line: int, kind: type, made: Callable[[], torch.Tensor] | None = None
+    ) -> None:
+        self.file, self.line, self._kind, self.made = file, line, kind, made
 
     @property
     def __class__(self) -> type:
         """What the number is an instance of."""
         return self._kind
+
+    def tensor(self) -> torch.Tensor:
+        """The tensor, without dims, that holds the number. Raises CaptureError: there is none."""
+        return _decide(self) if self.made is None else self.made()
+
+    def beside(self, other: torch.Tensor) -> torch.Tensor:
+        """The same in the dtype that the number has in an operation with a tensor."""
+        dtype = other.dtype
+        if self._kind is float and not (dtype.is_floating_point or dtype.is_complex):
+            dtype = torch.get_default_dtype()
+        return self.tensor().to(dtype)
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        flat, form = tree_flatten((args, kwargs or {}))
+        tensors = [v for v in flat if isinstance(v, torch.Tensor)]
+        if not tensors:
+            _decide(next(v for v in flat if type(v) is cls))
+        args, kwargs = tree_unflatten(
+            [v.beside(tensors[0]) if type(v) is cls else v for v in flat], form
+        )
+        return func(*args, **kwargs)
 
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("__"):
@@ -88,6 +139,11 @@ class Logging(TorchFunctionMode):
     def __init__(self) -> None:
         super().__init__()
         self.places: dict[str, None] = {}
+        self.open = True
+
+    def __exit__(self, *raised: Any) -> None:
+        self.open = False
+        super().__exit__(*raised)
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -104,7 +160,16 @@ class Logging(TorchFunctionMode):
             frame = frame.f_back
         file, line = frame.f_code.co_filename, frame.f_lineno
         self.places[f"{Path(file).name}:{line}"] = None
-        return Logged(Path(file).name, line, _kind(value.dtype))
+        number = Logged(Path(file).name, line, _kind(value.dtype))
+        now = value.detach().reshape(()).clone()  # the tensor may be written to afterwards
+
+        def made() -> torch.Tensor:
+            if not self.open:  # of a call before, whose tensors this one does not have
+                _decide(number)
+            return now
+
+        number.made = made
+        return number
 
     def told(self) -> list[str]:
         """What is not compared, in a sentence."""

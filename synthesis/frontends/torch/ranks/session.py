@@ -614,11 +614,12 @@ def _rank(
     names = (f"output {name}" for _, name in followed.outputs)
     placed |= dict(zip(names, followed.placed, strict=True))
     placed |= {f"buffer {name}": t for name, t in mine_too.items()}
+    left = {f"buffer {n}" for n in mine_too if built.step and built.step.is_gradient(n)}
     return Rank(
         **vars(found),
         compared=joined_form(_with_windows(found.program), below, built.step is not None),
         layouts={
-            name: layout_of(p, mesh, rank, name)
+            name: layout_of(p, mesh, rank, name, sums=name in left)
             for name, p in placed.items()
             if isinstance(p, DTensor)
         },

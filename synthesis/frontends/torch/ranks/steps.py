@@ -8,6 +8,7 @@ gradients that nobody cleared, and tensors of whatever else TARGET returns.
 # (PyTorch has no types for what is used here.)
 
 import inspect
+import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -113,12 +114,12 @@ class Step:
                     group["fused"] = owner._step_supports_amp_scaling = False
                     self.notes[FUSED] = None
                 group["params"] = [new.get(id(p), p) for p in group["params"]]
-        for _, other in self._others():
-            if isinstance(other, nn.Module):
-                _keep_numbers(other)
-                to_fake(other)
-            elif isinstance(other, GradScaler) and other.is_enabled():
-                scaler: Any = other
+        for _, part in self._parts():
+            if isinstance(part, nn.Module):
+                _keep_numbers(part)
+                to_fake(part)
+            elif isinstance(part, GradScaler) and part.is_enabled():
+                scaler: Any = part
                 scaler._maybe_opt_step = _finite_step
                 self.notes[FINITE] = None
 
@@ -133,18 +134,18 @@ class Step:
             for p, kept in optimizer.state.items():
                 tensors = {k: t for k, t in kept.items() if isinstance(t, torch.Tensor)}
                 out |= {f"{self.names[id(p)]}.{k}": t for k, t in tensors.items()}
-        for name, other in self._others():
-            if isinstance(other, nn.Module):
-                out |= {f"{name}.{n}": t for n, t in other.named_parameters()}
-                out |= {f"{name}.{n}": t for n, t in other.named_buffers()}
-            else:
-                found = _tensors(other, name, set())
-                held = {n: t for n, t in found if id(t) not in self.names}
-                if self.carried is not None and not held.keys() <= self.carried:
-                    self.notes[ADDED.format(name=name)] = None
-                    held = {n: t for n, t in held.items() if n in self.carried}
-                out |= held
-        return out
+        held = dict[str, torch.Tensor]()
+        for name, part in self._parts():
+            if isinstance(part, nn.Module):
+                out |= {f"{name}.{n}": t for n, t in part.named_parameters()}
+                out |= {f"{name}.{n}": t for n, t in part.named_buffers()}
+            elif isinstance(part, torch.Tensor) and id(part) not in self.names:
+                held[name] = part
+        if self.carried is not None:
+            added = held.keys() - self.carried
+            self.notes |= {ADDED.format(name=re.split(r"[.[]", n)[0]): None for n in sorted(added)}
+            held = {n: t for n, t in held.items() if n in self.carried}
+        return out | held
 
     def is_gradient(self, name: str) -> bool:
         """Whether `state` calls a gradient so."""
@@ -152,8 +153,8 @@ class Step:
 
     def refuse_scale(self, alone: Iterable[str]) -> None:
         """Raises CaptureError where the state that ranks alone have is that of a GradScaler."""
-        for name, other in self._others():
-            if isinstance(other, GradScaler) and any(n.startswith(f"{name}.") for n in alone):
+        for name, part in self._parts():
+            if isinstance(part, GradScaler) and any(n.startswith(f"{name}.") for n in alone):
                 raise CaptureError(
                     "a step of the ranks scales its loss, a step of the model does not",
                     hint="return a GradScaler from both targets, and let both steps use it",
@@ -185,38 +186,45 @@ class Step:
             if value is not self.before[name]:
                 yield name, value
 
-    def _others(self) -> Iterator[tuple[str, Any]]:
+    def _parts(self) -> Iterator[tuple[str, Any]]:
+        """The tensors, optimizers, scalers and modules that the step takes beside the model, or
+        that what it takes holds; each with where."""
         names = list(inspect.signature(self.function).parameters)
-        yield from zip(names[1:], self.held[1:], strict=False)
+        seen = {id(part) for part in self.held[0].modules()}
+        for name, other in zip(names[1:], self.held[1:], strict=False):
+            yield from _reached(other, name, seen)
 
     def _optimizers(self) -> Iterator[tuple[str, Optimizer]]:
         """Those that others run on some parameters too, as that of ZeRO stage 1 does."""
-        for name, other in self._others():
-            if isinstance(other, Optimizer):
-                yield name, other
-                inner = (v for v in vars(other).values() if isinstance(v, Optimizer))
-                yield from ((name, v) for v in inner)
+        return ((name, part) for name, part in self._parts() if isinstance(part, Optimizer))
 
 
-def _tensors(value: Any, name: str, seen: set[int]) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors that an object holds, in its attributes, lists and dicts too, each with where."""
+def _reached(value: Any, name: str, seen: set[int]) -> Iterator[tuple[str, Any]]:
+    """An object, and what it holds in its attributes, lists and dicts, each with where."""
     if isinstance(value, torch.Tensor):
         yield name, value
-    elif id(value) not in seen and not isinstance(value, (nn.Module, type)):
+    elif id(value) not in seen and not isinstance(value, type):
         seen.add(id(value))
-        if isinstance(value, Mapping):
-            named = ((k, v) for k, v in value.items() if not isinstance(k, torch.Tensor))
-            held = {f"[{key!r}]": v for key, v in named}
-        elif isinstance(value, (list, tuple, deque)):
-            held = {f"[{i}]": v for i, v in enumerate(value)}
-        elif isinstance(value, Optimizer):
-            held = {f".{k}": v for k, v in vars(value).items() if k not in _OF_EVERY_OPTIMIZER}
-        else:
-            of_torch = "." in name and type(value).__module__.startswith("torch.")
-            attributes = {} if of_torch else getattr(value, "__dict__", {})
-            held = {f".{k}": v for k, v in attributes.items()}
-        for where, inner in held.items():
-            yield from _tensors(inner, f"{name}{where}", seen)
+        if isinstance(value, (Optimizer, GradScaler, nn.Module)):
+            yield name, value
+        for where, inner in _inside(value, name).items():
+            yield from _reached(inner, f"{name}{where}", seen)
+
+
+def _inside(value: Any, name: str) -> dict[str, Any]:
+    if isinstance(value, nn.Module):
+        return {}
+    if isinstance(value, Mapping):
+        named = ((k, v) for k, v in value.items() if not isinstance(k, torch.Tensor))
+        return {f"[{key!r}]": v for key, v in named}
+    if isinstance(value, (list, tuple, deque)):
+        return {f"[{i}]": v for i, v in enumerate(value)}
+    if isinstance(value, Optimizer):
+        return {f".{k}": v for k, v in vars(value).items() if k not in _OF_EVERY_OPTIMIZER}
+    of_torch = "." in name and type(value).__module__.startswith("torch.")
+    if of_torch and not isinstance(value, GradScaler):
+        return {}
+    return {f".{k}": v for k, v in getattr(value, "__dict__", {}).items()}
 
 
 _OF_EVERY_OPTIMIZER = frozenset(vars(torch.optim.SGD([torch.zeros(0)])))

@@ -1,0 +1,202 @@
+"""Numbers that a step reads from tensors and computes with, optimizers that a trainer holds, and
+gradients that wait for a sum when the step ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.proof import Proof
+from shardproof.verifier.verdict import Counterexample
+
+pytestmark = pytest.mark.torch
+TEXT = """
+import torch
+import torch.distributed as dist
+from torch import nn
+
+
+class Trainer:
+    def __init__(self, model, lr):
+        self.optimizers = {"all": [torch.optim.AdamW(model.parameters(), lr=lr)]}
+        self.last = None
+
+
+def build(lr=1e-2):
+    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 4))
+    return model, Trainer(model, lr)
+
+
+def ranks(mesh):
+    return build()
+
+
+def train_step(model, trainer, x, y):
+    for optimizer in trainer.optimizers["all"]:
+        optimizer.zero_grad()
+    rows = y[:, 0] > 0
+    count = rows.sum()
+    if dist.is_initialized():
+        dist.all_reduce(count)
+    number = count.item()
+    loss = ((model(x) - y) ** 2 * rows[:, None]).sum()
+    loss = loss / number
+    loss.backward()
+    for p in model.parameters():
+        if dist.is_initialized():
+            dist.all_reduce(p.grad)
+    for optimizer in trainer.optimizers["all"]:
+        optimizer.step()
+    return {}
+"""
+Edit = tuple[str, str]
+DIVIDE = "loss = loss / number"
+WRITTEN: Edit = ("number = count.item()", "number = count.item()\n    count.add_(1)")
+IN_PLACE: Edit = (DIVIDE, "loss.div_(number)")
+TURNED: Edit = (DIVIDE, "loss = loss * (1 / (2 * number / 2))")
+CALLED: Edit = (DIVIDE, "loss = torch.div(loss, number)")
+ON_GRADS: Edit = (
+    "    loss.backward()\n",
+    "    loss.backward()\n    torch._foreach_div_([p.grad for p in model.parameters()], number)\n",
+)
+ALONE: Edit = ("        dist.all_reduce(count)", "        pass")
+RATE: Edit = ("def ranks(mesh):\n    return build()", "def ranks(mesh):\n    return build(2e-2)")
+ONE_MORE: Edit = (
+    "loss = loss / number",
+    "loss = loss / (number + (1 if dist.is_initialized() else 0))",
+)
+KEPT: Edit = (
+    DIVIDE,
+    "before, trainer.last = trainer.last, number\n    loss = loss / (before or 1.0)",
+)
+DECIDES: Edit = (DIVIDE, "loss = loss / max(number, 1)")
+ROUNDED: Edit = (DIVIDE, "loss = loss / round(number)")
+
+
+@pytest.fixture
+def made(case: Callable[..., Any]) -> Callable[..., Any]:
+    def make(*edits: Edit) -> Any:
+        step = case(
+            mesh=Mesh.of(dp=2),
+            target="both.py:ranks",
+            against="both.py:build",
+            step="train_step",
+            inputs=["x=f32[8,4]", "y=f32[8,4]"],
+            input_layouts=["x=S(0)@dp", "y=S(0)@dp"],
+        )
+        text = TEXT
+        for old, new in edits:
+            assert text.count(old) == 1
+            text = text.replace(old, new)
+        (step.folder / "both.py").write_text(text)
+        return step
+
+    return make
+
+
+RIGHT: dict[str, tuple[Edit, ...]] = {
+    "divides": (),
+    "the tensor is written to afterwards": (WRITTEN,),
+    "in place": (IN_PLACE,),
+    "among other numbers": (TURNED,),
+    "by a function": (CALLED,),
+    "divides gradients": ((DIVIDE, "pass"), ON_GRADS),
+}
+WRONG: dict[str, tuple[Edit, ...]] = {
+    "of its own rows": (ALONE,),
+    "of its own rows, in place": (ALONE, IN_PLACE),
+    "another rate": (RATE,),
+    "one more": (ONE_MORE,),
+}
+
+
+@pytest.mark.parametrize("edits", RIGHT.values(), ids=RIGHT)
+def test_a_number_beside_a_tensor_is_the_tensor_it_was_read_from(
+    made: Callable[..., Any], edits: tuple[Edit, ...]
+) -> None:
+    made(*edits).proved()
+
+
+@pytest.mark.parametrize("edits", WRONG.values(), ids=WRONG)
+def test_a_wrong_number_is_refuted(made: Callable[..., Any], edits: tuple[Edit, ...]) -> None:
+    found = made(*edits).check().verdict
+    assert isinstance(found, Counterexample), found
+
+
+@pytest.mark.parametrize("edit", [KEPT, DECIDES, ROUNDED], ids=["kept", "decides", "rounded"])
+def test_a_number_of_another_call_or_one_that_decides_is_refused(
+    made: Callable[..., Any], edit: Edit
+) -> None:
+    with pytest.raises(CaptureError, match="a number that the step reads"):
+        made(edit).check()
+
+
+WAITING = """
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel, RowwiseParallel, SequenceParallel, parallelize_module,
+)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm = nn.Linear(8, 8), nn.LayerNorm(8)
+        self.up, self.down = nn.Linear(8, 16), nn.Linear(16, 8)
+
+    def forward(self, x):
+        return self.down(torch.relu(self.up(self.norm(self.first(x)))))
+
+
+def build():
+    model = Net()
+    return model, torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+def ranks(mesh):
+    model, _ = build()
+    plan = {
+        "first": RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(1)),
+        "norm": SequenceParallel(),
+        "up": ColwiseParallel(input_layouts=Shard(1)),
+        "down": RowwiseParallel(output_layouts=Replicate()),
+    }
+    parallelize_module(model, mesh["tp"], plan)
+    return model, torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+def train_step(model, optimizer, x, y):
+    optimizer.zero_grad()
+    F.mse_loss(model(x), y).backward()
+    optimizer.step()
+    return {}
+"""
+
+
+@pytest.mark.parametrize("factor", ["", "0.5 * "], ids=["right", "scaled"])
+def test_gradients_may_wait_for_their_sum_when_a_step_ends(
+    case: Callable[..., Any], factor: str
+) -> None:
+    """Those of norms under SequenceParallel do: the next step clears them."""
+    shapes = ["x=f32[4,6,8]", "y=f32[4,6,8]"]
+    step = case(
+        mesh=Mesh.of(tp=2),
+        target="many.py:ranks",
+        against="one.py:build",
+        step="train_step",
+        inputs=shapes,
+    )
+    (step.folder / "one.py").write_text(WAITING)
+    scaled = WAITING.replace("F.mse_loss(", f"({factor}F.mse_loss(").replace("y).b", "y)).b")
+    (step.folder / "many.py").write_text(scaled)
+    found = step.check()
+    waits = {n for n, layout in found.captured.ranks[0].layouts.items() if layout.partial}
+    assert waits == {"buffer norm.weight.grad", "buffer norm.bias.grad"}
+    assert isinstance(found.verdict, Counterexample if factor else Proof), found.verdict
