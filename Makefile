@@ -103,7 +103,7 @@ PUBLISHED := bench/published
 PACKAGES  := fairscale==0.4.13 megatron-core==0.16.1 yunchang==0.6.4 torchtitan==0.2.2
 # What torchtitan imports before it builds a model.
 PACKAGES  += triton tensorboard datasets multiprocess pandas pyarrow dill xxhash httpx pytz
-PACKAGES  += tyro docstring_parser torchdata absl-py
+PACKAGES  += tyro docstring_parser typeguard torchdata absl-py
 
 $(PUBLISHED)/.ok: $(OK) Makefile
 	@$(BIN)/python -m venv --without-pip $(PUBLISHED)
@@ -116,6 +116,10 @@ $(PUBLISHED)/.ok: $(OK) Makefile
 .PHONY: check-published
 check-published: $(PUBLISHED)/.ok  ## parallel code of published packages and its wrong twins, a verdict each
 	$(PUBLISHED)/bin/python -m benchmarks.published_code
+
+.PHONY: torchtitan
+torchtitan: $(PUBLISHED)/.ok  ## training steps of torchtitan by parallelism, to benchmarks/results/torchtitan.md
+	$(PUBLISHED)/bin/python -m benchmarks.torchtitan
 
 .PHONY: bugs
 bugs: $(OK)  ## the 14 bugs of the TrainVerify artifact, in a whole step of Llama 3 8B

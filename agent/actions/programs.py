@@ -111,10 +111,13 @@ class Check(Action, work="check.starting:check", limited=True, formats=True):
     target: Annotated[
         str,
         Argument(
-            "parallel.py:Name, a class or a function that builds a module; or hf:Class.", "TARGET"
+            "parallel.py:Name, a class or a function that builds a module; hf:Class; or "
+            "torchtitan:MODEL, a training step.",
+            "TARGET",
         ),
     ]
     mesh: Mesh
+    job_config: Path | None = option(None, "Of torchtitan:MODEL: the job config, TOML.", "FILE")
     against: str = option(
         "",
         "model.py:Name, the one-device model; same@1, TARGET on one rank; hf:Class is its own.",
