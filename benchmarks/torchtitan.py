@@ -41,6 +41,8 @@ MESHES = (
     "dp=2", "pp=2", "cp=2", "tp=2", "pp=2,dp=2,tp=2", "dp=2,cp=2,tp=2", "pp=2,cp=2,tp=2",
     "pp=2,dp=2,cp=2", "pp=4", "pp=8", "tp=4", "cp=4",
 )  # fmt: skip
+DIVIDED = "llama3, gradients divided"
+"""A pipeline whose gradients are divided by the number of tokens (`published/titan_divided.py`)."""
 WITH_EXPERTS = (
     "dp=2,ep=2", "pp=2,dp=2,tp=2,ep=2", "dp=2,cp=2,tp=2,ep=2", "pp=2,dp=2,cp=2,ep=2", "dp=8,ep=8",
 )  # fmt: skip
@@ -71,6 +73,8 @@ def jobs() -> Iterator[tuple[str, str, dict[str, Any]]]:
     """(model, mesh, what is changed of its debug model) of every row."""
     for mesh in MESHES:
         yield "llama3", mesh, {**DENSE, "n_layers": max(2, dict(_dims(mesh)).get("pp", 1))}
+    for mesh in (m for m in MESHES if "pp" in m and "cp" not in m):
+        yield DIVIDED, mesh, {**DENSE, "n_layers": max(2, dict(_dims(mesh)).get("pp", 1))}
     for mesh in WITH_EXPERTS:
         yield "llama4", mesh, {**EXPERTS, "n_layers": 2}
 
@@ -88,8 +92,12 @@ def check(model: str, mesh: str, changes: dict[str, Any]) -> Row:
         job = Path(folder) / "job.toml"
         job.write_text(JOB.format(rows=rows))
         command = [sys.executable, "-W", "ignore", "-m", "shardproof", "check"]
-        command += [f"torchtitan:{model}", "--job-config", str(job), "--mesh", mesh, "--json"]
-        command += [w for k, v in changes.items() for w in ("--config", f"{k}={v}")]
+        command += ["--mesh", mesh, "--json"]
+        if model == DIVIDED:
+            command += _divided(job, rows, mesh, changes)
+        else:
+            command += [f"torchtitan:{model}", "--job-config", str(job)]
+            command += [w for k, v in changes.items() for w in ("--config", f"{k}={v}")]
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         try:
             done = subprocess.run(
@@ -106,6 +114,20 @@ def check(model: str, mesh: str, changes: dict[str, Any]) -> Row:
     verdict = end.get("verdict", "refused")
     said = "" if verdict == "proved" else end.get("message") or end.get("reason") or ""
     return Row(model, mesh, verdict, round(seconds, 1), str(said).split("\n")[0][:200])
+
+
+def _divided(job: Path, rows: int, mesh: str, changes: dict[str, Any]) -> list[str]:
+    given = job.with_suffix(".json")
+    given.write_text(json.dumps({"model": "llama3", "job_config": str(job), "changes": changes}))
+    over = [name for name, _ in _dims(mesh) if name == "dp"]
+    rows *= dict(_dims(mesh)).get("dp", 1)
+    file = ROOT / "benchmarks" / "published" / "titan_divided.py"
+    words = [f"{file}:ranks", "--against", f"{file}:one", "--step", "train_step"]
+    words += ["--config", str(given)]
+    for name in ("tokens", "labels"):
+        words += ["--input", f"{name}=i64[{rows},8]"]
+        words += [w for d in over for w in ("--input-layout", f"{name}=S(0)@{d}")]
+    return words
 
 
 def kept() -> dict[str, Row]:

@@ -269,7 +269,7 @@ def back(looked: Looked) -> Iterator[Fault]:
         by_autograd = lookup(node.op).kind == "collective" and not looked.behind(node.source)
         for at in looked.own(node.source)[:1] if by_autograd else ():
             yield looked.fault("gradients go wrong here", *at)
-    for node in (*looked.nodes, *looked.strays):
+    for node in (*looked.nodes, *(() if looked.changes else looked.strays)):
         at = looked.surfaced(node) if looked.behind(node.source) else None
         if at is not None:
             yield looked.fault("gradients go wrong here", *at)
@@ -291,6 +291,9 @@ def back(looked: Looked) -> Iterator[Fault]:
     for file, _, node in looked.walk() if looked.pending else ():
         if isinstance(node, ast.Call) and call_name(node) == "to_local" and not node.keywords:
             yield looked.fault("lays its gradient out as its value: no grad_placements", file, node)
+    for node in looked.strays if looked.changes else ():
+        if looked.behind(node.source):
+            yield looked.fault("gradients go wrong here", *looked.own(node.source)[0])
 
 
 def _body(function: Function) -> ast.stmt:

@@ -70,11 +70,10 @@ class Looked:
         many, run = problem.distributed, differing(problem)
         dims = module.mesh if module.step else ()
         told, changes = list(edits), _changes(many, edits)
-        if run is not None and not any(
-            Looked(module, place.source).written(e, n) for e, n in changes
-        ):
+        owned = any(Looked(module, place.source).written(e, n) for e, n in changes)
+        if run is not None and not owned:
             line = needless(problem, run, dims)
-            told = [] if line is None else [line]
+            told, owned = (told, False) if line is None else ([line], True)
             changes = _changes(many, told)
         added = any(e.kind == "after" and e.op == "all_reduce" for e in told)
         return Looked(
@@ -85,7 +84,7 @@ class Looked:
             added if changes else place.mesh_dim is not None,
             many,
             changes,
-            () if changes or place.reason in (REASON, SHARE) else strays(problem),
+            () if (changes and owned) or place.reason in (REASON, SHARE) else strays(problem),
             spared(problem, run) if run is not None else (),
             traced,
         )
