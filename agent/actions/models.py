@@ -49,7 +49,8 @@ Config = Annotated[
 Inputs = Annotated[
     Words,
     Option(
-        "name=dtype[sizes], e.g. idx=i64[4,32] or idx=i64[4,32]<65 (values below 65).",
+        "name=dtype[sizes], e.g. idx=i64[4,32], idx=i64[4,32]<65 (values below 65), or "
+        "labels=i64[4,32]<65|-100 (or -100, as labels that a loss ignores).",
         "ITEM",
         flags=("--input",),
     ),

@@ -415,7 +415,8 @@ def assumptions(captured: RanksCaptured) -> list[str]:
         out.append("Messages in flight at one time do not hold each other up, as within one batch.")
     for item in captured.one.inputs:
         if item.below:
-            out.append(f"Integers of {item.name} are from 0 to {item.below - 1}.")
+            other = "" if item.ignored is None else f", or {item.ignored}"
+            out.append(f"Integers of {item.name} are from 0 to {item.below - 1}{other}.")
     buffers = sorted({*one.buffers, *(b for r in captured.ranks for b in r.buffers)})
     if buffers:
         out.append(f"Buffers hold the values their constructor gives them: {', '.join(buffers)}.")

@@ -134,7 +134,7 @@ def _order(request: RanksRequest, asked: Check, captured: Sequence[RanksCaptured
 
 
 def _input(spec: object) -> dict[str, object]:
-    return {k: getattr(spec, k) for k in ("name", "shape", "dtype", "below")}
+    return {k: getattr(spec, k) for k in ("name", "shape", "dtype", "below", "ignored")}
 
 
 def _side(target: str, config: dict[str, object]) -> Side:

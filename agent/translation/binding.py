@@ -246,10 +246,7 @@ def _filled(size: Array) -> Array:
 
 
 def _evidence(subject: Subject, compared: Sequence[Sample], worst: float) -> Evidence:
-    extents = ", ".join(
-        f"{i.name}={i.dtype}{list(i.shape)}{f'<{i.below}' if i.below else ''}"
-        for i in subject.inputs
-    )
+    extents = ", ".join(f"{i.name}={i.dtype}{list(i.shape)}{i.range}" for i in subject.inputs)
     one_way: list[str] = []
     both = 0
     for way in subject.ways:

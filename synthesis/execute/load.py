@@ -76,7 +76,7 @@ def make_inputs(
             values = torch.randn(spec.shape, generator=generator, dtype=torch.float64)
             out[spec.name] = values.to(dtype)
         else:
-            values = torch.randint(0, spec.below or 2, spec.shape, generator=generator)
+            values = spec.drawn(torch.randint(0, 1 << 40, spec.shape, generator=generator))
             out[spec.name] = values.to(kind)
     return out
 

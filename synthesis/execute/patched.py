@@ -69,7 +69,7 @@ from shardproof.synthesis.frontends.torch.ranks.tracing import (
     follow,
     known_groups,
 )
-from shardproof.synthesis.frontends.torch.request import is_library
+from shardproof.synthesis.frontends.torch.request import ignored_in, is_library
 from shardproof.synthesis.frontends.torch.rolling.depth import Depth
 from shardproof.synthesis.frontends.torch.rolling.owned import MOVED, rolled
 from shardproof.synthesis.frontends.torch.session import block_lists
@@ -243,7 +243,8 @@ def _read_rank(job: Job, folder: Path, order: Order, rank: int) -> None:
         False,
         known,
         held.names,
-        {i.name: i.below for i in order.inputs} | ranges(drawn),
+        {i.name: i.limit for i in order.inputs} | ranges(drawn),
+        ignored_in(order.inputs),
     )
     if rank == 0:
         draft = folder / f"{CONSTANTS}.draft"

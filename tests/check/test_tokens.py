@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from shardproof.synthesis.frontends.torch.request import InputSpec
 from shardproof.verifier.kernel.program.types import Mesh
-from shardproof.verifier.verdict import Counterexample, Proof
+from shardproof.verifier.verdict import Counterexample, Proof, Unknown
 
 pytestmark = pytest.mark.torch
 Make = Callable[..., Any]
@@ -215,3 +216,81 @@ def test_an_argument_with_a_default_keeps_it(case: Make) -> None:
     notes = made.proved().captured.ranks[0].notes
     assert "Low is given of its rank: tp_size, tp_group." in notes
     assert any("Low keeps its default of rank" in note for note in notes)
+
+
+MEANS = """
+import torch.distributed as dist
+
+class Tokens(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.out = nn.Embedding(12, 8), nn.Linear(8, 12)
+
+    def forward(self, ids, labels):
+        logits = self.out(self.table(ids)).flatten(0, 1)
+        return F.cross_entropy(logits, labels.flatten(), WEIGHT)
+
+def means(mesh):
+    return nn.parallel.DistributedDataParallel(Tokens())
+
+class Counted(Tokens):
+    def __init__(self, dp_group):
+        super().__init__()
+        self.group = dp_group
+
+    def forward(self, ids, labels):
+        logits = self.out(self.table(ids)).flatten(0, 1)
+        count = (labels != -100).sum()
+        dist.all_reduce(count, group=self.group)
+        total = F.cross_entropy(logits, labels.flatten(), reduction="sum")
+        return total / count * self.group.size()
+
+def counted(mesh):
+    return nn.parallel.DistributedDataParallel(Counted(mesh["dp"].get_group()))
+"""
+
+
+@pytest.mark.parametrize(
+    ("target", "labels", "right"),
+    [
+        ("means", "labels=i64[4,8]<12", True),
+        ("means", "labels=i64[4,8]<12|-100", False),
+        ("counted", "labels=i64[4,8]<12|-100", True),
+        ("counted", "labels=i64[4,8]|-100", True),
+    ],
+)
+def test_labels_may_be_ones_that_a_loss_ignores(
+    case: Make, target: str, labels: str, right: bool
+) -> None:
+    """Means of means are the mean only where all ranks count as many labels."""
+    rows = ["ids=S(0)@dp", "labels=S(0)@dp"]
+    made = case(mesh=Mesh.of(dp=2), inputs=["ids=i64[4,8]<12", labels], input_layouts=rows)
+    made.write(MEANS.replace(", WEIGHT", ""), target)
+    made.against = f"{made.target.partition(':')[0]}:Tokens"
+    found = made.check()
+    assert isinstance(found.verdict, Proof if right else Counterexample), found.verdict
+
+
+def test_a_table_that_looks_up_ignored_labels_is_not_followed(case: Make) -> None:
+    """PyTorch raises where an embedding is given the label that a loss ignores."""
+    made = case(mesh=Mesh.of(dp=2), inputs=["ids=i64[4,8]<12", "labels=i64[4,8]<12|-100"])
+    text = MEANS.replace(
+        "labels.flatten(), WEIGHT)", "labels.flatten()) + self.table(labels).sum()"
+    )
+    made.write(text, "means")
+    made.against = f"{made.target.partition(':')[0]}:Tokens"
+    found = made.check().verdict
+    assert isinstance(found, Unknown)
+    assert "looks up entry -100, for labels = -100" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("text", "below", "ignored"),
+    [("x=i64[4]<7|-1", 7, -1), ("x=i64[4]|-100", 0, -100), ("x=i64[4]<7", 7, None)],
+)
+def test_an_input_is_read_with_what_its_entries_may_be(
+    text: str, below: int, ignored: int | None
+) -> None:
+    spec = InputSpec.parse(text)
+    assert (spec.below, spec.ignored, spec.limit) == (below, ignored, 0 if ignored else below)
+    assert text == f"x=i64[4]{spec.range}"

@@ -361,7 +361,7 @@ class Process:
                 value = self.drawn(seed, f"input {call}", name, shape, exact=True) > 0
             elif kind.startswith(("i", "u")):
                 value = self.drawn(seed, f"input {call}", name, shape, exact=True)
-                value = value.mul(1e6).long().abs() % (spec["below"] or 2)
+                value = _among(value.mul(1e6).long().abs(), spec)
             else:
                 value = self.drawn(seed, f"input {call}", name, shape)
             value = value.to(as_dtype(kind, self.order["dtype"]))
@@ -860,6 +860,14 @@ def in_dtype(model: nn.Module, dtype: str) -> nn.Module:
     kind = getattr(torch, dtype)
     floats = [t for t in (*model.parameters(), *model.buffers()) if t.is_floating_point()]
     return model if all(t.dtype == kind for t in floats) else model.to(kind)
+
+
+def _among(numbers: torch.Tensor, spec: dict[str, Any]) -> torch.Tensor:
+    """Integers of an input, from any large ones: one in four is `ignored`, where there is one."""
+    below, ignored = spec["below"] or 2, spec.get("ignored")
+    if ignored is None:
+        return numbers % below
+    return (numbers % below).masked_fill(numbers // below % 4 == 0, ignored)
 
 
 def as_dtype(kind: str, floats: str) -> torch.dtype:

@@ -83,7 +83,7 @@ class Order:
     many: Side
     mesh: Mesh
     inputs: tuple[Mapping[str, Any], ...] | None = None
-    """`name`, `shape`, `dtype`, `below`; None: `example_inputs()` of the model's file."""
+    """`name`, `shape`, `dtype`, `below`, `ignored`; None: `example_inputs()` of its file."""
     sizes: Mapping[str, int] = field(default_factory=dict[str, int])
     """Arguments of `example_inputs`."""
     gradients: bool = True

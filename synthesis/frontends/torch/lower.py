@@ -147,17 +147,18 @@ class Lowering:
         known: dict[str, Constant] | None = None,
         filled: Mapping[str, str] | None = None,
         below: Mapping[str, int] | None = None,
+        ignored: Mapping[str, int] | None = None,
     ) -> None:
         """`known`: constants of other graphs by how they are derived; those of this one are added
         to them. `filled`: buffers of any value, of which no structure is read off and nothing is
         evaluated, each with what tells its table from others. `below`: integers of an input are
-        from 0 to that less one."""
+        from 0 to that less one. `ignored`: an integer that entries of an input may be besides."""
         self.traced = traced
         self.provenance = provenance
         self.canonical = canonical
         self.b = Builder(name, mesh)
         self.e = self.emit(self.b)
-        self.e.groups = dict(groups or {})
+        self.e.groups, self.e.ignored = dict(groups or {}), dict(ignored or {})
         self.values: dict[fx.Node, Any] = {}
         self.constants: dict[fx.Node, Constant] = {}
         self.consts: dict[str, Any] = {}

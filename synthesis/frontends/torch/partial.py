@@ -179,7 +179,7 @@ def capture_around(
         to_fake(model)
         kwargs = fake_inputs(torch_types(specs))
     traced = trace(model, kwargs, target.result_names)
-    below = {s.name: s.below for s in specs}
+    below = {s.name: s.limit for s in specs}
     lowered = Lowering(traced, buffers, places, canonical, facts.class_name, below=below).run()
     program = prune(lowered.program)
     used = {i.name for i in program.inputs}

@@ -6,7 +6,7 @@ import ast
 import json
 import re
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -28,7 +28,8 @@ def silent(phase: str) -> None:
 
 
 _INPUT = re.compile(
-    r"^(?P<name>[A-Za-z_]\w*)=(?P<dtype>\w+)\[(?P<shape>[\d,\s]*)\](?:<(?P<below>\d+))?$"
+    r"^(?P<name>[A-Za-z_]\w*)=(?P<dtype>\w+)\[(?P<shape>[\d,\s]*)\](?:<(?P<below>\d+))?"
+    r"(?:\|(?P<ignored>-\d+))?$"
 )
 EXPERTS = {"experts_implementation": "batched_mm"}
 """Of the ways in which transformers computes experts, the one that branches on no value."""
@@ -63,10 +64,32 @@ class InputSpec:
     """Integers are in 0 ... below - 1; 0: not known."""
     strides: tuple[int, ...] = ()
     """Of an example that is not contiguous, such as a slice: `view` may fail on it."""
+    ignored: int | None = None
+    """One more integer that any entry may be, such as the label -100."""
+
+    @property
+    def limit(self) -> int:
+        """All integers are in 0 ... limit - 1; 0: that is not so, or not known."""
+        return self.below if self.ignored is None else 0
+
+    @property
+    def range(self) -> str:
+        """As `parse` reads it."""
+        other = "" if self.ignored is None else f"|{self.ignored}"
+        return (f"<{self.below}" if self.below else "") + other
+
+    def drawn(self, numbers: Any) -> Any:
+        """Integers of the input, from a tensor of any large ones: one in four is `ignored`."""
+        below = self.below or 2
+        kept = numbers % below
+        if self.ignored is not None:
+            kept[numbers // below % 4 == 0] = self.ignored
+        return kept
 
     @classmethod
     def parse(cls, text: str) -> InputSpec:
-        """Read `idx=i64[2, 16]` or `idx=i64[2, 16]<65` (values below 65)."""
+        """Read `idx=i64[2, 16]`, `idx=i64[2, 16]<65` (values below 65), or `idx=i64[2, 16]<65|-100`
+        (values below 65, or -100)."""
         found = _INPUT.match(text.strip())
         if found is None or found["dtype"] not in DTYPE_NAMES:
             raise CaptureError(
@@ -75,7 +98,13 @@ class InputSpec:
                 + ", ".join(DTYPE_NAMES),
             )
         shape = tuple(int(n) for n in found["shape"].replace(" ", "").split(",") if n)
-        return cls(found["name"], shape, found["dtype"], int(found["below"] or 0))
+        ignored = None if found["ignored"] is None else int(found["ignored"])
+        return cls(found["name"], shape, found["dtype"], int(found["below"] or 0), ignored=ignored)
+
+
+def ignored_in(specs: Iterable[InputSpec]) -> dict[str, int]:
+    """By name, the integer that entries of an input may be beside those from 0 on."""
+    return {s.name: s.ignored for s in specs if s.ignored is not None}
 
 
 @dataclass(frozen=True)

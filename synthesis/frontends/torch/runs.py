@@ -234,6 +234,8 @@ def draw(specs: tuple[InputSpec, ...], label: str, seed: int, dtype: Any) -> dic
             continue
         below = 2 if spec.dtype == "bool" else max(spec.below, 1)
         x = torch.randint(0, below, spec.shape, generator=g)
+        if spec.ignored is not None:
+            x[torch.rand(spec.shape, generator=g) < 0.25] = spec.ignored
         if label in ("negative", "zeros"):
             x = torch.zeros_like(x)
         elif label == "positive":

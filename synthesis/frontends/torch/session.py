@@ -50,6 +50,7 @@ from shardproof.synthesis.frontends.torch.ranks.places import Places
 from shardproof.synthesis.frontends.torch.request import (
     CaptureRequest,
     Progress,
+    ignored_in,
     is_library,
     split_target,
 )
@@ -245,7 +246,8 @@ class Session:
                 canonical,
                 facts.class_name,
                 filled=held.names,
-                below={i.name: i.below for i in inputs} | ranges(traced.draws),
+                below={i.name: i.limit for i in inputs} | ranges(traced.draws),
+                ignored=ignored_in(inputs),
             ).run()
         return lowered, facts, model, modes
 

@@ -80,6 +80,8 @@ class Emit:
         """Sentences for the report about ops that are written differently over the reals."""
         self.groups: dict[str, tuple[str, ...]] = {}
         """Name of a process group -> the mesh dims it runs along."""
+        self.ignored: dict[str, int] = {}
+        """By input: an integer that its entries may be, beside those from 0 on."""
         self.consts: dict[str, NDArray[Any]] = {}
         """Values of constant inputs."""
         self._known: dict[Any, str] = {}
@@ -209,6 +211,15 @@ class Emit:
             return self.least(node.inputs[0])
         first = node.attrs.get({"iota": "offset", "full": "value"}.get(node.op, ""))
         return int(first) if isinstance(first, int | Fraction) else None
+
+    def beside(self, x: str) -> int | None:
+        """The integer that entries of an input may be besides, where `x` is made of its entries."""
+        while x not in self.ignored:
+            node = self.made(x)
+            if node is None or node.op not in ("reshape", "expand", "slice", "permute"):
+                return None
+            x = node.inputs[0]
+        return self.ignored[x]
 
     def reshape(self, x: str, shape: Sequence[int]) -> str:
         """`shape` may hold one -1."""

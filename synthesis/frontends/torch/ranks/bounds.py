@@ -42,7 +42,7 @@ class Outside:
 def outside(program: Program, specs: Sequence[InputSpec]) -> list[Outside]:
     """Every lookup that leaves its table for some integers, or of which it is not known."""
     producers = program.producers()
-    limits = {s.name: s.below for s in specs}
+    limits = {s.name: s for s in specs}
     out: list[Outside] = []
     seen: set[tuple[str, int]] = set()
     for node in program.nodes:
@@ -81,7 +81,7 @@ def _before(producers: dict[str, Node], value: str) -> list[str]:
 
 
 def _first(
-    program: Program, node: Node, size: int, needed: list[str], limits: dict[str, int]
+    program: Program, node: Node, size: int, needed: list[str], limits: dict[str, InputSpec]
 ) -> Outside | None:
     """The first integer for which the index is out of range."""
     names = set(needed)
@@ -98,14 +98,15 @@ def _first(
         bad = values[(values < 0) | (values >= size)]
         return Outside(node.op, size, int(bad[0]), "", node.source) if bad.size else None
     name, shape = given[0].name, given[0].type.shape
-    below = limits.get(given[0].path, 0)
-    if not below or given[0].type.dtype not in ("i64", "i32"):
+    spec = limits.get(given[0].path)
+    below = 0 if spec is None else spec.below
+    if spec is None or not below or given[0].type.dtype not in ("i64", "i32"):
         return unknown
     alike = any(n.op not in ("full", "reshape") and lookup(n.op).kind != "map" for n in nodes)
     steps = below if alike else below // max(given[0].type.size, 1) + 1
     if steps * max(given[0].type.size, types[index].size) > MOST:
         return unknown
-    for held in _fillings(shape, below, alike):
+    for held in _fillings(shape, spec, alike):
         values = np.asarray(evaluate(part, {name: held})[index])
         bad = (values < 0) | (values >= size)
         if bad.any():
@@ -132,9 +133,12 @@ def _one_entry(nodes: Sequence[Node], given: Sequence[Input]) -> bool:
 
 
 def _fillings(
-    shape: tuple[int, ...], below: int, alike: bool
+    shape: tuple[int, ...], spec: InputSpec, alike: bool
 ) -> Iterator[np.ndarray[tuple[int, ...], np.dtype[np.int64]]]:
     """Arrays that hold every value; `alike`: in every entry."""
+    below = spec.below
+    if spec.ignored is not None:
+        yield np.full(shape, spec.ignored, np.int64)
     if alike:
         for value in range(below):
             yield np.full(shape, value, np.int64)

@@ -72,18 +72,21 @@ def lower_rank(
     known: dict[str, Constant] | None = None,
     filled: Mapping[str, str] | None = None,
     below: Mapping[str, int] | None = None,
+    ignored: Mapping[str, int] | None = None,
 ) -> Lowered:
     """The program of a rank, on the whole mesh; `groups` maps process groups to the mesh dims that
     they run along. `opened`: in primitive ops, rows merged as `leading_dims` has them; else as it
     was lowered, as capture has it on one device. `known`: constants of other ranks, by how they
     are derived; those of this one are added to them. `filled`: buffers of any value. `below`:
-    integers of an input are from 0 to that less one.
+    integers of an input are from 0 to that less one. `ignored`: an integer that entries of an
+    input may be besides.
 
     Raises:
         CaptureError: an op that has no meaning in the language, with its source line.
     """
     lowering = _RankLowering(
-        traced, buffers, provenance, canonical, name, mesh, groups, known, filled, below
+        *(traced, buffers, provenance, canonical, name, mesh),
+        *(groups, known, filled, below, ignored),
     )
     lowering.opened = opened
     lowered = lowering.run()

@@ -106,7 +106,12 @@ from shardproof.synthesis.frontends.torch.ranks.states import (
 )
 from shardproof.synthesis.frontends.torch.ranks.tables import pieces
 from shardproof.synthesis.frontends.torch.ranks.tracing import Order, cotangents, known_groups
-from shardproof.synthesis.frontends.torch.request import CaptureRequest, InputSpec, Progress
+from shardproof.synthesis.frontends.torch.request import (
+    CaptureRequest,
+    InputSpec,
+    Progress,
+    ignored_in,
+)
 from shardproof.synthesis.frontends.torch.rolling.depth import Depth
 from shardproof.synthesis.frontends.torch.roots import without_roots
 from shardproof.synthesis.frontends.torch.session import block_lists
@@ -609,7 +614,7 @@ def _rank(
     theirs = pair_kept(sorted(mine), list(one.filled), request.names, wrapped, at)
     held, pieces_of = pieces_filled(followed.traced, buffers, theirs, one.filled, mesh, at)
     found = _lowered(side, twice, buffers, canonical, draws, held, one)
-    below = {s.name: s.below for s in specs}
+    below = {s.name: s.limit for s in specs}
     placed = {f"parameter {canonical[n]}": p for n, p in model.named_parameters()}
     names = (f"output {name}" for _, name in followed.outputs)
     placed |= dict(zip(names, followed.placed, strict=True))
@@ -757,7 +762,7 @@ def _lowered(
         doubts.append(Doubt(asdict(refusal), (made.file, made.line, made.text)))
     if doubts and one is None:
         raise doubts[0].refusal
-    below = {s.name: s.below for s in side.specs} | ranges(draws)
+    below = {s.name: s.limit for s in side.specs} | ranges(draws)
     lowered = lower_rank(
         followed.traced,
         held.values,
@@ -768,6 +773,7 @@ def _lowered(
         watch.seen.groups,
         filled=held.names,
         below=below,
+        ignored=ignored_in(side.specs),
     )
     program, placed = lowered.program, {}
     program, drawn = in_rows(program, tuple(draws.values()))
