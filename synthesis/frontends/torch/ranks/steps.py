@@ -113,6 +113,8 @@ class Step:
                     group["fused"] = owner._step_supports_amp_scaling = False
                     self.notes[FUSED] = None
                 group["params"] = [new.get(id(p), p) for p in group["params"]]
+            for kept in optimizer.state.values():
+                kept.update({k: _known(t) for k, t in kept.items() if _is_real(t)})
         for _, other in self._others():
             if isinstance(other, nn.Module):
                 _keep_numbers(other)
@@ -149,6 +151,10 @@ class Step:
     def is_gradient(self, name: str) -> bool:
         """Whether `state` calls a gradient so."""
         return name.endswith(GRADIENT) and name.removesuffix(GRADIENT) in self.names.values()
+
+    def gradients(self, own: Iterable[str], names: Mapping[str, str]) -> dict[str, str]:
+        """The names of parameters by what `state` calls their gradients."""
+        return {f"{names[n]}{GRADIENT}": n for n in own}
 
     def refuse_scale(self, alone: Iterable[str]) -> None:
         """Raises CaptureError where the state that ranks alone have is that of a GradScaler."""
@@ -191,15 +197,19 @@ class Step:
 
     def _optimizers(self) -> Iterator[tuple[str, Optimizer]]:
         """Those that others run on some parameters too, as that of ZeRO stage 1 does."""
+        seen = set[int]()
         for name, other in self._others():
-            if isinstance(other, Optimizer):
-                yield name, other
-                inner = (v for v in vars(other).values() if isinstance(v, Optimizer))
-                yield from ((name, v) for v in inner)
+            found = (v for _, v in _within(other, name, seen) if isinstance(v, Optimizer))
+            yield from ((name, v) for v in found)
 
 
 def _tensors(value: Any, name: str, seen: set[int]) -> Iterator[tuple[str, torch.Tensor]]:
     """The tensors that an object holds, in its attributes, lists and dicts too, each with where."""
+    return ((n, t) for n, t in _within(value, name, seen) if isinstance(t, torch.Tensor))
+
+
+def _within(value: Any, name: str, seen: set[int]) -> Iterator[tuple[str, Any]]:
+    """The tensors and optimizers that an object is or holds, at any depth, each with where."""
     if isinstance(value, torch.Tensor):
         yield name, value
     elif id(value) not in seen and not isinstance(value, (nn.Module, type)):
@@ -210,13 +220,14 @@ def _tensors(value: Any, name: str, seen: set[int]) -> Iterator[tuple[str, torch
         elif isinstance(value, (list, tuple, deque)):
             held = {f"[{i}]": v for i, v in enumerate(value)}
         elif isinstance(value, Optimizer):
+            yield name, value
             held = {f".{k}": v for k, v in vars(value).items() if k not in _OF_EVERY_OPTIMIZER}
         else:
             of_torch = "." in name and type(value).__module__.startswith("torch.")
             attributes = {} if of_torch else getattr(value, "__dict__", {})
             held = {f".{k}": v for k, v in attributes.items()}
         for where, inner in held.items():
-            yield from _tensors(inner, f"{name}{where}", seen)
+            yield from _within(inner, f"{name}{where}", seen)
 
 
 _OF_EVERY_OPTIMIZER = frozenset(vars(torch.optim.SGD([torch.zeros(0)])))
@@ -227,6 +238,19 @@ def _finite_step(optimizer: Optimizer, state: Any, *args: Any, **kwargs: Any) ->
     return optimizer.step(*args, **kwargs)
 
 
+def _is_real(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and not is_fake(value)
+
+
+def _known(t: torch.Tensor) -> torch.Tensor:
+    """What stands for a tensor: a number is known, what counts steps, say."""
+    if t.numel() != 1:
+        return torch.empty_like(t)
+    with unset_fake_temporarily():
+        value = t.tolist()
+    return torch.tensor(value, dtype=t.dtype)
+
+
 def _keep_numbers(module: nn.Module) -> None:
     """Buffers of one integer become tensors that know it."""
     for part in module.modules():
@@ -234,9 +258,7 @@ def _keep_numbers(module: nn.Module) -> None:
             if buffer is None or is_fake(buffer) or buffer.is_floating_point():
                 continue
             if buffer.numel() == 1:
-                with unset_fake_temporarily():
-                    value = buffer.tolist()
-                part._buffers[name] = torch.tensor(value, dtype=buffer.dtype)
+                part._buffers[name] = _known(buffer)
 
 
 def step_of(module: Any, name: str, held: tuple[Any, ...], file: str) -> Step:
