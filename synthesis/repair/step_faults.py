@@ -14,6 +14,7 @@ from shardproof.verifier.kernel.program.program import Node
 
 SYNCS = {"no_sync": "DistributedDataParallel", "set_requires_gradient_sync": "fully_shard"}
 """What decides whether a wrapper reduces the gradients of a backward."""
+Value = Fraction | str
 Given = tuple[str, str | int]
 """A name that is called, or an operator, and the place of what it is given."""
 
@@ -36,17 +37,38 @@ def lacking(looked: Looked) -> Iterator[Fault]:
     wanted, have = _calls(theirs), _calls(ours)
     lines = {name: call.end_lineno or call.lineno for name, call, _ in have}
     fewer = Counter(name for name, _, _ in wanted) - Counter(name for name, _, _ in have)
+    written = _written_instead(looked)
     for at, (name, _, effect) in enumerate(wanted):
-        if effect and name in fewer:
+        if effect and name in fewer and _verb(_word(name)) not in written:
             near = [n for n, _, _ in (*reversed(wanted[:at]), *wanted[at:]) if n in lines]
+            later = [lines[n] for n, _, _ in wanted[at + 1 :] if n in lines]
             for other in near[:1]:
-                yield looked.fault(f"the model calls {_word(name)} here", file, lines[other])
+                line = _behind_gradients(ours, lines[other], min(later, default=ours.end_lineno))
+                yield looked.fault(f"the model calls {_word(name)} here", file, line)
     if not looked.place.file:  # an output is what it was before, or was never computed
         both = {name for name, _, effect in wanted if effect} & lines.keys()
         orders = ([name for name, _, _ in calls if name in both] for calls in (wanted, have))
         for right, name in zip(*orders, strict=False):
             if right != name:
                 yield looked.fault(f"the model calls {_word(right)} before", file, lines[name])
+
+
+def _behind_gradients(function: Function, line: int, end: int | None) -> int:
+    """The last line, of those from one to another, that does something with gradients."""
+    held = (n for n in ast.walk(function) if isinstance(n, ast.Attribute) and n.attr == "grad")
+    return max([line, *(n.lineno for n in held if line < n.lineno < (end or 0))])
+
+
+def _written_instead(looked: Looked) -> set[str]:
+    """What functions that the module has and calls are named for, as `clip_by_norm` for `clip`."""
+    walked = [node for _, _, node in looked.walk()]
+    called = {call_name(node) for node in walked if isinstance(node, ast.Call)}
+    made = {node.name for node in walked if isinstance(node, Function)}
+    return {_verb(name) for name in made & called}
+
+
+def _verb(name: str) -> str:
+    return name.strip("_").partition("_")[0]
 
 
 def _word(name: str) -> str:
@@ -69,19 +91,27 @@ def _calls(function: Function) -> list[tuple[str, ast.Call, bool]]:
 
 
 def given_otherwise(looked: Looked) -> Iterator[Fault]:
-    """A number that a call or an operator of the model is given otherwise, as a learning rate."""
-    theirs: dict[Given, set[Fraction]] = {}
+    """A number that a call or an operator of the model is given otherwise, as a learning rate; or a
+    number or choice that the same class of the model is given, and here is not."""
+    theirs: dict[Given, set[Value]] = {}
     for _, given, number, _ in _numbers(_of_model(looked)):
         theirs.setdefault(given, set()).add(number)
     for file, given, number, node in _numbers(looked.reached) if theirs else ():
         if given in theirs and number not in theirs[given]:
             yield looked.fault(f"{given[0]} is given another number", file, node)
+    for file, _, node in looked.walk():
+        name = call_name(node) if isinstance(node, ast.Call) else ""
+        if isinstance(node, ast.Call) and name[:1].isupper():
+            named = {k.arg for k in node.keywords}
+            for key in (
+                k for n, k in theirs if n == name and isinstance(k, str) and None not in named
+            ):
+                if key not in named:
+                    yield looked.fault(f"{name} is not given {key}", file, node)
 
 
-def _numbers(
-    definitions: Reached,
-) -> Iterator[tuple[SourceFile, Given, Fraction, ast.Constant]]:
-    """The numbers that calls and operators are given."""
+def _numbers(definitions: Reached) -> Iterator[tuple[SourceFile, Given, Value, ast.Constant]]:
+    """The numbers that calls and operators are given, and what classes are told to do or not."""
     for file, made in definitions.values():
         for node in ast.walk(made):
             parts: list[tuple[Given, ast.expr]] = []
@@ -91,8 +121,13 @@ def _numbers(
             elif isinstance(node, ast.BinOp):
                 parts.append(((type(node.op).__name__, "right"), node.right))
             for given, part in parts:
-                if isinstance(part, ast.Constant) and type(part.value) in (int, float):
-                    yield file, given, Fraction(str(part.value)), part
+                for each in part.elts if isinstance(part, ast.Tuple) else [part]:
+                    if not isinstance(each, ast.Constant):
+                        continue
+                    if type(each.value) in (int, float):
+                        yield file, given, Fraction(str(each.value)), each
+                    elif isinstance(each.value, bool) and given[0][:1].isupper():
+                        yield file, given, str(each.value), each
 
 
 def synced(looked: Looked) -> Iterator[Fault]:
