@@ -92,22 +92,31 @@ def _calls(function: Function) -> list[tuple[str, ast.Call, bool]]:
 
 def given_otherwise(looked: Looked) -> Iterator[Fault]:
     """A number that a call or an operator of the model is given otherwise, as a learning rate; or a
-    number or choice that the same class of the model is given, and here is not."""
+    number or choice that a class of the model is given by name, and here is another or none."""
     theirs: dict[Given, set[Value]] = {}
     for _, given, number, _ in _numbers(_of_model(looked)):
         theirs.setdefault(given, set()).add(number)
-    for file, given, number, node in _numbers(looked.reached) if theirs else ():
+    ours = list(_numbers(looked.reached)) if theirs else []
+    for file, given, number, node in ours:
         if given in theirs and number not in theirs[given]:
             yield looked.fault(f"{given[0]} is given another number", file, node)
-    for file, _, node in looked.walk():
-        name = call_name(node) if isinstance(node, ast.Call) else ""
-        if isinstance(node, ast.Call) and name[:1].isupper():
-            named = {k.arg for k in node.keywords}
-            for key in (
-                k for n, k in theirs if n == name and isinstance(k, str) and None not in named
-            ):
-                if key not in named:
-                    yield looked.fault(f"{name} is not given {key}", file, node)
+    named: dict[str, set[Value]] = {}
+    for name, key in theirs:
+        if isinstance(key, str) and name[:1].isupper():
+            named.setdefault(key, set()).update(theirs[name, key])
+    for file, (name, key), number, node in ours:
+        if name[:1].isupper() and isinstance(key, str) and number not in named.get(key, {number}):
+            yield looked.fault(f"{key} is another number", file, node)
+    calls = [(f, n) for f, _, n in looked.walk() if isinstance(n, ast.Call)]
+    held = {k.arg for _, call in calls for k in call.keywords}
+    for owner, key in theirs:
+        if key not in named or key in held:
+            continue
+        known = {k for n, k in theirs if n == owner}
+        for file, call in calls:
+            name, own = call_name(call), {k.arg for k in call.keywords}
+            if name == owner or (name[:1].isupper() and known & own):
+                yield looked.fault(f"{name} is not given {key}", file, call)
 
 
 def _numbers(definitions: Reached) -> Iterator[tuple[SourceFile, Given, Value, ast.Constant]]:
@@ -119,7 +128,7 @@ def _numbers(definitions: Reached) -> Iterator[tuple[SourceFile, Given, Value, a
                 parts += [((call_name(node), n), part) for n, part in enumerate(node.args)]
                 parts += [((call_name(node), k.arg), k.value) for k in node.keywords if k.arg]
             elif isinstance(node, ast.BinOp):
-                parts.append(((type(node.op).__name__, "right"), node.right))
+                parts.append(((type(node.op).__name__, 1), node.right))
             for given, part in parts:
                 for each in part.elts if isinstance(part, ast.Tuple) else [part]:
                     if not isinstance(each, ast.Constant):

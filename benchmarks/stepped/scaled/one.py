@@ -18,7 +18,7 @@ class Gated(nn.Module):
 
 def init():
     net = Gated()
-    opt = torch.optim.Adagrad(net.parameters(), lr=0.01)
+    opt = torch.optim.Adagrad(net.parameters(), lr=0.01, eps=0.05)
     return net, opt, GradScaler("cpu"), LinearLR(opt, 0.1, 1.0, 20)
 
 

@@ -9,7 +9,7 @@ from torch.optim.lr_scheduler import LinearLR
 
 def init():
     net = DistributedDataParallel(Gated(), gradient_as_bucket_view=True)
-    opt = torch.optim.Adagrad(net.parameters(), lr=0.01)
+    opt = torch.optim.Adagrad(net.parameters(), lr=0.01, eps=0.05)
     return net, opt, GradScaler("cpu"), LinearLR(opt, 0.1, 1.0, 20)
 
 
