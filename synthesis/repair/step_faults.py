@@ -37,14 +37,18 @@ def lacking(looked: Looked) -> Iterator[Fault]:
     wanted, have = _calls(theirs), _calls(ours)
     lines = {name: call.end_lineno or call.lineno for name, call, _ in have}
     fewer = Counter(name for name, _, _ in wanted) - Counter(name for name, _, _ in have)
-    written = _written_instead(looked)
+    verbs, inlined = _own_verbs(looked), _not_taken(looked)
     for at, (name, _, effect) in enumerate(wanted):
-        if effect and name in fewer and _verb(_word(name)) not in written:
+        plain = _word(name)
+        if effect and name in fewer and _verb(plain) not in verbs and plain not in inlined:
             near = [n for n, _, _ in (*reversed(wanted[:at]), *wanted[at:]) if n in lines]
             later = [lines[n] for n, _, _ in wanted[at + 1 :] if n in lines]
             for other in near[:1]:
-                line = _behind_gradients(ours, lines[other], min(later, default=ours.end_lineno))
-                yield looked.fault(f"the model calls {_word(name)} here", file, line)
+                line = ours.body[0].lineno
+                if any(n == other for n, _, _ in wanted[:at]):
+                    end = min(later, default=ours.end_lineno)
+                    line = _behind_gradients(ours, lines[other], end)
+                yield looked.fault(f"the model calls {plain} here", file, line)
     if not looked.place.file:  # an output is what it was before, or was never computed
         both = {name for name, _, effect in wanted if effect} & lines.keys()
         orders = ([name for name, _, _ in calls if name in both] for calls in (wanted, have))
@@ -59,12 +63,19 @@ def _behind_gradients(function: Function, line: int, end: int | None) -> int:
     return max([line, *(n.lineno for n in held if line < n.lineno < (end or 0))])
 
 
-def _written_instead(looked: Looked) -> set[str]:
+def _own_verbs(looked: Looked) -> set[str]:
     """What functions that the module has and calls are named for, as `clip_by_norm` for `clip`."""
     walked = [node for _, _, node in looked.walk()]
     called = {call_name(node) for node in walked if isinstance(node, ast.Call)}
     made = {node.name for node in walked if isinstance(node, Function)}
     return {_verb(name) for name in made & called}
+
+
+def _not_taken(looked: Looked) -> set[str]:
+    """Functions of the model that the module does not import: it has their lines itself."""
+    nodes = (node for file in looked.module.files.values() for node in ast.walk(file.tree))
+    taken = {a.name for node in nodes if isinstance(node, ast.ImportFrom) for a in node.names}
+    return _of_model(looked).keys() - looked.reached.keys() - taken
 
 
 def _verb(name: str) -> str:

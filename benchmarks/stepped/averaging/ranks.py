@@ -29,4 +29,4 @@ def train_step(model, optim, ema, x, target):
     with torch.no_grad():
         for e, p in zip(ema.parameters(), model.parameters(), strict=True):
             e.lerp_(p, 1 - DECAY)
-    return loss
+    return ema.proj_in.weight.clone()
