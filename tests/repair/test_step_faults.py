@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from shardproof.synthesis.repair.agreement import differing, needless
@@ -219,6 +221,12 @@ def test_a_collective_whose_result_is_lost_is_blamed() -> None:
     found = blamed(Looked(module, Source("layer.py", 3), traced=traced))
     assert found is not None
     assert (found.line.line, found.why) == (4, "some results of this are not used")
+    step = replace(module, step="train")
+    for text, said in (("scattered(h)", True), ("entered(h)", False), ("scattered(h.grad)", False)):
+        made = {"layer.py": SourceFile("layer.py", LAYER.replace("scattered(h)", text))}
+        here = Looked(replace(step, files=made), Source("layer.py", 3), traced=traced)
+        found = blamed(here)
+        assert (found is not None and "not used" in found.why) == said
     used = parse_text(GRADIENTS.replace('%d "d"', '%d "d", %e "e"'))
     found = blamed(Looked(module, Source("layer.py", 3), traced=used))
     assert found is None or found.line.line == 3
