@@ -42,6 +42,7 @@ EXAMPLES = ROOT / "examples" / "steps"
 STEPPED = ROOT / "benchmarks" / "stepped"
 RESULTS = ROOT / "benchmarks" / "results" / "step_mutants.jsonl"
 SEED = 0
+MOST_SAID = 300
 STEPS = 3
 WORDS = {Proof: "proved", Counterexample: "refuted", Unknown: "unknown"}
 
@@ -80,7 +81,7 @@ class Base:
 
 def written(name: str, build: str, mesh: Mesh, *inputs: str, over: tuple[str, ...] = ("dp",)):
     """A step of `benchmarks/stepped`."""
-    return Base(STEPPED / name, build, build, mesh, inputs, over, most=30)
+    return Base(STEPPED / name, build, build, mesh, inputs, over, most=45)
 
 
 DP, TP, HYBRID = Mesh.of(dp=2), Mesh.of(tp=2), Mesh.of(replica=2, dp=2)
@@ -278,6 +279,7 @@ def judge(base: Base, kind: str, line: int, text: str, known: str) -> Row:
         fault, now = next(((n, b.strip()) for n, (a, b) in pairs if a != b), (0, ""))
         seconds = round(time.process_time() - start, 1)
         place, key = f"ranks.py:{line}", base.key(text)
+        said = said[:MOST_SAID]
         return Row(key, base.name, kind, place, now, found, verdict, said, seconds, fault, blamed)
 
 
