@@ -49,8 +49,8 @@ Config = Annotated[
 Inputs = Annotated[
     Words,
     Option(
-        "name=dtype[sizes], e.g. idx=i64[4,32], idx=i64[4,32]<65 (values below 65), or "
-        "labels=i64[4,32]<65|-100 (or -100, as labels that a loss ignores).",
+        "name=dtype[sizes], e.g. idx=i64[4,32] or idx=i64[4,32]<65 (values below 65). "
+        "Labels may also be -100: labels=i64[4,32]<65|-100.",
         "ITEM",
         flags=("--input",),
     ),

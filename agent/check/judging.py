@@ -107,6 +107,8 @@ def check(
     if not isinstance(verdict, Counterexample):
         raise doubt.refusal
     file, line, text = doubt.at
+    if not file:
+        return found
     used = f"{doubt.refusal.file}:{doubt.refusal.line}"
     said = f"{doubt.refusal.message}: {used}  {doubt.refusal.text}"
     place = Location("", text, said, Source(file, line, text=text))

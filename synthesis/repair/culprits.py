@@ -303,7 +303,8 @@ def _body(function: Function) -> ast.stmt:
 
 
 def lost_result(looked: Looked) -> Iterator[Fault]:
-    """A collective of which one result is read, and of another time that it is called none."""
+    """A collective of which one result is read, and of another time that it is called none; in a
+    step one that is written there. What is left in a gradient is there for whoever reads it."""
     nodes = looked.traced.nodes
     read = {n.outputs for n in leading_to({o.value for o in looked.traced.outputs}, nodes)}
     used = {(n.op, n.source) for n in nodes if n.outputs in read}
@@ -311,7 +312,10 @@ def lost_result(looked: Looked) -> Iterator[Fault]:
         lost = node.outputs not in read and (node.op, node.source) in used
         if lost and lookup(node.op).kind == "collective" and not looked.behind(node.source):
             for at in looked.own(node.source)[:1]:
-                yield looked.fault("some results of this are not used", *at)
+                named = {n.attr for n in looked.on(at) if isinstance(n, ast.Attribute)}
+                by_hand = _talks(frozenset(map(call_name, looked.on(at))))
+                if "grad" not in named and (by_hand or not looked.module.step):
+                    yield looked.fault("some results of this are not used", *at)
 
 
 def within(looked: Looked) -> Iterator[Fault]:

@@ -14,6 +14,7 @@ from shardproof.verifier.kernel.program.program import Node
 
 SYNCS = {"no_sync": "DistributedDataParallel", "set_requires_gradient_sync": "fully_shard"}
 """What decides whether a wrapper reduces the gradients of a backward."""
+Value = Fraction | str
 Given = tuple[str, str | int]
 """A name that is called, or an operator, and the place of what it is given."""
 
@@ -36,17 +37,49 @@ def lacking(looked: Looked) -> Iterator[Fault]:
     wanted, have = _calls(theirs), _calls(ours)
     lines = {name: call.end_lineno or call.lineno for name, call, _ in have}
     fewer = Counter(name for name, _, _ in wanted) - Counter(name for name, _, _ in have)
+    verbs, inlined = _own_verbs(looked), _not_taken(looked)
     for at, (name, _, effect) in enumerate(wanted):
-        if effect and name in fewer:
+        plain = _word(name)
+        if effect and name in fewer and _verb(plain) not in verbs and plain not in inlined:
             near = [n for n, _, _ in (*reversed(wanted[:at]), *wanted[at:]) if n in lines]
+            later = [lines[n] for n, _, _ in wanted[at + 1 :] if n in lines]
             for other in near[:1]:
-                yield looked.fault(f"the model calls {_word(name)} here", file, lines[other])
+                line = ours.body[0].lineno
+                if any(n == other for n, _, _ in wanted[:at]):
+                    end = min(later, default=ours.end_lineno)
+                    line = _behind_gradients(ours, lines[other], end)
+                yield looked.fault(f"the model calls {plain} here", file, line)
     if not looked.place.file:  # an output is what it was before, or was never computed
         both = {name for name, _, effect in wanted if effect} & lines.keys()
         orders = ([name for name, _, _ in calls if name in both] for calls in (wanted, have))
         for right, name in zip(*orders, strict=False):
             if right != name:
                 yield looked.fault(f"the model calls {_word(right)} before", file, lines[name])
+
+
+def _behind_gradients(function: Function, line: int, end: int | None) -> int:
+    """The last line, of those from one to another, that does something with gradients."""
+    held = (n for n in ast.walk(function) if isinstance(n, ast.Attribute) and n.attr == "grad")
+    return max([line, *(n.lineno for n in held if line < n.lineno < (end or 0))])
+
+
+def _own_verbs(looked: Looked) -> set[str]:
+    """What functions that the module has and calls are named for, as `clip_by_norm` for `clip`."""
+    walked = [node for _, _, node in looked.walk()]
+    called = {call_name(node) for node in walked if isinstance(node, ast.Call)}
+    made = {node.name for node in walked if isinstance(node, Function)}
+    return {_verb(name) for name in made & called}
+
+
+def _not_taken(looked: Looked) -> set[str]:
+    """Functions of the model that the module does not import: it has their lines itself."""
+    nodes = (node for file in looked.module.files.values() for node in ast.walk(file.tree))
+    taken = {a.name for node in nodes if isinstance(node, ast.ImportFrom) for a in node.names}
+    return _of_model(looked).keys() - looked.reached.keys() - taken
+
+
+def _verb(name: str) -> str:
+    return name.strip("_").partition("_")[0]
 
 
 def _word(name: str) -> str:
@@ -69,19 +102,36 @@ def _calls(function: Function) -> list[tuple[str, ast.Call, bool]]:
 
 
 def given_otherwise(looked: Looked) -> Iterator[Fault]:
-    """A number that a call or an operator of the model is given otherwise, as a learning rate."""
-    theirs: dict[Given, set[Fraction]] = {}
+    """A number that a call or an operator of the model is given otherwise, as a learning rate; or a
+    number or choice that a class of the model is given by name, and here is another or none."""
+    theirs: dict[Given, set[Value]] = {}
     for _, given, number, _ in _numbers(_of_model(looked)):
         theirs.setdefault(given, set()).add(number)
-    for file, given, number, node in _numbers(looked.reached) if theirs else ():
+    ours = list(_numbers(looked.reached)) if theirs else []
+    for file, given, number, node in ours:
         if given in theirs and number not in theirs[given]:
             yield looked.fault(f"{given[0]} is given another number", file, node)
+    named: dict[str, set[Value]] = {}
+    for name, key in theirs:
+        if isinstance(key, str) and name[:1].isupper():
+            named.setdefault(key, set()).update(theirs[name, key])
+    for file, (name, key), number, node in ours:
+        if name[:1].isupper() and isinstance(key, str) and number not in named.get(key, {number}):
+            yield looked.fault(f"{key} is another number", file, node)
+    calls = [(f, n) for f, _, n in looked.walk() if isinstance(n, ast.Call)]
+    held = {k.arg for _, call in calls for k in call.keywords}
+    for owner, key in theirs:
+        if key not in named or key in held:
+            continue
+        known = {k for n, k in theirs if n == owner}
+        for file, call in calls:
+            name, own = call_name(call), {k.arg for k in call.keywords}
+            if name == owner or (name[:1].isupper() and known & own):
+                yield looked.fault(f"{name} is not given {key}", file, call)
 
 
-def _numbers(
-    definitions: Reached,
-) -> Iterator[tuple[SourceFile, Given, Fraction, ast.Constant]]:
-    """The numbers that calls and operators are given."""
+def _numbers(definitions: Reached) -> Iterator[tuple[SourceFile, Given, Value, ast.Constant]]:
+    """The numbers that calls and operators are given, and what classes are told to do or not."""
     for file, made in definitions.values():
         for node in ast.walk(made):
             parts: list[tuple[Given, ast.expr]] = []
@@ -89,10 +139,15 @@ def _numbers(
                 parts += [((call_name(node), n), part) for n, part in enumerate(node.args)]
                 parts += [((call_name(node), k.arg), k.value) for k in node.keywords if k.arg]
             elif isinstance(node, ast.BinOp):
-                parts.append(((type(node.op).__name__, "right"), node.right))
+                parts.append(((type(node.op).__name__, 1), node.right))
             for given, part in parts:
-                if isinstance(part, ast.Constant) and type(part.value) in (int, float):
-                    yield file, given, Fraction(str(part.value)), part
+                for each in part.elts if isinstance(part, ast.Tuple) else [part]:
+                    if not isinstance(each, ast.Constant):
+                        continue
+                    if type(each.value) in (int, float):
+                        yield file, given, Fraction(str(each.value)), each
+                    elif isinstance(each.value, bool) and given[0][:1].isupper():
+                        yield file, given, str(each.value), each
 
 
 def synced(looked: Looked) -> Iterator[Fault]:

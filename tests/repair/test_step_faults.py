@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from shardproof.synthesis.repair.agreement import differing, needless
@@ -55,10 +57,11 @@ def of_step(
     program: Program | None = None,
     step: str = "train",
     place: Source = PLACE,
+    also: tuple[str, str] = ("", ""),
 ) -> str:
     """What is blamed of a step with another text, where nothing else is known."""
     assert old in RANKS
-    files = {"ranks.py": SourceFile("ranks.py", RANKS.replace(old, new))}
+    files = {"ranks.py": SourceFile("ranks.py", RANKS.replace(old, new).replace(*also))}
     theirs = {"one.py": SourceFile("one.py", ONE)}
     module = Module(
         *(files, {"dp": 2}, (), (), False, "", "sharded", frozenset(), frozenset({"dp"})),
@@ -96,6 +99,26 @@ def test_a_number_that_the_model_gives_otherwise_is_blamed(old: str, new: str, l
     assert of_step(old, new) == line
     assert of_step(old, old).startswith("6 ")
     assert of_step(old, new, step="") != line
+
+
+def test_a_choice_that_the_model_makes_alone_is_blamed() -> None:
+    old, new = "AdamW(model.parameters(), lr=1e-3)", "AdamW(model.parameters())"
+    assert of_step(old, new) == "3 AdamW is not given lr"
+    assert of_step("x.chunk(2)", "x.chunk()") != "6 chunk is not given 0"
+
+
+def test_a_call_that_the_module_has_of_its_own_is_not_lacking() -> None:
+    own = "def clip_all(net, most):\n    pass\n\n\ndef train(net"
+    old = "    clip_grad_norm_(net.parameters(), 1.0)\n"
+    added = ("def train(net", own)
+    assert of_step(old, "", also=added) == "15 the model calls clip_grad_norm_ here"
+    assert of_step(old, "    clip_all(net, 1.0)\n", also=added).startswith("6 ")
+
+
+def test_a_call_lacks_behind_what_is_done_with_gradients() -> None:
+    new = "    for p in net.parameters():\n        all_reduce(p.grad)\n    adam.zero_grad()\n"
+    old = "    adam.step()\n    adam.zero_grad()\n"
+    assert of_step(old, new) == "14 the model calls step here"
 
 
 def test_a_call_that_comes_too_early_is_blamed_where_outputs_stay_what_they_were() -> None:
@@ -198,6 +221,12 @@ def test_a_collective_whose_result_is_lost_is_blamed() -> None:
     found = blamed(Looked(module, Source("layer.py", 3), traced=traced))
     assert found is not None
     assert (found.line.line, found.why) == (4, "some results of this are not used")
+    step = replace(module, step="train")
+    for text, said in (("scattered(h)", True), ("entered(h)", False), ("scattered(h.grad)", False)):
+        made = {"layer.py": SourceFile("layer.py", LAYER.replace("scattered(h)", text))}
+        here = Looked(replace(step, files=made), Source("layer.py", 3), traced=traced)
+        found = blamed(here)
+        assert (found is not None and "not used" in found.why) == said
     used = parse_text(GRADIENTS.replace('%d "d"', '%d "d", %e "e"'))
     found = blamed(Looked(module, Source("layer.py", 3), traced=used))
     assert found is None or found.line.line == 3

@@ -29,7 +29,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     table = {**more, **dict(core_aten_decompositions().items())}
     norm = torch.ops.aten.linalg_vector_norm.default
     table[norm] = partial(_norm, table[norm])
-    return {op: f for op, f in table.items() if _is_open(op)} | dict(_each()) | _SCALING
+    return {op: f for op, f in table.items() if _is_open(op)} | dict(_each()) | _WRITTEN
 
 
 def _unscale(grads: Sequence[Any], found: Any, factor: Any) -> None:
@@ -46,7 +46,14 @@ def _grow(scale: Any, steps: Any, found: Any, growth: float, backoff: float, eve
     return scale
 
 
-_SCALING = {
+def _lerp(start: Any, end: Any, weight: float) -> Any:
+    """PyTorch's own rounds the weight to the type of the tensors; two of a weight and what is left
+    of one would then not be one."""
+    return start + weight * (end - start)
+
+
+_WRITTEN = {
+    torch.ops.aten.lerp.Scalar: _lerp,
     torch.ops.aten._amp_foreach_non_finite_check_and_unscale_.default: _unscale,
     torch.ops.aten._amp_update_scale_.default: _grow,
 }

@@ -102,9 +102,28 @@ def clamp(
     e: Emit, x: str, low: Any = None, high: Any = None, min: Any = None, max: Any = None
 ) -> str:
     low, high = (min if low is None else low), (max if high is None else high)
+    if _is_between(e, x, low, high):
+        return x
     if low is not None:
         x = e.add("maximum", x, e.operand(low, x))
     return x if high is None else e.add("minimum", x, e.operand(high, x))
+
+
+def _is_between(e: Emit, x: str, low: Any, high: Any) -> bool:
+    """Whether a value was clamped already, to bounds that are no wider."""
+    if any(v is not None and e.is_value(v) for v in (low, high)) or e.type(x) != e.result[0]:
+        return False
+    bounds = dict[str, Fraction]()
+    for op in ("minimum", "maximum"):
+        made = e.made(x)
+        bound = e.made(made.inputs[1]) if made is not None and made.op == op else None
+        if made is not None and bound is not None and bound.op == "full":
+            value = bound.attrs["value"]
+            if isinstance(value, Fraction):
+                bounds[op], x = value, made.inputs[0]
+    if low is not None and ("maximum" not in bounds or min(bounds.values()) < fraction(low)):
+        return False
+    return high is None or ("minimum" in bounds and bounds["minimum"] <= fraction(high))
 
 
 for _name, _op in (("and", "logical_and"), ("or", "logical_or"), ("xor", "ne")):

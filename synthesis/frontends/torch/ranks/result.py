@@ -48,14 +48,16 @@ class Event:
 
 @dataclass(frozen=True)
 class Doubt:
-    """Where a rank uses what may not be there yet, or what nothing was written to. It was traced as
-    if a result is there when it is waited for, and memory is of zeros: one way in which it may run,
-    so what was traced may refute the module and cannot prove it."""
+    """Where a rank uses what may not be there yet, what nothing was written to, or a gradient that
+    it alone keeps. It was traced as if a result is there when it is waited for, memory is of zeros
+    and such a gradient is the weight: one way in which it may run, so what was traced may refute
+    the module and cannot prove it."""
 
     said: Mapping[str, Any]
     """The fields of the CaptureError that it is where what was traced is not refuted."""
     at: tuple[str, int, str]
-    """File, line and text that are to blame: where what is used was started, or its memory made."""
+    """File, line and text that are to blame: where what is used was started, or its memory made.
+    No file: what the refutation blames."""
 
     @property
     def refusal(self) -> CaptureError:

@@ -101,6 +101,7 @@ from shardproof.synthesis.frontends.torch.ranks.stated import filled_buffers, la
 from shardproof.synthesis.frontends.torch.ranks.states import (
     KeptError,
     as_buffer,
+    as_weights,
     name_states,
     refuse_shared,
 )
@@ -579,16 +580,21 @@ def _rank(
     changed = {n: renamed[n] for n in states & renamed.keys()}
     states = states - changed.keys()
     kept = changed | pair_kept(sorted(states), list(one.states), request.names, wrapped, at)
+    doubted: Doubt | None = None
+    if built.step is not None:
+        owners = built.step.gradients(own, renamed)
+        left = as_weights(
+            followed.traced, {n: owners[n] for n in states - kept.keys() if n in owners}
+        )
+        states = states.difference(left)
+        doubted = Doubt(asdict(_uncleared(left[0])), ("", 0, "")) if left else None
     also = pair_kept(sorted(states - kept.keys()), list(one.every), request.names, wrapped, at)
     for name in sorted(also.values()):
         if built.step is not None and name in mine_too:
-            cleared = built.step.is_gradient(name)
+            if built.step.is_gradient(name):
+                raise _uncleared(name)
             raise CaptureError(
-                f"a step of the ranks reads what the step before left in {name}, a step of the "
-                "model does not"
-                if cleared
-                else f"a step of the ranks changes {name}, which a step of the model does not",
-                hint="clear it in every step, as the model does" if cleared else "",
+                f"a step of the ranks changes {name}, which a step of the model does not"
             )
         raise CaptureError(
             f"the module changes its buffer {name}, which the model leaves as it is",
@@ -620,6 +626,7 @@ def _rank(
     placed |= dict(zip(names, followed.placed, strict=True))
     placed |= {f"buffer {name}": t for name, t in mine_too.items()}
     left = {f"buffer {n}" for n in mine_too if built.step and built.step.is_gradient(n)}
+    found = found if found.doubt is not None else replace(found, doubt=doubted)
     return Rank(
         **vars(found),
         compared=joined_form(_with_windows(found.program), below, built.step is not None),
@@ -634,6 +641,15 @@ def _rank(
         asked="" if asking is None else asking.line,
         renamed={k: v for k, v in renamed.items() if k != v},
         renamed_arguments={k: v for k, v in arguments.items() if k != v},
+    )
+
+
+def _uncleared(name: str) -> CaptureError:
+    """What there is to say of a gradient that the ranks alone read before they clear it."""
+    return CaptureError(
+        f"a step of the ranks reads what the step before left in {name}, a step of the model "
+        "does not",
+        hint="clear it in every step, as the model does",
     )
 
 

@@ -98,6 +98,31 @@ def name_states(traced: Traced, names: Mapping[str, str]) -> None:
             traced.state.discard(name)
 
 
+def as_weights(traced: Traced, names: Mapping[str, str]) -> list[str]:
+    """Gradients that a step reads before it clears them, and of which it leaves more than zeros,
+    are read as those weights that `names` gives them: values like any other. Gives which."""
+    left = {n: v for _, n, v in traced.outputs if n in names}
+    weights = {n: node for node, n in traced.params.items()}
+    found: list[str] = []
+    for node, name in list(traced.buffers.items()):
+        if name in left and names[name] in weights and not _is_zeros(left[name]):
+            node.replace_all_uses_with(weights[names[name]])
+            traced.graph.erase_node(node)
+            del traced.buffers[node]
+            traced.state.discard(name)
+            found.append(name)
+    traced.outputs = [o for o in traced.outputs if o[1] not in found]
+    return found
+
+
+def _is_zeros(node: fx.Node) -> bool:
+    """Whether a tensor is made of zeros, as cleared gradients are."""
+    name = getattr(node.target, "_opname", "")
+    return name in ("zeros", "zeros_like", "zero") or (
+        name in ("full", "full_like", "fill") and node.args[1:2] == (0,)
+    )
+
+
 def _as_empty(graph: fx.Graph, node: fx.Node, outputs: set[fx.Node]) -> None:
     """Memory in place of what a graph is given; what is computed of it for no output is gone."""
     val = node.meta["val"]

@@ -114,6 +114,8 @@ class Step:
                     group["fused"] = owner._step_supports_amp_scaling = False
                     self.notes[FUSED] = None
                 group["params"] = [new.get(id(p), p) for p in group["params"]]
+            for kept in optimizer.state.values():
+                kept.update({k: _known(t) for k, t in kept.items() if _is_real(t)})
         for _, part in self._parts():
             if isinstance(part, nn.Module):
                 _keep_numbers(part)
@@ -150,6 +152,10 @@ class Step:
     def is_gradient(self, name: str) -> bool:
         """Whether `state` calls a gradient so."""
         return name.endswith(GRADIENT) and name.removesuffix(GRADIENT) in self.names.values()
+
+    def gradients(self, own: Iterable[str], names: Mapping[str, str]) -> dict[str, str]:
+        """The names of parameters by what `state` calls their gradients."""
+        return {f"{names[n]}{GRADIENT}": n for n in own}
 
     def refuse_scale(self, alone: Iterable[str]) -> None:
         """Raises CaptureError where the state that ranks alone have is that of a GradScaler."""
@@ -235,6 +241,19 @@ def _finite_step(optimizer: Optimizer, state: Any, *args: Any, **kwargs: Any) ->
     return optimizer.step(*args, **kwargs)
 
 
+def _is_real(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and not is_fake(value)
+
+
+def _known(t: torch.Tensor) -> torch.Tensor:
+    """What stands for a tensor: a number is known, what counts steps, say."""
+    if t.numel() != 1:
+        return torch.empty_like(t)
+    with unset_fake_temporarily():
+        value = t.tolist()
+    return torch.tensor(value, dtype=t.dtype)
+
+
 def _keep_numbers(module: nn.Module) -> None:
     """Buffers of one integer become tensors that know it."""
     for part in module.modules():
@@ -242,9 +261,7 @@ def _keep_numbers(module: nn.Module) -> None:
             if buffer is None or is_fake(buffer) or buffer.is_floating_point():
                 continue
             if buffer.numel() == 1:
-                with unset_fake_temporarily():
-                    value = buffer.tolist()
-                part._buffers[name] = torch.tensor(value, dtype=buffer.dtype)
+                part._buffers[name] = _known(buffer)
 
 
 def step_of(module: Any, name: str, held: tuple[Any, ...], file: str) -> Step:
