@@ -51,7 +51,7 @@ def _trained(name, job_config, changes, degrees):
     config.compile.enable = False
     spec = get_train_spec(name)
     args = deepcopy(spec.model_args[config.model.flavor])
-    args.max_seq_len = config.training.seq_len
+    args.update_from_config(config)
     vars(args).update(changes)
     every = dict.fromkeys((*WORLD, "ep", "etp"), 1) | degrees
     size = 1
