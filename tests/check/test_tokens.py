@@ -259,13 +259,20 @@ def counted(mesh):
         ("counted", "labels=i64[4,8]|-100", True),
     ],
 )
+@pytest.mark.parametrize("shifted", [False, True], ids=["", "shifted"])
 def test_labels_may_be_ones_that_a_loss_ignores(
-    case: Make, target: str, labels: str, right: bool
+    case: Make, target: str, labels: str, right: bool, shifted: bool
 ) -> None:
     """Means of means are the mean only where all ranks count as many labels."""
     rows = ["ids=S(0)@dp", "labels=S(0)@dp"]
     made = case(mesh=Mesh.of(dp=2), inputs=["ids=i64[4,8]<12", labels], input_layouts=rows)
-    made.write(MEANS.replace(", WEIGHT", ""), target)
+    text = MEANS.replace(", WEIGHT", "")
+    if shifted:
+        begin = "        logits = self.out"
+        text = text.replace(
+            begin, f"        labels = F.pad(labels, (0, 1), value=-100)[:, 1:]\n{begin}"
+        )
+    made.write(text, target)
     made.against = f"{made.target.partition(':')[0]}:Tokens"
     found = made.check()
     assert isinstance(found.verdict, Proof if right else Counterexample), found.verdict

@@ -214,12 +214,12 @@ class Emit:
 
     def beside(self, x: str) -> int | None:
         """The integer that entries of an input may be besides, where `x` is made of its entries."""
-        while x not in self.ignored:
-            node = self.made(x)
-            if node is None or node.op not in ("reshape", "expand", "slice", "permute"):
-                return None
-            x = node.inputs[0]
-        return self.ignored[x]
+        if x in self.ignored:
+            return self.ignored[x]
+        node = self.made(x)
+        if node is None or node.op not in ("reshape", "expand", "slice", "permute", "concat"):
+            return None
+        return next((i for v in node.inputs if (i := self.beside(v)) is not None), None)
 
     def reshape(self, x: str, shape: Sequence[int]) -> str:
         """`shape` may hold one -1."""
