@@ -35,8 +35,8 @@ class Framework:
     """Of its job config: a table, and its keys for the rows of a rank and the tokens of each."""
     usual: tuple[int, int]
     """The two, where a job config does not say them."""
-    inputs: tuple[tuple[str, str], ...]
-    """Of the step: integers, each with what else its entries may be."""
+    inputs: tuple[str, ...]
+    """Of the step: integers."""
 
     @property
     def file(self) -> Path:
@@ -50,7 +50,7 @@ FRAMEWORKS = {
         ("rep", "dp"),
         ("training", "local_batch_size", "seq_len"),
         (8, 2048),
-        (("tokens", ""), ("labels", "|-100")),
+        ("tokens", "labels"),
     ),
 }
 
@@ -101,8 +101,8 @@ def _stated(framework: Framework, model: str, asked: Check, file: Path) -> dict[
     shape = _shape(framework, asked.job_config)
     for name in rows:
         shape = shape[0] * mesh[name], shape[1]
-    inputs = [f"{n}=i64[{shape[0]},{shape[1]}]{more}" for n, more in framework.inputs]
-    layouts = [f"{n}={','.join(f'S(0)@{d}' for d in rows)}" for n, _ in framework.inputs if rows]
+    inputs = [f"{n}=i64[{shape[0]},{shape[1]}]" for n in framework.inputs]
+    layouts = [f"{n}={','.join(f'S(0)@{d}' for d in rows)}" for n in framework.inputs if rows]
     return {
         "target": f"{file}:ranks",
         "against": f"{file}:one",

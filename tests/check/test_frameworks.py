@@ -32,7 +32,7 @@ def test_a_step_is_written_out_with_its_arguments(installed: Path) -> None:
         assert function == "ranks"
         assert stated.against == f"{file}:one"
         assert f"def {stated.step}(" in Path(file).read_text()
-        assert stated.inputs == ("tokens=i64[24,16]", "labels=i64[24,16]|-100")
+        assert stated.inputs == ("tokens=i64[24,16]", "labels=i64[24,16]")
         assert stated.input_layout == ("tokens=S(0)@rep,S(0)@dp", "labels=S(0)@rep,S(0)@dp")
         (given,) = stated.config
         assert json.loads(Path(given).read_text()) == {
