@@ -39,10 +39,10 @@ DENSE = {"dim": 40, "n_heads": 4, "vocab_size": 56}
 EXPERTS = {"dim": 40, "n_heads": 4, "vocab_size": 56}
 MESHES = (
     "dp=2", "pp=2", "cp=2", "tp=2", "pp=2,dp=2,tp=2", "dp=2,cp=2,tp=2", "pp=2,cp=2,tp=2",
-    "pp=2,dp=2,cp=2", "pp=4", "pp=8", "tp=4", "cp=4",
+    "pp=2,dp=2,cp=2", "pp=4", "pp=8", "tp=4", "cp=4", "rep=2", "rep=2,dp=2",
 )  # fmt: skip
-DIVIDED = "llama3, gradients divided"
-"""A pipeline whose gradients are divided by the number of tokens (`published/titan_divided.py`)."""
+MENDED = "llama3, mended"
+"""Pipelines divide gradients by the tokens, DDP adds them up (`published/titan_mended.py`)."""
 WITH_EXPERTS = (
     "dp=2,ep=2", "pp=2,dp=2,tp=2,ep=2", "dp=2,cp=2,tp=2,ep=2", "pp=2,dp=2,cp=2,ep=2", "dp=8,ep=8",
 )  # fmt: skip
@@ -51,6 +51,13 @@ HEAD = """# Steps of torchtitan
 `make torchtitan`: `shardproof check torchtitan:MODEL --mesh MESH` of torchtitan 0.2.2, against one
 device. Each step is `Trainer.train_step`, on debug models of a few layers; with pp, of 1F1B.
 Seconds are of the processor.
+
+Two faults show, and `python -m benchmarks.published.titan_norms` confirms them by torchtitan alone:
+of one step on 32 tokens, the gradients have norm 0.036769 on one process, 0.018385 under DDP (it
+averages gradients of a loss that is divided by the tokens of all ranks) and 1.176613 in a pipeline
+(nothing divides by the tokens). Clipping and Adam hide both. Mended, both are proved. The counter-
+example of DDP at small extents may count something else there, so it is *unknown*. torchtitan's
+context parallelism and its experts use ops that PyTorch does not have on CPUs.
 
 """
 
@@ -73,8 +80,9 @@ def jobs() -> Iterator[tuple[str, str, dict[str, Any]]]:
     """(model, mesh, what is changed of its debug model) of every row."""
     for mesh in MESHES:
         yield "llama3", mesh, {**DENSE, "n_layers": max(2, dict(_dims(mesh)).get("pp", 1))}
-    for mesh in (m for m in MESHES if "pp" in m and "cp" not in m):
-        yield DIVIDED, mesh, {**DENSE, "n_layers": max(2, dict(_dims(mesh)).get("pp", 1))}
+    for mesh in (m for m in MESHES if m == "rep=2" or ("pp" in m and "cp" not in m)):
+        yield MENDED, mesh, {**DENSE, "n_layers": max(2, dict(_dims(mesh)).get("pp", 1))}
+    yield "qwen3", "dp=2", {**DENSE, "n_layers": 2, "n_kv_heads": 2, "enable_weight_tying": "false"}
     for mesh in WITH_EXPERTS:
         yield "llama4", mesh, {**EXPERTS, "n_layers": 2}
 
@@ -93,8 +101,8 @@ def check(model: str, mesh: str, changes: dict[str, Any]) -> Row:
         job.write_text(JOB.format(rows=rows))
         command = [sys.executable, "-W", "ignore", "-m", "shardproof", "check"]
         command += ["--mesh", mesh, "--json"]
-        if model == DIVIDED:
-            command += _divided(job, rows, mesh, changes)
+        if model == MENDED:
+            command += _mended(job, rows, mesh, changes)
         else:
             command += [f"torchtitan:{model}", "--job-config", str(job)]
             command += [w for k, v in changes.items() for w in ("--config", f"{k}={v}")]
@@ -116,12 +124,13 @@ def check(model: str, mesh: str, changes: dict[str, Any]) -> Row:
     return Row(model, mesh, verdict, round(seconds, 1), str(said).split("\n")[0][:200])
 
 
-def _divided(job: Path, rows: int, mesh: str, changes: dict[str, Any]) -> list[str]:
+def _mended(job: Path, rows: int, mesh: str, changes: dict[str, Any]) -> list[str]:
     given = job.with_suffix(".json")
     given.write_text(json.dumps({"model": "llama3", "job_config": str(job), "changes": changes}))
-    over = [name for name, _ in _dims(mesh) if name == "dp"]
-    rows *= dict(_dims(mesh)).get("dp", 1)
-    file = ROOT / "benchmarks" / "published" / "titan_divided.py"
+    over = [name for name, _ in _dims(mesh) if name in ("rep", "dp")]
+    for name in over:
+        rows *= dict(_dims(mesh))[name]
+    file = ROOT / "benchmarks" / "published" / "titan_mended.py"
     words = [f"{file}:ranks", "--against", f"{file}:one", "--step", "train_step"]
     words += ["--config", str(given)]
     for name in ("tokens", "labels"):
@@ -151,7 +160,7 @@ def main(names: Sequence[str]) -> int:
         print(f"{name:<32} {row.verdict:<10} {row.seconds:>6} {row.said[:110]}", flush=True)
         rows = [held[n] for n in (f"{m} {d}" for m, d, _ in jobs()) if n in held]
         RESULTS.write_text(json.dumps([asdict(r) for r in rows], indent=1) + "\n")
-        PAGE.write_text(page(rows))
+    PAGE.write_text(page([held[n] for n in (f"{m} {d}" for m, d, _ in jobs()) if n in held]))
     return 0
 
 

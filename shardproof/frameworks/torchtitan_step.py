@@ -73,6 +73,9 @@ def _trained(name, job_config, changes, degrees):
         model = trainer.pp_schedule
     elif size > 1:
         spec.parallelize_fn(model, dims, config)
+    for part in trainer.model_parts:
+        if getattr(part, "enable_weight_tying", False):  # as `init_weights` ties them again
+            part.tok_embeddings.weight = part.output.weight
     trainer.optimizers = spec.build_optimizers_fn(trainer.model_parts, config.optimizer, dims)
     trainer.lr_schedulers = spec.build_lr_schedulers_fn(
         trainer.optimizers, config.lr_scheduler, config.training.steps
