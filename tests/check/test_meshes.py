@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shardproof.verifier.kernel.program.types import Mesh
-from shardproof.verifier.verdict import Proof, Trace
+from shardproof.verifier.verdict import Counterexample, Proof, Trace
 
 pytestmark = pytest.mark.torch
 
@@ -184,3 +184,49 @@ def test_a_mean_over_replicas_is_averaged(case):
 
 def test_a_mean_over_replicas_that_is_added_up(case):
     case(Mesh.of(dp=2), **MEAN).write(LOSS.format(op="SUM")).refuted()
+
+
+FLATTENED = """
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+
+
+def build():
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 8))
+    return model, torch.optim.AdamW(model.parameters(), lr=1e-2)
+
+
+def ranks(mesh):
+    model, _ = build()
+    for part in (model[0], model[2], model):
+        fully_shard(part)
+    FACTOR
+    return model, torch.optim.AdamW(model.parameters(), lr=1e-2)
+
+
+def step(model, optimizer, x, y):
+    optimizer.zero_grad()
+    F.mse_loss(model(x), y).backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+    optimizer.step()
+    return {}
+"""
+
+
+@pytest.mark.parametrize("factor", ["", "model[0].set_gradient_divide_factor(2.0)"])
+def test_a_mesh_of_one_dim_over_all_ranks(case, factor):
+    """That of fully_shard, where none is given: the dims of the mesh in order, flattened."""
+    rows = [f"{name}=S(0)@replica,S(0)@dp" for name in ("x", "y")]
+    made = case(
+        mesh=Mesh.of(replica=2, dp=2),
+        target="both.py:ranks",
+        against="both.py:build",
+        step="step",
+        inputs=["x=f32[8,8]", "y=f32[8,8]"],
+        input_layouts=rows,
+    )
+    (made.folder / "both.py").write_text(FLATTENED.replace("FACTOR", factor or "pass"))
+    found = made.check().verdict
+    assert isinstance(found, Counterexample if factor else Proof), found

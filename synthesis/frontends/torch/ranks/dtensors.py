@@ -46,42 +46,47 @@ def layout_of(value: Any, mesh: Mesh, rank: int, name: str, *, sums: bool = Fals
     shape = tuple(value.shape)
     if not isinstance(value, DTensor):
         return Layout.replicate(shape)
-    names = [_mesh_dim(value.device_mesh, i, mesh, rank) for i in range(value.device_mesh.ndim)]
-    if any(n is None for n in names):
+    known = [_mesh_dims(value.device_mesh, i, mesh, rank) for i in range(value.device_mesh.ndim)]
+    dims = [found for found in known if found is not None]
+    strided = (
+        type(p) is _StridedShard and len(n) > 1
+        for n, p in zip(dims, value.placements, strict=False)
+    )
+    if len(dims) < len(known) or any(strided):
         raise CaptureError(
             f"{name} is placed on {value.device_mesh}, which is not a part of {mesh}"
         )
+    over = [(n, p) for found, p in zip(dims, value.placements, strict=True) for n in found]
     layout = Layout.replicate(shape)
     for dim, extent in enumerate(shape):
         placed = [
-            (str(n), mesh[str(n)], int(getattr(p, "split_factor", 1)))
-            for n, p in zip(names, value.placements, strict=True)
-            if isinstance(p, (Shard, _StridedShard)) and p.dim % len(shape) == dim and n
+            (n, mesh[n], int(getattr(p, "split_factor", 1)))
+            for n, p in over
+            if isinstance(p, (Shard, _StridedShard)) and p.dim % len(shape) == dim
         ]
         if placed:
             layout = layout.with_dim(dim, _atoms(extent, placed, f"{name}, dim {dim}"))
     waiting = [
-        (str(n), str(p), getattr(p, "reduce_op", ""))
-        for n, p in zip(names, value.placements, strict=True)
+        (n, str(p), getattr(p, "reduce_op", ""))
+        for n, p in over
         if type(p) not in (Shard, _StridedShard, Replicate)
     ]
     for n, p, fold in waiting:
         if fold != "sum" or not sums:
             raise CaptureError(f"{name} is {p} over {n}, which no parameter can be")
-    return layout.with_partial((n, fold) for n, _, fold in waiting if n)
+    return layout.with_partial((n, fold) for n, _, fold in waiting)
 
 
-def _mesh_dim(device_mesh: Any, index: int, mesh: Mesh, rank: int) -> str | None:
-    """The dim of the mesh that one dim of a DeviceMesh is: '' for one of a single rank."""
+def _mesh_dims(device_mesh: Any, index: int, mesh: Mesh, rank: int) -> tuple[str, ...] | None:
+    """The dims of the mesh that one dim of a DeviceMesh is, outermost first: none for one of a
+    single rank, several for a flattened one. None where it is no slice of the mesh."""
     import torch.distributed as dist
 
     group = dist.get_process_group_ranks(device_mesh.get_group(index))
     dims = dims_of(group, rank, mesh)
-    if dims is None or len(dims) > 1:
-        return None
     if device_mesh.get_coordinate()[index] != group.index(rank):
         return None  # a mesh of the same ranks in another order
-    return dims[0] if dims else ""
+    return dims
 
 
 def _atoms(extent: int, placed: list[tuple[str, int, int]], what: str) -> tuple[Atom, ...]:
