@@ -98,6 +98,21 @@ def made(case: Callable[..., Any]) -> Callable[..., Any]:
     return make
 
 
+STEPPED = '    for optimizer in trainer.optimizers["all"]:\n        optimizer.step()\n'
+CHOSEN: Edit = (
+    STEPPED,
+    "    for p in model.parameters():\n"
+    "        p.grad.copy_(torch.where(p.detach() > 0, p.grad, number * FACTOR))\n"
+    f"{STEPPED}",
+)
+MASKED: Edit = (
+    STEPPED,
+    "    for p in model.parameters():\n"
+    "        p.grad.add_((p.detach() > 0) * (number * FACTOR))\n"
+    f"{STEPPED}",
+)
+ONCE: Edit = ("number * FACTOR", "number")
+TWICE: Edit = ("number * FACTOR", "number * (2 if dist.is_initialized() else 1)")
 RIGHT: dict[str, tuple[Edit, ...]] = {
     "divides": (),
     "the tensor is written to afterwards": (WRITTEN,),
@@ -105,12 +120,16 @@ RIGHT: dict[str, tuple[Edit, ...]] = {
     "among other numbers": (TURNED,),
     "by a function": (CALLED,),
     "divides gradients": ((DIVIDE, "pass"), ON_GRADS),
+    "chosen by a mask": (CHOSEN, ONCE),
+    "beside a mask": (MASKED, ONCE),
 }
 WRONG: dict[str, tuple[Edit, ...]] = {
     "of its own rows": (ALONE,),
     "of its own rows, in place": (ALONE, IN_PLACE),
     "another rate": (RATE,),
     "one more": (ONE_MORE,),
+    "chosen by a mask, twice": (CHOSEN, TWICE),
+    "beside a mask, twice": (MASKED, TWICE),
 }
 
 

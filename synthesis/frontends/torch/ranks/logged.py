@@ -98,12 +98,17 @@ class Logged:
         """The tensor, without dims, that holds the number. Raises CaptureError: there is none."""
         return _decide(self) if self.made is None else self.made()
 
-    def beside(self, other: torch.Tensor) -> torch.Tensor:
-        """The same in the dtype that the number has in an operation with a tensor."""
-        dtype = other.dtype
-        if self._kind is float and not (dtype.is_floating_point or dtype.is_complex):
-            dtype = torch.get_default_dtype()
-        return self.tensor().to(dtype)
+    def beside(self, *others: torch.Tensor) -> torch.Tensor:
+        """The same in the dtype that a number has in an operation with tensors: it does not change
+        theirs, but for integers and masks beside a float, and masks beside an integer."""
+        found = self.tensor()
+        reals = [t.dtype for t in others if t.dtype.is_floating_point or t.dtype.is_complex]
+        whole = [t.dtype for t in others if t.dtype != torch.bool and t.dtype not in reals]
+        if self._kind is float:
+            return found.to(reals[0] if reals else torch.get_default_dtype())
+        if self._kind is int:
+            return found.to((reals or whole or [torch.int64])[0])
+        return found
 
     @classmethod
     def __torch_function__(
@@ -114,7 +119,7 @@ class Logged:
         if not tensors:
             _decide(next(v for v in flat if type(v) is cls))
         args, kwargs = tree_unflatten(
-            [v.beside(tensors[0]) if type(v) is cls else v for v in flat], form
+            [v.beside(*tensors) if type(v) is cls else v for v in flat], form
         )
         return func(*args, **kwargs)
 
