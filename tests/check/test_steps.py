@@ -236,11 +236,13 @@ def test_gradients_that_are_cleared_too_late_are_kept(made: Make) -> None:
 
 
 ZEROED = "    optimizer.zero_grad(set_to_none=False)\n    return norm.full"
+TIMES_ZERO = "    for p in model.parameters():\n        p.grad.mul_(0)\n    return norm.full"
 
 
-def test_gradients_that_ranks_alone_set_to_zero_do_not_refute(made: Make) -> None:
+@pytest.mark.parametrize("cleared", [ZEROED, TIMES_ZERO], ids=["zeros", "times zero"])
+def test_gradients_that_ranks_alone_set_to_zero_do_not_refute(made: Make, cleared: str) -> None:
     step = made("replicated", "adamw", "train_step", "dp=2", ROWS)
-    step.edit("    optimizer.zero_grad()\n    return norm.full", ZEROED, "ranks.py")
+    step.edit("    optimizer.zero_grad()\n    return norm.full", cleared, "ranks.py")
     with pytest.raises(CaptureError, match=r"torch\.empty|the step before left"):
         step.check()
 

@@ -118,6 +118,8 @@ def as_weights(traced: Traced, names: Mapping[str, str]) -> list[str]:
 def _is_zeros(node: fx.Node) -> bool:
     """Whether a tensor is made of zeros, as cleared gradients are."""
     name = getattr(node.target, "_opname", "")
+    if name == "mul" and 0 in [a for a in node.args if isinstance(a, int | float)]:
+        return True
     return name in ("zeros", "zeros_like", "zero") or (
         name in ("full", "full_like", "fill") and node.args[1:2] == (0,)
     )

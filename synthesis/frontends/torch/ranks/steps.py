@@ -33,6 +33,8 @@ COUNTED = (
     "A factor of a norm that is the root of a small fraction, but for rounding, is that root.",
 )
 """What is taken for granted of every step, in sentences."""
+TAKEN = "SHARDPROOF_TAKEN_FOR_GRANTED"
+"""A name in the file of a step: further sentences of what is taken for granted of it."""
 GRADIENT = ".grad"
 """After the name of a parameter."""
 FUSED = "Fused optimizers compute what PyTorch's others compute."
@@ -285,4 +287,4 @@ def step_of(module: Any, name: str, held: tuple[Any, ...], file: str) -> Step:
             file=file,
             hint="let the step take each of them first, then the batch",
         )
-    return Step(function, held)
+    return Step(function, held, notes=dict.fromkeys(getattr(module, TAKEN, ())))
