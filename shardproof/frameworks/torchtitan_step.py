@@ -1,8 +1,5 @@
 """A training step of torchtitan, of its own parts: the model, what parallelizes it, the pipeline,
 the loss, the optimizer, the schedule of the rate, and `Trainer.train_step`.
-
-Left out: the data loader (the batch is an input), the tokenizer, checkpoints, metrics, profiling,
-compilation, and autocast on one device. Devices are CPUs.
 """
 
 # pyright: basic, reportMissingImports=false
@@ -19,6 +16,11 @@ from torchtitan.protocols.train_spec import get_train_spec
 from torchtitan.train import Trainer
 
 parallel_dims.device_type = utils.device_type = "cpu"
+SHARDPROOF_TAKEN_FOR_GRANTED = (
+    "Of torchtitan's trainer these are left out: the data loader, whose batch is an input of the "
+    "step, and what it does to a batch; autocast; compilation; the initial weights; converters of "
+    "the model, such as float8; metrics and checkpoints.",
+)
 DEGREES = {"rep": "dp_replicate", "dp": "dp_shard", "cp": "cp", "tp": "tp", "pp": "pp", "ep": "ep"}
 """What torchtitan calls the dims of a mesh."""
 WORLD = ("dp_replicate", "dp_shard", "cp", "tp", "pp")
@@ -57,6 +59,9 @@ def _trained(name, job_config, changes, degrees):
     size = 1
     for degree in WORLD:
         size *= every[degree]
+    rows = config.training.local_batch_size * every["dp_replicate"] * every["dp_shard"]
+    if size > 1 and config.training.global_batch_size not in (-1, rows):
+        raise ValueError(f"global_batch_size is not {rows}: a step of one batch is compared")
     dims = (ParallelDims if size > 1 else OneDevice)(**every, world_size=size)
     trainer = Trainer.__new__(Trainer)
     trainer.job_config, trainer.parallel_dims, trainer.model_args = config, dims, args
