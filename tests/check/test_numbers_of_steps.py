@@ -219,3 +219,49 @@ def test_gradients_may_wait_for_their_sum_when_a_step_ends(
     waits = {n for n, layout in found.captured.ranks[0].layouts.items() if layout.partial}
     assert waits == {"buffer norm.weight.grad", "buffer norm.bias.grad"}
     assert isinstance(found.verdict, Counterexample if factor else Proof), found.verdict
+
+
+WRAPPED = """
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+
+class Trainer:
+    def __init__(self, model, wrapped, rate):
+        self.wrapped = wrapped
+        self.optimizers = [torch.optim.AdamW(model.parameters(), lr=rate)]
+
+
+def build():
+    model = nn.Linear(8, 8)
+    return model, Trainer(model, model, 1e-2)
+
+
+def ranks(mesh):
+    model = nn.Linear(8, 8)
+    return model, Trainer(model, DistributedDataParallel(model), RATE)
+
+
+def train_step(model, trainer, x, y):
+    trainer.optimizers[0].zero_grad()
+    F.mse_loss(trainer.wrapped(x), y).backward()
+    trainer.optimizers[0].step()
+    return {}
+"""
+
+
+@pytest.mark.parametrize("rate", ["1e-2", "2e-2"])
+def test_a_trainer_may_hold_what_wraps_the_model(case: Callable[..., Any], rate: str) -> None:
+    step = case(
+        mesh=Mesh.of(dp=2),
+        target="both.py:ranks",
+        against="both.py:build",
+        step="train_step",
+        inputs=["x=f32[8,8]", "y=f32[8,8]"],
+        input_layouts=["x=S(0)@dp", "y=S(0)@dp"],
+    )
+    (step.folder / "both.py").write_text(WRAPPED.replace("RATE", rate))
+    found = step.check().verdict
+    assert isinstance(found, Proof if rate == "1e-2" else Counterexample), found

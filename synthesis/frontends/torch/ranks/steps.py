@@ -200,7 +200,16 @@ class Step:
         names = list(inspect.signature(self.function).parameters)
         seen = {id(part) for part in self.held[0].modules()}
         for name, other in zip(names[1:], self.held[1:], strict=False):
-            yield from _reached(other, name, seen)
+            for where, part in _reached(other, name, seen):
+                if not isinstance(part, nn.Module) or not self._wraps(part):
+                    yield where, part
+
+    def _wraps(self, module: nn.Module) -> bool:
+        """Whether a module is one around modules of the model, with no tensors of its own."""
+        inner = {id(part) for part in self.held[0].modules()}
+        outer = [part for part in module.modules() if id(part) not in inner]
+        around = len(outer) < len(list(module.modules()))
+        return around and not any(part._parameters or part._buffers for part in outer)
 
     def _optimizers(self) -> Iterator[tuple[str, Optimizer]]:
         """Those that others run on some parameters too, as that of ZeRO stage 1 does."""
