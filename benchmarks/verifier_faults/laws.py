@@ -25,6 +25,7 @@ from shardproof.verifier.kernel.peeling import Peel, peeled
 from shardproof.verifier.kernel.placements import from_placements
 from shardproof.verifier.kernel.program.program import Program
 from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.ops import REGISTRY
 from shardproof.verifier.order.events import TimeProgram
 from shardproof.verifier.order.text import parse_text as parse_events
 from shardproof.verifier.problem import Problem
@@ -38,6 +39,7 @@ from tests.checker.edits import packed
 from tests.checker.forging import edited, forged
 from tests.checker.second import spelled_out
 from tests.checker.test_order import RIGHT, WRONG, accepted, harmless, shown
+from tests.laws.test_traits import applications, claiming, unused
 
 Law = Callable[[], str]
 
@@ -329,3 +331,15 @@ def _flat(program: TimeProgram) -> Iterator[list[dict[str, Any]]]:
 
 def _length(packed_: list[Any]) -> int:
     return sum(item[1] if isinstance(item, list) else 1 for item in packed_)
+
+
+# Claims of declarations
+
+
+def claims_of_ops() -> str:
+    """An op that claims to use every entry of its operands has no value without one of them."""
+    for name in claiming("strict"):
+        for form, attrs in applications(REGISTRY[name]):
+            if unused(REGISTRY[name], form, attrs):
+                return name
+    return ""

@@ -70,12 +70,49 @@ def _claim(name: str, claim: str) -> object:
     return getattr(known if hasattr(known, claim) else facets(name), claim)
 
 
+def unused(op: Op, form: Form, attrs: dict[str, Any]) -> str:
+    """The entry of an operand without which there is a value; empty where there is none."""
+    operands = draw(op, form, np.random.default_rng(0))
+    for k, operand in enumerate(operands if result(op, operands, attrs).size else ()):
+        for at in np.ndindex(operand.shape if operand.dtype.kind == "f" else (0,)):
+            without = [x.copy() for x in operands]
+            without[k][at] = np.nan
+            if not np.isnan(result(op, without, attrs)).any():
+                return f"{list(at)} of operand {k}"
+    return ""
+
+
+@pytest.mark.parametrize("name", claiming("strict"))
+def test_every_entry_of_every_operand_is_used(name: str) -> None:
+    for form, attrs in applications(REGISTRY[name]):
+        assert not unused(REGISTRY[name], form, attrs)
+
+
+@pytest.mark.parametrize("name", claiming("needs"))
+def test_there_is_a_value_where_the_last_operand_is_as_needed(name: str) -> None:
+    op, least = REGISTRY[name], {**LOWEST, "not zero": 0.0, "positive": 0.0, "above -1": -1.0}
+    for form, attrs in applications(op):
+        bound, needs = least[op.traits.needs], op.traits.needs
+        for value in (bound - 0.5, bound, bound + 1e-9, 3.0):
+            ok = value > bound or needs == "not negative" or (needs == "not zero" and value)
+            given = draw(op, form, np.random.default_rng(0), low=0.5)
+            with np.errstate(all="ignore"):
+                made = result(op, [*given[:-1], np.full(form.shapes[-1], value)], attrs)
+            there = bool(np.isfinite(made).all())
+            assert there or not (ok and value >= bound)
+            assert not there or ok or name == "pow"
+
+
 @pytest.mark.parametrize("name", claiming("sign"))
 def test_the_sign_of_results(name: str) -> None:
     op, rng = REGISTRY[name], np.random.default_rng(0)
     for form, attrs in applications(op):
-        made = result(op, draw(op, form, rng), attrs)
-        assert np.all(made > 0 if op.traits.sign else made >= 0)
+        for shown in (lambda x: x, np.rint):
+            operands = [shown(x) if x.dtype.kind == "f" else x for x in draw(op, form, rng)]
+            with np.errstate(all="ignore"):
+                made = result(op, operands, attrs)
+            made = made[np.isfinite(made)]
+            assert np.all(made > 0 if op.traits.sign else made >= 0)
 
 
 @pytest.mark.parametrize("name", claiming("keeps"))
@@ -212,7 +249,7 @@ ALLOWED: dict[str, str] = {
     "provers/relate/strategies.py": "all_gather all_to_all broadcast ring_shift scatter send",
     "provers/relate/walk.py": "merge",
     "provers/scalars/cases.py": "dropout_mask",
-    "smt/equalities.py": "bmm cast mm",
+    "smt/equalities.py": "bmm cast mm where",
     # what single entries of these ops are, read a second time on purpose
     "smt/values.py": (
         "amax bmm cast cumsum dropout_mask flip index_add iota mm pad put_along take take_along "

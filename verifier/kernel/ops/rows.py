@@ -36,7 +36,7 @@ cumsum = register(
         _running,
         linear=(frozenset({0}),),
         attrs={"dim": REQUIRED, "exclusive": False},
-        traits=Traits(strict=True, keeps=0),
+        traits=Traits(keeps=0),
     )
 )
 topk_mask = register(
