@@ -36,6 +36,7 @@ LAWS = {
     "induction": "induction over blocks",
     "layouts": "layouts",
     "peeling": "loop peeling",
+    "claims_of_ops": "claims of declarations",
     "order": "order in time",
 }
 CHECKER = "shardproof.verifier.checker"

@@ -320,12 +320,81 @@ fault(
 fault(
     "a choice between a value and a multiple of it is the value",
     MADE + "where",
-    "if a == b:",
-    "if a.id == b.id:",
+    "if a == b or",
+    "if a.id == b.id or",
     pair(
         lambda op, a, b: op("where", op("gt", a, b), a, by(op, a, 2)),
         lambda op, a, b: copy(op, a),
         A,
+        A,
+    ),
+)
+fault(
+    "a choice between two equal values forgets its condition",
+    MADE + "where",
+    "(Fraction(0), cond)",
+    "(Fraction(0), alike)",
+    pair(
+        lambda op, a, b: copy(op, a),
+        lambda op, a, b: op("where", op("gt", op("log", b), number(op, 0, 4, 4)), a, a),
+        A,
+        A,
+    ),
+)
+fault(
+    "nothing taken by an index that may have no value is nothing",
+    TERMS + "linear",
+    "not any(self.loose(a.id) for a in args[1:])",
+    "True",
+    pair(
+        lambda op, a, b: copy(op, a),
+        lambda op, a, b: op(
+            "add", a, op("take", number(op, 0, 8), op("cast", op("log", b), dtype="i64"))
+        ),
+        V,
+        V,
+    ),
+)
+fault(
+    "what is at least as large is larger",
+    "terms.building:BUILD[ge]",
+    "",
+    lambda t, a, k, d: t.mapped("lt", [a[1], a[0]], ()),
+    pair(
+        lambda op, a, b: real(op, op("ge", a, b)),
+        lambda op, a, b: real(op, op("gt", a, b)),
+        A,
+        A,
+    ),
+)
+fault(
+    "a gradient passes where an activation starts",
+    "terms.building:BUILD[relu_grad]",
+    "",
+    lambda t, a, k, d: t.mapped("le", [t.full((), Fraction(0)), a[0]], ()),
+    pair(
+        lambda op, a: op("relu_grad", a),
+        lambda op, a: real(op, op("ge", a, number(op, 0, 4, 4))),
+        A,
+    ),
+)
+fault(
+    "0 has a sign",
+    "terms.building:BUILD[sign]",
+    "",
+    lambda t, a, k, d: t.combine(
+        [
+            (Fraction(2), t.mapped("lt", [t.full((), Fraction(0)), a[0]], ())),
+            (Fraction(-1), t.ones(t.shape(a[0]))),
+        ]
+    ),
+    pair(
+        lambda op, a: op("sign", a),
+        lambda op, a: op(
+            "add_scalar",
+            by(op, real(op, op("gt", a, number(op, 0, 4, 4))), 2),
+            value=Fraction(-1),
+        ),
         A,
     ),
 )

@@ -22,7 +22,7 @@ class Edit:
     place: str
     """`module:function`, `module:Class.method` or `module:TABLE[key]`."""
     old: str
-    """Text that the function has once; empty for an entry of a table."""
+    """Text that the function has once; empty for an entry of a table, which may be a new one."""
     new: Any
     """Text, or the entry."""
 
@@ -52,12 +52,13 @@ def made(edit: Edit) -> Generator[None]:
 
 
 def _entry(table: dict[str, Any], key: str, value: Any) -> Generator[None]:
-    before = table[key]
+    before = dict(table)
     table[key] = value
     try:
         yield
     finally:
-        table[key] = before
+        table.clear()
+        table.update(before)
 
 
 def _changed(function: FunctionType, edit: Edit) -> Any:

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from benchmarks.verifier_faults.edits import Edit
-from benchmarks.verifier_faults.laws import Law, induction, layouts, order, peeling
+from benchmarks.verifier_faults.laws import Law, claims_of_ops, induction, layouts, order, peeling
+from shardproof.verifier.ops import REGISTRY
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,7 @@ class Fault:
 FAULTS: list[Fault] = []
 
 
-def fault(law: Law, name: str, place: str, old: str, new: str) -> None:
+def fault(law: Law, name: str, place: str, old: str, new: Any) -> None:
     FAULTS.append(Fault(name, Edit(f"shardproof.verifier.{place}", old, new), law))
 
 
@@ -319,3 +321,14 @@ fault(
     "for fault in matching.faults:",
     "for fault in ():",
 )
+
+
+for _name in ("cumsum", "take"):
+    _op = REGISTRY[_name]
+    fault(
+        claims_of_ops,
+        f"{_name} uses every entry, whatever its attributes are",
+        f"kernel.program.registry:REGISTRY[{_name}]",
+        "",
+        replace(_op, traits=replace(_op.traits, strict=True)),
+    )

@@ -40,7 +40,7 @@ from shardproof.verifier.order.paths import paths
 from shardproof.verifier.order.pieces import neighbours, pieces
 from shardproof.verifier.order.violation import Trace
 from shardproof.verifier.problem import Problem
-from shardproof.verifier.provers.cross_entropy import open_entropy
+from shardproof.verifier.provers.cross_entropy import FORMS, open_entropy
 from shardproof.verifier.refute.premises import Premises
 from shardproof.verifier.refute.sampling import rooted, sample, sized
 from shardproof.verifier.text.assemble import shared, well_formed
@@ -346,7 +346,7 @@ class Second:
         one = self.plain
         if "opened" in at:
             wanted = at["opened"].value
-            ways = (open_entropy(one, unmarked=True, bare=bare)[0] for bare in (False, True))
+            ways = (open_entropy(one, form, unmarked=True)[0] for form in FORMS)
             found = next((way for way in ways if digest(way) == wanted), None)
             need(found is not None, "opened up otherwise")
             assert found is not None

@@ -188,7 +188,7 @@ def test_no_proof_of_the_corpus_rests_on_a_rule_alone(every: int) -> None:
     extents = [one.answer.extent for one in answers.known.values()]
     assert len(extents) > 500 / every
     assert set(extents) <= {"all sizes", "small sizes"}
-    assert extents.count("small sizes") <= 1
+    assert extents.count("small sizes") <= 2
     assert every > 1 or "small sizes" in extents
 
 

@@ -21,7 +21,7 @@ def test_a_float_that_is_said_to_be_its_own_bool_is_refuted(order: tuple[int, in
     x, y = told.var("x", (4,)), told.var("y", (4,))
     wrong = Call("cast", (x,), (("dtype", "bool"),), ("f32",), x)
     read = Call("where", (x, y, y), (), ("bool", "f32", "f32"), y)
-    told.calls.update((call, None) for call in [(wrong, read)[i] for i in order])
+    told.calls.update((call, False) for call in [(wrong, read)[i] for i in order])
     assert "cast" in equalities([told]).wrong
 
 
@@ -29,7 +29,7 @@ def test_a_bool_that_is_read_as_a_float_is_0_or_1() -> None:
     told = Told()
     x, y = told.var("x", (4,)), told.var("y", (4,))
     right = Call("cast", (x,), (("dtype", "f32"),), ("bool",), x)
-    told.calls[right] = None
+    told.calls[right] = False
     told.combine([(Fraction(1), x), (Fraction(1), y)])
     assert not equalities([told]).wrong
 
@@ -41,7 +41,7 @@ def test_half_of_a_count_is_tried_where_it_is_whole(told_as: Fraction, wrong: bo
     count = told.var("count", ())
     half = Ref(Fraction(1, 2), count.id)
     made = Ref(told_as, count.id)
-    told.calls[Call("cast", (half,), (("dtype", "f32"),), ("i64",), made)] = None
+    told.calls[Call("cast", (half,), (("dtype", "f32"),), ("i64",), made)] = False
     assert bool(equalities([told]).wrong) == wrong
 
 
@@ -50,7 +50,7 @@ def test_a_count_that_is_never_whole_is_not_tried() -> None:
     count = told.var("count", ())
     part = Ref(Fraction(1, 1009), count.id)
     odd = told.combine([(Fraction(1), part), (Fraction(1, 3), told.ones(()))])
-    told.calls[Call("cast", (odd,), (("dtype", "f32"),), ("i64",), count)] = None
+    told.calls[Call("cast", (odd,), (("dtype", "f32"),), ("i64",), count)] = False
     tried = equalities([told])
     assert not tried.wrong
     assert tried.large
@@ -107,8 +107,8 @@ def test_single_entries_are_those_of_the_whole(
     dtypes = [KINDS[name] for name, _ in split]
     made = told.apply(op, args, attrs, dtypes)
     kinds = {a.id: d for a, d in zip(args, dtypes, strict=True)}
-    whole = Whole(told, kinds, set(), 1)
-    entries = Dealt(told, kinds, set(), 1, told.shape(made), 24)
+    whole = Whole(told, kinds, set(), 3)
+    entries = Dealt(told, kinds, set(), 3, told.shape(made), 24)
     entries.whole = whole
     at = tuple(entries.place)
     assert np.allclose(entries.given(made), whole.given(made)[at])
@@ -135,7 +135,7 @@ def test_entries_of_small_tensors_are_those_that_are_drawn_one_by_one(
 ) -> None:
     told = Told()
     x = told.var("x", shape)
-    numbers = Entries(told, {}, set(), 7, (5,), 4)
+    numbers = Entries(told, {}, set(), 6, (5,), 4)
     place = np.array([[-1, 0, 3, 5]] * len(shape))
     alone = [float(numbers.of(x, place[:, i : i + 1])[0]) for i in range(4)]
     assert numbers.of(x, place).tolist() == alone

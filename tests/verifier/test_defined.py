@@ -45,11 +45,30 @@ def proved(one: str, many: str, given: str = GIVEN) -> bool:
         "%l = log %x\n %m = mul %l, %y\n %p = reshape %l {shape=[2, 2]}\n"
         " %q = reshape %y {shape=[2, 2]}\n %n = mul %p, %q\n %o = reshape %n {shape=[4]}\n"
         " %f = sub %o, %m\n %g = add %x, %f\n %e = add %g, %y",
+        "%z = full {shape=[4], value=0}\n %l = log %x\n %i = cast %l {dtype=i64}\n"
+        " %r = take %z, %i\n %a = add %x, %r\n %e = add %a, %y",
+        "%z = full {shape=[4], value=0}\n %l = log %x\n %i = cast %l {dtype=i64}\n"
+        " %r = index_add %z, %i {size=4}\n %a = add %x, %r\n %e = add %a, %y",
+        "%z = full {shape=[4], value=0}\n %l = log %x\n %c = gt %l, %z\n"
+        " %w = where %c, %x, %x\n %e = add %w, %y",
+        "%z = full {shape=[4], value=0}\n %l = log %x\n %c = gt %l, %z\n"
+        " %w = where %c, %z, %z\n %a = add %x, %w\n %e = add %a, %y",
     ],
-    ids=["cancelled", "times-zero", "zero-times", "undone", "cancelled-by-key"],
+    ids=(
+        "cancelled times-zero zero-times undone cancelled-by-key taken-of-zeros zeros-added "
+        "chosen-of-equals chosen-of-zeros"
+    ).split(),
 )
 def test_what_may_be_undefined_is_never_dropped(many: str) -> None:
     assert not proved(SUM, many)
+
+
+def test_an_exclusive_sum_does_not_use_the_last_entry() -> None:
+    given = "input %x: f32[4]"
+    one = "%l = log %x\n %e = cumsum %l {dim=0, exclusive=true}"
+    last = "%s = slice %l {dim=0, start=3, stop=4}\n %z = sub %s, %s\n %t = reshape %z {shape=[]}"
+    many = f"{one.replace('%e', '%c')}\n {last}\n %e = add %c, %t"
+    assert not proved(one, many, given)
 
 
 def test_what_one_device_has_a_value_of_may_cancel_on_ranks() -> None:

@@ -17,9 +17,9 @@ def _cumsum(d: Domain, x: Array, dim: int, exclusive: bool) -> Array:
     lines = np.moveaxis(x, dim, 0)
     total = np.zeros(lines.shape[1:], np.int64) if is_index(x) else d.const(Fraction(0))
     out = np.empty_like(lines)
-    for i, entry in enumerate(lines):
-        after = d.add(total, entry)
-        out[i] = total if exclusive else after
+    for i in range(len(lines)):
+        after = d.add(total, lines[i, ...])
+        out[i, ...] = total if exclusive else after
         total = after
     return np.moveaxis(out, 0, dim)
 

@@ -196,8 +196,11 @@ def differ(problem: Problem) -> str:
     found = refute(replace(problem, consts={}), simpler=False)
     mesh, rng, floats = distributed.mesh, np.random.default_rng(3), Floats()
     premises, every = Premises(sequential, contract, mesh), {i.name for i in sequential.inputs}
-    for above in (set[str](), every, *(every - {name} for name in sorted(every)[:ALONE])):
+    signs = (set[str](), every, *(every - {name} for name in sorted(every)[:ALONE]))
+    for above, tied in (*((above, False) for above in signs), (signs[0], True)):
         drawn = sized(sample(sequential, floats, rng, {}), 1.0, above, {})
+        if tied:
+            drawn = {n: np.rint(a) if a.dtype.kind == "f" else a for n, a in drawn.items()}
         inputs = premises.met(drawn, floats, rng) if found is None else None
         if inputs is not None:
             with np.errstate(all="ignore"):

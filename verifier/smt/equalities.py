@@ -66,7 +66,10 @@ def equalities(tables: Iterable[Told], known: dict[str, bool] | None = None) -> 
     known, seen, large = {} if known is None else known, set[object](), 0
     for told in tables:
         kinds = _kinds(told)
-        for call in told.calls:
+        for call, of_ranks in told.calls.items():
+            lost = _lost(told, call) if of_ranks else ""
+            if lost:
+                return Tried(len(seen), large, lost)
             form = _form(told, call, kinds)
             if form in seen:
                 continue
@@ -126,6 +129,23 @@ def _whole_form(terms: Terms, refs: Sequence[Ref], kinds: Mapping[int, str]) -> 
 
     whole = [(id, terms[id]) for id in cone]
     return of(refs), tuple((t.op, t.attrs, t.shape, of(t.args), kinds.get(id)) for id, t in whole)
+
+
+def _lost(terms: Terms, call: Call) -> str:
+    """Which operand that may have no value is gone from what an op of ranks is said to be."""
+    made, op = terms[call.made.id], call.op
+    if 0 in made.shape or not op:
+        return ""
+    known = None if op in ("combine", "matmul") else lookup(op)
+    index = known.traits.index if known and known.kind == "index" else None
+    entire = not known or known.traits.strict or (known.kind == "map" and op != "where")
+    used = {0} if op == "where" else {index} if not entire else range(len(call.args))
+    left = terms.open(call.made.id)
+    kept = _cone(terms, [call.made.id]) if call.made.id in (terms.needed or ()) else set[int]()
+    for i, arg in enumerate(call.args):
+        if i in used and arg.id not in kept and not terms.open(arg.id) <= left:
+            return f"{op} of {_said(terms[arg.id])}, which may have no value, is {_said(made)}"
+    return ""
 
 
 def _differs(terms: Terms, call: Call, kinds: Mapping[int, str]) -> str | None:

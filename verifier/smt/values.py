@@ -29,6 +29,8 @@ PLACES = 32, 4, 1
 """How many places are drawn, fewer where that is too much work."""
 FREE = frozenset({"var", "addend", "scan"})
 """Terms of which nothing is known but their name."""
+FAR = 1000
+"""How large drawn integers may be: every third draw has some that no small window holds."""
 LINES = frozenset({"cumsum", "topk_mask", "topk_index", "put_along"})
 """Ops of which an entry depends on the lines that it stands in along one dim."""
 ENTRYWISE = frozenset({"lin", "prod", "nought", "cast"})
@@ -95,7 +97,9 @@ class Numbers(ABC):
         self.terms, self.kinds, self.closed, self.seed = terms, kinds, closed, seed
 
     def free(self, id: int) -> bool:
-        return id in self.closed or self.terms[id].op in FREE
+        """Whether a term has an arbitrary value. A constant has its own."""
+        term = self.terms[id]
+        return term.op in FREE or (id in self.closed and bool(term.args))
 
     @abstractmethod
     def given(self, ref: Ref) -> Array:
@@ -144,14 +148,18 @@ class Whole(Numbers):
 
     def _drawn(self, id: int, term: Term) -> Array:
         rng = np.random.default_rng((self.seed, id))
-        kind = self.kinds.get(id, "f32")
+        kind, draw = self.kinds.get(id, "f32"), self.seed % 3
         if kind in FLOATS:
-            return np.asarray(rng.standard_normal(term.shape))
-        return (
-            rng.integers(2, size=term.shape) == 1
-            if kind == "bool"
-            else rng.integers(-1, 5, term.shape)
-        )
+            ties = draw == 1
+            return np.asarray(
+                rng.integers(-2, 3, term.shape) * 1.0 if ties else rng.standard_normal(term.shape)
+            )
+        if kind == "bool":
+            return rng.integers(2, size=term.shape) == 1
+        near = rng.integers(-1, 5, term.shape)
+        if draw != 2:
+            return near
+        return np.where(rng.random(term.shape) < 0.5, near, rng.integers(-FAR, FAR, term.shape))
 
     def _made(self, term: Term) -> Array:
         """What a term means, from what it is made of."""
@@ -262,7 +270,8 @@ class Entries(Numbers):
         salt = mixed(np.full(1, (self.seed << 32) + id, np.uint64))
         bits = mixed(mixed(number.astype(np.uint64)) ^ salt) >> np.uint64(11)
         if kind in FLOATS:
-            return bits.astype(np.float64) * 2.0**-51 - 2.0
+            drawn = bits.astype(np.float64) * 2.0**-51 - 2.0
+            return np.rint(drawn) if self.seed % 3 == 1 else drawn
         return bits % 2 == 1 if kind == "bool" else bits.astype(np.int64) % 6 - 1
 
     def _made(self, id: int, place: Place) -> Array:

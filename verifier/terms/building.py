@@ -43,11 +43,10 @@ def matmul(t: Terms, args: list[Ref], attrs: Mapping[str, Any], dtypes: Sequence
 def where(t: Terms, args: list[Ref], attrs: Mapping[str, Any], dtypes: Sequence[str]) -> Ref:
     shape = broadcast(*(t.shape(a) for a in args))
     cond, a, b = (t.strip(x) for x in args)
-    if a == b:
-        return t.fit(a, shape)
     pulled = a.coef or b.coef
-    if not pulled:
-        return t.full(shape, Fraction(0))
+    if a == b or not pulled:
+        alike = a if pulled else t.full((), Fraction(0))
+        return t.fit(t.combine([(ONE, alike), (Fraction(0), cond)]), shape)
     a, b = Ref(a.coef / pulled, a.id), Ref(b.coef / pulled, b.id)
     a, b = (t.full((), Fraction(0)) if x.coef == 0 else x for x in (a, b))
     inner = broadcast(*(t.shape(x) for x in (cond, a, b)))

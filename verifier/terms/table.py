@@ -243,9 +243,11 @@ class Terms:
     def linear(self, op: str, args: Sequence[Ref], attrs: tuple[Any, ...], shape: Shape) -> Ref:
         """An op linear in its first operand: its rational factor comes out."""
         first = args[0]
-        if first.coef == 0:
+        if first.coef == 0 and not any(self.loose(a.id) for a in args[1:]):
             return self.full(shape, Fraction(0))
         made = self.intern(op, [Ref(ONE, first.id), *args[1:]], attrs, shape)
+        if first.coef == 0:
+            return self.combine([(Fraction(0), made)])
         return Ref(first.coef, made.id)
 
     def reduce(self, op: str, ref: Ref, dims: tuple[int, ...], keepdim: bool) -> Ref:

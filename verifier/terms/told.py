@@ -26,12 +26,16 @@ class Told(Terms):
 
     def __init__(self) -> None:
         super().__init__()
-        self.calls: dict[Call, None] = {}
+        self.calls: dict[Call, bool] = {}
+        """Whether ranks asked for it: what they compute must have values."""
         self._inside = False
 
     def same(self, a: Ref, b: Ref) -> None:
         """Remember that two terms are taken for equal."""
-        self.calls[Call("", (a,), (), (), b)] = None
+        self._remember(Call("", (a,), (), (), b))
+
+    def _remember(self, call: Call) -> None:
+        self.calls[call] = self.calls.get(call, False) or self.needed is not None
 
     def _told(
         self,
@@ -48,7 +52,7 @@ class Told(Terms):
             made = make()
         finally:
             self._inside = False
-        self.calls[Call(op, tuple(args), tuple(attrs.items()), tuple(dtypes), made)] = None
+        self._remember(Call(op, tuple(args), tuple(attrs.items()), tuple(dtypes), made))
         return made
 
     def apply(
