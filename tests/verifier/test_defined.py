@@ -54,10 +54,17 @@ def proved(one: str, many: str, given: str = GIVEN) -> bool:
         "%z = full {shape=[4], value=0}\n %l = log %x\n %c = gt %l, %z\n"
         " %w = where %c, %z, %z\n %a = add %x, %w\n %e = add %a, %y",
     ],
-    ids=(
-        "cancelled times-zero zero-times undone cancelled-by-key taken-of-zeros zeros-added "
-        "chosen-of-equals chosen-of-zeros"
-    ).split(),
+    ids=[
+        "cancelled",
+        "times-zero",
+        "zero-times",
+        "undone",
+        "cancelled-by-key",
+        "taken-of-zeros",
+        "zeros-added",
+        "chosen-of-equals",
+        "chosen-of-zeros",
+    ],
 )
 def test_what_may_be_undefined_is_never_dropped(many: str) -> None:
     assert not proved(SUM, many)

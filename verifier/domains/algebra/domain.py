@@ -105,7 +105,13 @@ class Algebra(Domain):
     def where(self, cond: Array, a: Array, b: Array) -> Array:
         if is_index(cond):
             return super().where(cond, a, b)
-        return objects(np.frompyfunc(self.table.choose, 3, 1)(cond, self.lift(a), self.lift(b)))
+
+        def choose(held: Expr, x: Expr, y: Expr) -> Expr:
+            made = self.table.choose(held, x, y)
+            self._watch(made, held)
+            return made
+
+        return objects(np.frompyfunc(choose, 3, 1)(cond, self.lift(a), self.lift(b)))
 
     def truncate(self, a: Array) -> Array:
         out = np.empty(a.shape, dtype=np.int64)
