@@ -27,7 +27,7 @@ JOB = """
 flavor = "debugmodel"
 [training]
 local_batch_size = {rows}
-seq_len = 8
+seq_len = 12
 mixed_precision_param = "float32"
 [parallelism]
 pipeline_parallel_microbatch_size = 1

@@ -258,7 +258,7 @@ ALLOWED: dict[str, str] = {
     # how these very ops follow extents, literals and coordinates
     "refute/scale_down/collect.py": "index_add iota topk_index",
     "refute/scale_down/fold.py": "merge",
-    "refute/scale_down/literals.py": "add_scalar cast pow",
+    "refute/scale_down/literals.py": "add_scalar all_reduce cast pow",
     "refute/scale_down/mesh_constants.py": "add_scalar mul_scalar",
     "refute/roots.py": "add add_scalar cast div mul mul_scalar",
     "refute/scale_down/rules.py": (

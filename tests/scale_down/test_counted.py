@@ -7,6 +7,7 @@ import pytest
 from shardproof.verifier.kernel.contract import Contract
 from shardproof.verifier.kernel.layout import Layout
 from shardproof.verifier.problem import Problem
+from shardproof.verifier.refute.scale_down.literals import doubts
 from shardproof.verifier.refute.scale_down.mesh_constants import entries
 from shardproof.verifier.refute.scale_down.refuting import SmallDifference, refute_resized
 from shardproof.verifier.text.parser import parse_text
@@ -36,6 +37,24 @@ def test_a_mean_over_ranks_is_not_refuted_on_fewer(factors: tuple[str, ...], ref
     found = refute_resized(Problem(one, many, contract))
     assert isinstance(found, SmallDifference)
     assert (not found.caveats) == refuted, found.caveats
+
+
+@pytest.mark.parametrize(("factor", "doubted"), [("1/64", True), ("1/32", True), ("1/40", False)])
+def test_a_factor_is_in_doubt_where_a_number_that_is_computed_may_be_it(
+    factor: str, doubted: bool
+) -> None:
+    one = parse_text(f"""program one input %x: f32[64, 8]
+        %y = mul_scalar %x {{value={factor}}}
+        return %y "y"
+    """)
+    many = parse_text("""program many mesh(tp=2) input %x: f32[64, 8]
+        %o = full {shape=[32], value=1}
+        %s = sum %o {dims=[0]}
+        %n = all_reduce %s {mesh_dim=tp, reduce=sum}
+        %y = div %x, %n
+        return %y "y"
+    """)
+    assert bool([d for d in doubts(one, many, False) if "elsewhere" in d]) == doubted
 
 
 BECAME = {64: {4, 6}, 32: {8}}

@@ -9,12 +9,22 @@ compared with indices, so an integer that is an extent follows it.
 from collections.abc import Callable, Collection
 from fractions import Fraction
 
+import numpy as np
+
+from shardproof.verifier.domains.base import Array
+from shardproof.verifier.domains.floats import Floats
+from shardproof.verifier.kernel.ops import lookup
 from shardproof.verifier.kernel.program.program import Node, Program
 from shardproof.verifier.kernel.program.types import FLOATS, Attr
 from shardproof.verifier.ops import compares, facets
 
 NEAR = 8
 """A larger integer that is one off an extent follows it: the last index, or one past it."""
+LOCAL = frozenset({"map", "einsum", "reduce", "view", "index", "rows", "create"})
+MOST_MADE = 1 << 16
+"""Entries of what is computed from nothing to see which numbers it holds."""
+MOST_ENTRIES = 1 << 50
+"""No tensor has more."""
 FEW = 4
 """Factors up to this, and one over it, count no entries."""
 ONE_SIDED = "only one of the programs has the factors"
@@ -112,6 +122,47 @@ def counts_entries(program: Program) -> bool:
     return False
 
 
+def counted(program: Program) -> set[int] | None:
+    """The whole numbers that are computed, and not written, from nothing. None where they are not
+    known, being too many or not those of one rank."""
+    domain, found = Floats(), set[int]()
+    for scope in program.scopes():
+        made: dict[str, Array] = {}
+        for node in scope.nodes:
+            if node.body is not None or any(v not in made for v in node.inputs):
+                continue
+            op, (out,) = lookup(node.op), node.outputs
+            largest = max(scope.types[v].size for v in (*node.inputs, out))
+            if largest > MOST_MADE or any(scope.types[v].size == 0 for v in node.inputs):
+                return None
+            given = [made[v] for v in node.inputs]
+            if op.traits.meets == "all_reduce":
+                value = given[0]
+            elif op.kind in LOCAL:
+                with np.errstate(all="ignore"):
+                    meaning = facets(node.op).meaning
+                    value = np.asarray(meaning(domain, *given, **op.with_defaults(node.attrs)))
+            else:
+                return None
+            made[out] = value
+            if node.inputs:
+                whole = value[np.isfinite(value)] if value.dtype.kind == "f" else value
+                found |= {abs(int(n)) for n in np.unique(whole) if n == int(n)}
+    return {n for n in found if n > FEW}
+
+
+def _counted_elsewhere(sequential: Program, distributed: Program, factor: Fraction) -> bool:
+    """Whether a factor may be a multiple, or a part, of numbers of entries that are computed."""
+    found = [counted(sequential), counted(distributed)]
+    if None in found:
+        return True
+    size, ranks = int(max(factor, 1 / factor)), distributed.mesh.size
+    computed = {n for numbers in found for n in numbers or ()}
+    return size <= MOST_ENTRIES and any(
+        (size * ranks) % n == 0 or (n * ranks) % size == 0 for n in computed
+    )
+
+
 def _cuts(scope: Program, node: Node) -> bool:
     return scope.types[node.inputs[0]].is_float and not scope.types[node.outputs[0]].is_float
 
@@ -126,7 +177,11 @@ def doubts(sequential: Program, distributed: Program, mesh_changed: bool) -> lis
     counts = {
         f for f in ours | theirs if min(f.numerator, f.denominator) == 1 and max(f, 1 / f) > FEW
     }
-    if counts and (counts_entries(sequential) or counts_entries(distributed)):
+    if counts_entries(sequential) or counts_entries(distributed):
+        counts = {f for f in counts if _counted_elsewhere(sequential, distributed, f)}
+    else:
+        counts = set[Fraction]()
+    if counts:
         out.append(f"the factors {_shown(counts)} may count entries that are counted elsewhere")
     return out
 
