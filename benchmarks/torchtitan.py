@@ -22,12 +22,14 @@ from benchmarks.parallelize import ROOT
 RESULTS = ROOT / "benchmarks" / "results" / "torchtitan.json"
 PAGE = RESULTS.with_suffix(".md")
 WALL_S = 400
+SEQ = 12
+"""Tokens of a row: as many as nothing else has, so that small extents stay apart."""
 JOB = """
 [model]
 flavor = "debugmodel"
 [training]
 local_batch_size = {rows}
-seq_len = 12
+seq_len = {seq}
 mixed_precision_param = "float32"
 [parallelism]
 pipeline_parallel_microbatch_size = 1
@@ -98,7 +100,7 @@ def check(model: str, mesh: str, changes: dict[str, Any]) -> Row:
     rows = max(2, dict(_dims(mesh)).get("pp", 1))
     with tempfile.TemporaryDirectory() as folder:
         job = Path(folder) / "job.toml"
-        job.write_text(JOB.format(rows=rows))
+        job.write_text(JOB.format(rows=rows, seq=SEQ))
         command = [sys.executable, "-W", "ignore", "-m", "shardproof", "check"]
         command += ["--mesh", mesh, "--json"]
         if model == MENDED:
@@ -134,7 +136,7 @@ def _mended(job: Path, rows: int, mesh: str, changes: dict[str, Any]) -> list[st
     words = [f"{file}:ranks", "--against", f"{file}:one", "--step", "train_step"]
     words += ["--config", str(given)]
     for name in ("tokens", "labels"):
-        words += ["--input", f"{name}=i64[{rows},8]"]
+        words += ["--input", f"{name}=i64[{rows},{SEQ}]"]
         words += [w for d in over for w in ("--input-layout", f"{name}=S(0)@{d}")]
     return words
 
