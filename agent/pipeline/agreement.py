@@ -110,6 +110,8 @@ def unlike_patch(plan: Plan, diff: str) -> str:
     if meshes and sharded != (plan.data == "fsdp" and plan.dp_size > 1):
         does = "calls" if sharded else "does not call"
         return f"it says data={plan.data}, and patch.diff {does} fully_shard"
+    if sharded and ("reshard_after_forward=False" in diff) != (plan.zero == 2):
+        return f"it says zero={plan.zero}, and patch.diff calls fully_shard for another stage"
     return ""
 
 

@@ -240,7 +240,7 @@ class Planning:
             return made
         others = [made.found.best, *(c for c in made.found.others if c is not candidate)]
         found = replace(made.found, best=candidate, others=others)
-        plan = describe(found, self.asked.mesh, made.one_device, self.asked.kinds)
+        plan = describe(found, self.asked, made.one_device)
         return replace(made, found=found, plan=plan, lowered=candidate.lowered)
 
     def _failed(self, candidate: Candidate, judgement: Judgement) -> None:

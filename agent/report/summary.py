@@ -104,7 +104,8 @@ def strategy(plan: Plan) -> str:
         if not plan.useful:
             parts.append(f"not useful: shards {sharded(plan)}")
     if plan.dp and plan.dp_size > 1:
-        how = "parameters, gradients and optimizer sharded" if plan.data == "fsdp" else "replicas"
+        kept = "" if plan.zero == 2 else "parameters, "
+        how = f"{kept}gradients and optimizer sharded" if plan.data == "fsdp" else "replicas"
         parts.append(f"{plan.dp}={plan.dp_size}: batch sharded, {how}")
     return "; ".join(parts) or "one device"
 

@@ -69,7 +69,7 @@ def parallelize(run: Run, job: pipeline.Job) -> Outcome:
         raise InputError(
             "no patch can be written for what is fixed",
             where=f"--fix {fixed}",
-            expected="dp, tp and micro_batch; zero=3, recompute=none",
+            expected="dp, tp and micro_batch; zero=2 or 3, recompute=none",
             hint="shardproof plan prices all others",
         )
     if not found:

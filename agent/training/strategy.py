@@ -145,6 +145,10 @@ class Configured(Pricing):
     tokens: str
     """For which it is priced, in words."""
 
+    @property
+    def zero(self) -> int:
+        return (self.choice.emitted or self.choice.best).plan.zero
+
     def taken(self, point: Point, cost: Estimate) -> Priced:
         """As a plan uses the configuration, with states as far as it splits them."""
         split = self.choice.with_sequence(split=point.stream != "R")

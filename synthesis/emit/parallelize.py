@@ -290,6 +290,8 @@ def _data_parallel(
             f"data parallelism {plan.data!r} on {plan.dp}={plan.dp_size}; only fsdp is emitted"
         )
     given = [f'mesh=mesh["{plan.dp}"]']
+    if plan.zero == 2:  # parameters stay gathered from forward to backward
+        given.append("reshard_after_forward=False")
     imports = [("torch.distributed.fsdp", "fully_shard")]
     needs: list[Snippet] = []
     lines: list[str] = []

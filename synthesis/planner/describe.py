@@ -1,14 +1,12 @@
 """A candidate of the search written down as a plan."""
 
-from collections.abc import Mapping
-
 from shardproof.synthesis.autodiff.forward import forward_values
 from shardproof.synthesis.lower import Lowered, Pair
 from shardproof.synthesis.planner.cost import Estimate
 from shardproof.synthesis.planner.partial_gradients import summed
 from shardproof.synthesis.planner.plan import CollectiveUse, LocalExtent, ModulePlan, Plan
 from shardproof.synthesis.planner.roles import Module, heads
-from shardproof.synthesis.planner.scoring import Candidate, StepPrice, axes
+from shardproof.synthesis.planner.scoring import Asked, Candidate, StepPrice, axes
 from shardproof.synthesis.planner.search import Found
 from shardproof.synthesis.planner.shares import attention_left_whole, beside_column, shares
 from shardproof.verifier.kernel.layout import Dim, Layout, bound
@@ -16,14 +14,9 @@ from shardproof.verifier.kernel.program.program import Program
 from shardproof.verifier.kernel.program.types import Mesh
 
 
-def describe(
-    found: Found,
-    mesh: Mesh,
-    baseline: StepPrice,
-    kinds: Mapping[str, str] | None = None,
-) -> Plan:
+def describe(found: Found, asked: Asked, baseline: StepPrice) -> Plan:
     """The plan of the best candidate as data."""
-    best = found.best
+    best, mesh = found.best, asked.mesh
     tp, dp = axes(mesh)
     stream = best.point.stream
     whole_loss = not _logits_split(best, tp)
@@ -37,7 +30,7 @@ def describe(
             entries.append(entry)
         if module.head and best.point.style(module.path) == "vocab":
             gives = "R" if whole_loss else "S(-1)"
-            kind = (kinds or {}).get(module.head, "Linear")
+            kind = (asked.kinds or {}).get(module.head, "Linear")
             reason = "the embedding's weight, split by vocabulary rows"
             entries.append(ModulePlan(module.head, kind, "column", stream, gives, 1, reason))
     params = {
@@ -51,6 +44,7 @@ def describe(
         tp=tp,
         dp=dp,
         data="fsdp" if dp else "none",
+        zero=asked.pricing.zero if dp else 0,
         sequence_parallel=stream != "R",
         loss_parallel=not whole_loss,
         modules=tuple(entries),

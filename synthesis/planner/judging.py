@@ -99,7 +99,7 @@ class Judge:
         asked = self.made.asked
         found = replace(self.made.found, best=candidate)
         try:
-            emit(self.facts, describe(found, asked.mesh, self.made.one_device, asked.kinds))
+            emit(self.facts, describe(found, asked, self.made.one_device))
         except EmitError as error:
             return Judgement("emitter", str(error))
         return None

@@ -96,6 +96,9 @@ class Plan:
     """Mesh dim of data parallelism."""
     data: str = "none"
     """`fsdp` or `none`."""
+    zero: int = 0
+    """What `fsdp` shards: parameters, gradients and optimizer state (3), or parameters only outside
+    forward and backward (2); 0 where there is no `dp`."""
     loss: str = "mean"
     """What the loss of one device is of those of the ranks along `dp`: their `mean` or `sum`."""
     sequence_parallel: bool = False
@@ -171,6 +174,7 @@ def from_json(text: str) -> Plan:
         fields["collectives"] = tuple(CollectiveUse(**c) for c in fields.get("collectives", ()))
         fields["whole_attention"] = tuple(fields.get("whole_attention", ()))
         fields["obligations"] = tuple(fields.get("obligations", ()))
+        fields.setdefault("zero", 3 if fields.get("data") == "fsdp" else 0)
         plan = Plan(**fields)
     except (TypeError, KeyError, AttributeError, ValueError) as error:
         raise ValueError(f"not a plan: {error}") from error

@@ -73,7 +73,7 @@ def synthesize(
         _check_fits(found, asked.constraints.memory_bytes)
     sequential = live(inline(asked.program))
     baseline = estimate(sequential, prices(sequential, asked.mesh, asked.cluster))
-    plan = describe(found, asked.mesh, asked.pricing.one_device(baseline), asked.kinds)
+    plan = describe(found, asked, asked.pricing.one_device(baseline))
     return Synthesis(plan, sequential, found.best.lowered, found, baseline, asked)
 
 

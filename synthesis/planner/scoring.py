@@ -35,6 +35,11 @@ class Pricing:
     """How a step is priced where nothing is known of the configuration that it is run in: by the
     program as it is captured."""
 
+    @property
+    def zero(self) -> int:
+        """The ZeRO stage over `dp`."""
+        return 3
+
     def of(self, point: Point, cost: Estimate) -> StepPrice:
         """Of a plan, whose program costs that."""
         return self.one_device(cost)

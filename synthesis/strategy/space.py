@@ -51,9 +51,9 @@ class Space:
     seq: int
     precision: str = "bf16"
     reach: Literal["all", "step", "patch"] = "all"
-    """`patch`: only what a patch can do: tp, ZeRO-3 over all of dp, nothing computed again. `step`:
-    as far as whole training steps are proved, tp, ZeRO-3 and stages; what is computed again is the
-    same value."""
+    """`patch`: only what a patch can do: tp, ZeRO-2 or 3 over all of dp, nothing computed again.
+    `step`: as far as whole training steps are proved, tp, ZeRO-3 and stages; what is computed again
+    is the same value."""
     fixed: tuple[tuple[str, int | str], ...] = ()
     """Entries of `FIXED` that every plan has."""
 
@@ -114,7 +114,7 @@ class Space:
         if r.dp * r.cp == 1:
             return ((0, 1),)
         if self.reach != "all":
-            return ((3, r.dp),)
+            return ((3, r.dp), (2, r.dp))[: 1 if self.reach == "step" else 2]
         groups = ((3, size) for size in divisors(r.dp) if size * r.cp > 1)
         second = ((2, r.dp),) if r.pp == 1 else ()  # with stages, gradients are kept whole
         return (0, r.dp), (1, r.dp), *second, *groups

@@ -59,7 +59,7 @@ def beyond(plan: Plan) -> list[str]:
     """What of a plan no patch does yet. Experts it splits over the ranks of tp."""
     apart = plan.ep if plan.ep != plan.tp else 1
     out = [n for n, size in (("pp", plan.pp), ("cp", plan.cp), ("ep", apart)) if size > 1]
-    if plan.dp * plan.cp > 1 and (plan.zero < 3 or plan.shard < plan.dp):
+    if plan.dp * plan.cp > 1 and (plan.zero < 2 or plan.shard < plan.dp):
         out.append(sharding(plan))
     return out + ([f"recompute {plan.recompute}"] if plan.recompute != "none" else [])
 
