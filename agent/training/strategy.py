@@ -149,6 +149,10 @@ class Configured(Pricing):
     def zero(self) -> int:
         return (self.choice.emitted or self.choice.best).plan.zero
 
+    @property
+    def recompute(self) -> str:
+        return (self.choice.emitted or self.choice.best).plan.recompute
+
     def taken(self, point: Point, cost: Estimate) -> Priced:
         """As a plan uses the configuration, with states as far as it splits them."""
         split = self.choice.with_sequence(split=point.stream != "R")
@@ -170,7 +174,7 @@ class Configured(Pricing):
         return step_price(self.taken(point, cost))
 
     def one_device(self, cost: Estimate) -> StepPrice:
-        return step_price(choices.on_mesh(replace(self.choice.space, gpus=1), 1, 1))
+        return step_price(choices.on_mesh(replace(self.choice.space, gpus=1, fixed=()), 1, 1))
 
     def applied(self, best: Candidate) -> Choice:
         """The choice with its price as a plan uses it."""

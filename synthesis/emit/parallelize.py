@@ -280,6 +280,46 @@ def held_whole(plan: Plan, facts: ModelFacts) -> bool:
     return False
 
 
+def _recomputed(plan: Plan, facts: ModelFacts, width: int) -> tuple[list[str], list[Import]]:
+    """Calls for the blocks whose activations are computed again; with `selective`, all but what
+    weights and collectives give. Parameters and modules keep their names. They come before the
+    styles: backward calls the block again, with the hooks of styles, on what it was given.
+
+    Raises:
+        EmitError: no blocks are repeated.
+    """
+    if plan.recompute == "none":
+        return [], []
+    blocks = _blocks(plan, facts)
+    if not blocks:
+        raise EmitError(f"recompute {plan.recompute}: the model has no list of blocks")
+    imports = [("torch.distributed", "_composable")]
+    lines: list[str] = []
+    given = ["block"]
+    if plan.recompute == "selective":
+        moved = KEPT_MOVES if plan.tp_size > 1 else ()
+        lines = [
+            "    kept = [",
+            *(f"        torch.ops.{name}.default," for name in (*KEPT_PRODUCTS, *moved)),
+            "    ]",
+        ]
+        given.append("context_fn=partial(create_selective_checkpoint_contexts, kept)")
+        imports += [
+            ("functools", "partial"),
+            ("torch", ""),
+            ("torch.utils.checkpoint", "create_selective_checkpoint_contexts"),
+        ]
+    for path in blocks:
+        lines.append(f"    for block in model.{indexed(path)}:")
+        lines.append(call("_composable.checkpoint", given, 8, width=width))
+    return lines, imports
+
+
+KEPT_PRODUCTS = ("aten.mm", "aten.addmm", "aten._grouped_mm")
+KEPT_MOVES = ("_c10d_functional.all_reduce", "_c10d_functional.reduce_scatter_tensor")
+"""Ops whose results `selective` keeps: products, and what takes an exchange to compute again."""
+
+
 def _data_parallel(
     plan: Plan, facts: ModelFacts, fused_linear: bool, originals: bool, width: int
 ) -> tuple[list[str], list[Snippet], list[Import]]:
@@ -420,6 +460,9 @@ def parallelize_code(
     if norms and plan.dp_size > 1:
         body.append(f'    synced_norms(model, mesh["{plan.dp}"])')
         needs.append(SNIPPETS["synced_norms"])
+    again, checkpointing = _recomputed(plan, facts, form.width)
+    body += again
+    imports += checkpointing
     split = bool(plan.tp and plan.tp_size > 1 and plan.modules)
     originals = split and plan.dp_size > 1 and held_whole(plan, facts)
     if split:

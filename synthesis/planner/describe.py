@@ -45,6 +45,7 @@ def describe(found: Found, asked: Asked, baseline: StepPrice) -> Plan:
         dp=dp,
         data="fsdp" if dp else "none",
         zero=asked.pricing.zero if dp else 0,
+        recompute=asked.pricing.recompute,
         sequence_parallel=stream != "R",
         loss_parallel=not whole_loss,
         modules=tuple(entries),

@@ -99,6 +99,9 @@ class Plan:
     zero: int = 0
     """What `fsdp` shards: parameters, gradients and optimizer state (3), or parameters only outside
     forward and backward (2); 0 where there is no `dp`."""
+    recompute: str = "none"
+    """What backward computes again: `none`, `selective` (attention and elementwise ops) or `full`
+    (each repeated block)."""
     loss: str = "mean"
     """What the loss of one device is of those of the ranks along `dp`: their `mean` or `sum`."""
     sequence_parallel: bool = False

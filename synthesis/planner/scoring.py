@@ -40,6 +40,11 @@ class Pricing:
         """The ZeRO stage over `dp`."""
         return 3
 
+    @property
+    def recompute(self) -> str:
+        """What backward computes again."""
+        return "none"
+
     def of(self, point: Point, cost: Estimate) -> StepPrice:
         """Of a plan, whose program costs that."""
         return self.one_device(cost)

@@ -51,7 +51,7 @@ class Space:
     seq: int
     precision: str = "bf16"
     reach: Literal["all", "step", "patch"] = "all"
-    """`patch`: only what a patch can do: tp, ZeRO-2 or 3 over all of dp, nothing computed again.
+    """`patch`: only what a patch can do: tp, ZeRO-2 or 3 over all of dp, and recomputation.
     `step`: as far as whole training steps are proved, tp, ZeRO-3 and stages; what is computed again
     is the same value."""
     fixed: tuple[tuple[str, int | str], ...] = ()
@@ -120,8 +120,7 @@ class Space:
         return (0, r.dp), (1, r.dp), *second, *groups
 
     def recomputes(self) -> tuple[str, ...]:
-        kinds = RECOMPUTE[:1] if self.reach == "patch" else RECOMPUTE
-        return tuple(kind for kind in kinds if self.allows(recompute=kind))
+        return tuple(kind for kind in RECOMPUTE if self.allows(recompute=kind))
 
     def schedules(self, r: Region, recompute: str) -> tuple[tuple[str, int], ...]:
         """Schedules, each with the virtual stages of a rank. Zero bubble and DualPipe need passes

@@ -61,7 +61,7 @@ def beyond(plan: Plan) -> list[str]:
     out = [n for n, size in (("pp", plan.pp), ("cp", plan.cp), ("ep", apart)) if size > 1]
     if plan.dp * plan.cp > 1 and (plan.zero < 2 or plan.shard < plan.dp):
         out.append(sharding(plan))
-    return out + ([f"recompute {plan.recompute}"] if plan.recompute != "none" else [])
+    return out + (["recompute half"] if plan.recompute == "half" else [])
 
 
 def band(seconds: float) -> tuple[float, float]:

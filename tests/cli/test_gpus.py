@@ -19,6 +19,13 @@ from tests.commands import ROOT, Command
 
 LLAMA = ("hf:LlamaForCausalLM", "--config", str(ROOT / "examples" / "llama3-8b.json"))
 
+SMALL = (
+    "hf:LlamaForCausalLM",
+    *("--config", "hidden_size=32", "--config", "intermediate_size=64"),
+    *("--config", "num_hidden_layers=2", "--config", "num_attention_heads=4"),
+    *("--config", "num_key_value_heads=2", "--config", "vocab_size=64"),
+)
+
 
 def test_a_model_of_a_file_is_chosen_for_and_proved(here: Command, tmp_path: Path) -> None:
     out = tmp_path / "out"
@@ -52,6 +59,35 @@ def test_a_model_of_a_file_is_chosen_for_and_proved(here: Command, tmp_path: Pat
     forged = here("verify", str(out))
     assert forged.code == 1
     assert "its best plan is not that of its certificate" in forged.out + forged.err
+
+
+@pytest.mark.parametrize("kept", ["selective", "full"])
+def test_what_is_kept_for_backward_is_written_and_proved(
+    here: Command, tmp_path: Path, kept: str
+) -> None:
+    """Blocks are computed again with the hooks of their styles, on what they were given: the first
+    takes a sequence that is gathered."""
+    out = tmp_path / "out"
+    done = here(
+        "parallelize", *SMALL, "--batch", "4", "--seq", "16", "--gpus", "4",
+        "--fix", f"tp=2,zero=2,recompute={kept}", "--constrain", "sequence_parallel",
+        "--out", str(out), "--json",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    assert done.last["verdict"] == "proved"
+    plan = json.loads((out / "plan.json").read_text())
+    assert (plan["zero"], plan["recompute"], plan["sequence_parallel"]) == (2, kept, True)
+    diff = (out / "patch.diff").read_text()
+    assert ("create_selective_checkpoint_contexts" in diff) == (kept == "selective")
+    assert diff.index("_composable.checkpoint") < diff.index("parallelize_module(model")
+    assert diff.count("reshard_after_forward=False") == 2
+    (out / "plan.json").write_text(json.dumps({**plan, "zero": 3}))
+    manifest = json.loads((out / "manifest.json").read_text())
+    manifest["files"]["plan.json"] = hashlib.sha256((out / "plan.json").read_bytes()).hexdigest()
+    (out / "manifest.json").write_text(json.dumps(manifest))
+    forged = here("verify", str(out))
+    assert forged.code == 1
+    assert "it says zero=3" in forged.out + forged.err
 
 
 def test_a_whole_step_is_chosen_for_and_proved_on_stages(here: Command) -> None:

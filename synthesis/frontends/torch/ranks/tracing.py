@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import fx, nn
@@ -21,6 +22,7 @@ from torch.distributed.tensor import DTensor
 from torch.func import functionalize
 from torch.fx.experimental.proxy_tensor import disable_autocast_cache, make_fx
 from torch.fx.traceback import preserve_node_meta
+from torch.utils import checkpoint
 
 from shardproof.synthesis.frontends.torch import torch_api
 from shardproof.synthesis.frontends.torch.asked.watching import watching
@@ -132,6 +134,8 @@ def follow(order: Order) -> Followed:
         warnings.simplefilter("ignore")
         stack.enter_context(preserve_node_meta())
         stack.enter_context(disable_autocast_cache())
+        # Checkpointing asks by the key of the recorder, and does otherwise where it compiles.
+        stack.enter_context(patch.object(checkpoint, "_is_compiling", lambda *_: False))
         with recorder:
             recorder.returns(run(order, params, given[-1], found, roles))
         _none_moved(recorder, given)
