@@ -230,3 +230,43 @@ def test_a_mesh_of_one_dim_over_all_ranks(case, factor):
     (made.folder / "both.py").write_text(FLATTENED.replace("FACTOR", factor or "pass"))
     found = made.check().verdict
     assert isinstance(found, Counterexample if factor else Proof), found
+
+
+UNEVEN = """
+import torch
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words = nn.Embedding(11, 6)
+        self.up, self.down = nn.Linear(6, 5), nn.Linear(5, 1)
+
+    def forward(self, ids):
+        return self.down(torch.relu(self.up(self.words(ids)))).square().mean()
+
+
+def ranks(mesh):
+    model = Net()
+    for part in (model.up, model):
+        fully_shard(part)
+    FACTOR
+    return model
+"""
+
+
+@pytest.mark.parametrize("factor", ["", "model.up.set_gradient_divide_factor(2.0)"])
+def test_rows_that_do_not_divide_are_cut_and_gathered_as_fully_shard_does(case, factor):
+    """Of 11, 5 and 1 rows four ranks hold 3, 3, 3, 2, then 2, 2, 1, 0, then 1, 0, 0, 0."""
+    made = case(
+        mesh=Mesh.of(dp=4),
+        target="both.py:ranks",
+        against="both.py:Net",
+        inputs=["ids=i64[4,3]<11"],
+        input_layouts=["ids=S(0)@dp"],
+    )
+    (made.folder / "both.py").write_text(UNEVEN.replace("FACTOR", factor or "pass"))
+    found = made.check().verdict
+    assert isinstance(found, Counterexample if factor else Proof), found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -31,8 +32,21 @@ def sliced(t: Terms, args: list[Ref], attrs: Mapping[str, Any], dtypes: Sequence
         return sliced(t, [Ref(x.coef * term.args[0].coef, term.args[0].id)], inner, dtypes)
     if term.op == "concat" and step == 1:
         return _slice_of_concat(t, x, dim, start, stop, dtypes)
+    if term.op == "reshape" and step == 1 and len(shape) == 1:
+        rows = _whole_rows(t, Ref(x.coef * term.args[0].coef, term.args[0].id), start, stop)
+        if rows is not None:
+            return t.reshape(rows, tuple(shape))
     part = mask_window(t, x, dim, range(start, stop, step))
     return part or t.linear("slice", args, (dim, start, stop, step), tuple(shape))
+
+
+def _whole_rows(t: Terms, x: Ref, start: int, stop: int) -> Ref | None:
+    """The rows of a concatenation along its first dim that a slice of it, flattened, is of."""
+    term, shape = t[x.id], t.shape(x)
+    row = math.prod(shape[1:])
+    if term.op != "concat" or term.attrs[0] or not row or start % row or stop % row:
+        return None
+    return _slice_of_concat(t, x, 0, start // row, stop // row, ["f32"])
 
 
 def _slice_of_concat(

@@ -268,7 +268,7 @@ def _call(order: Order) -> Log:
         p.grad = None
     with warnings.catch_warnings(), preserve_node_meta():
         warnings.simplefilter("ignore")
-        run(order, params, dict(order.inputs), Followed(_nothing()), [])
+        run(order, params, {}, dict(order.inputs), Followed(_nothing()), [])
     return order.digest.log
 
 

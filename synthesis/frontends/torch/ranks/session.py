@@ -96,7 +96,7 @@ from shardproof.synthesis.frontends.torch.ranks.request import (
     RanksRequest,
 )
 from shardproof.synthesis.frontends.torch.ranks.result import Doubt, Draw, Loaded, Rank, Side, Told
-from shardproof.synthesis.frontends.torch.ranks.sharded import precisions
+from shardproof.synthesis.frontends.torch.ranks.sharded import precisions, uneven
 from shardproof.synthesis.frontends.torch.ranks.stated import filled_buffers, layout_for
 from shardproof.synthesis.frontends.torch.ranks.states import (
     KeptError,
@@ -622,6 +622,7 @@ def _rank(
     found = _lowered(side, twice, buffers, canonical, draws, held, one)
     below = {s.name: s.limit for s in specs}
     placed = {f"parameter {canonical[n]}": p for n, p in model.named_parameters()}
+    apart = set() if built.step else {f"parameter {canonical[n]}" for n in uneven(model)}
     names = (f"output {name}" for _, name in followed.outputs)
     placed |= dict(zip(names, followed.placed, strict=True))
     placed |= {f"buffer {name}": t for name, t in mine_too.items()}
@@ -633,7 +634,7 @@ def _rank(
         layouts={
             name: layout_of(p, mesh, rank, name, sums=name in left)
             for name, p in placed.items()
-            if isinstance(p, DTensor)
+            if isinstance(p, DTensor) and name not in apart
         },
         events=(*twice.order.watch.seen.events, *shared),
         pieces=pieces_of,
@@ -815,6 +816,8 @@ def _lowered(
     if isinstance(model, Pipeline) and step is None:
         notes.append(model.told([s.name for s in side.specs]))
     notes += (*precisions(model), *sparse_buffers.told(model), *compiled.told())
+    if step is None and (cut := uneven(model)):
+        notes.append(f"Ranks hold uneven rows of {', '.join(cut)}, traced as cut from the whole.")
     for name in watch.seen.opened:
         notes.append(f"The custom op {name} computes what its body in Python does.")
     for name in watch.seen.trusted:
@@ -826,9 +829,11 @@ def _lowered(
     if lowered.infinite:
         notes.append(MASKS)
     params = {canonical.get(n, n): p for n, p in model.named_parameters()}
+    whole = {} if step is not None else uneven(model)
+    held = params | {canonical.get(n, n): t for n, t in whole.items()}
     return Side(
         inputs=side.specs,
-        params={n: TensorType(tuple(local(p).shape), DTYPES[p.dtype]) for n, p in params.items()},
+        params={n: TensorType(tuple(local(t).shape), DTYPES[t.dtype]) for n, t in held.items()},
         states={n: type_of(t.meta["val"]) for n, t in states.items()},
         given={n: type_of(t.meta["val"]) for n, t in given.items()},
         outputs=tuple(followed.outputs),

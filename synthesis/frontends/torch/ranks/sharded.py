@@ -8,10 +8,11 @@ DTensor that users see and a flat one that collectives send; here the second is 
 # pyright: basic
 # (PyTorch has no types for what is used here.)
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
+import torch.distributed._functional_collectives as funcol
 from torch import nn
 
 from shardproof.synthesis.frontends.torch.errors import CaptureError
@@ -67,10 +68,53 @@ def averaging(model: nn.Module) -> Iterator[Any]:
                 yield found
 
 
-def over_inputs(model: nn.Module) -> None:
+def uneven(model: nn.Module) -> dict[str, torch.Tensor]:
+    """The parameters whose rows do not divide among the ranks of their one sharded mesh dim, by
+    name, each with a whole tensor to be given in place of its piece.
+
+    The pieces of `pad(whole)` are what ranks hold; a rank's own has fewer rows, or none.
+    """
+    found = _unevenly(model)
+    return {
+        name: found[id(p)]._sharded_local_tensor.new_empty(found[id(p)]._orig_size)
+        for name, p in model.named_parameters()
+        if id(p) in found
+    }
+
+
+def _unevenly(model: nn.Module) -> dict[int, Any]:
+    parts = (p for _, group in _groups(model) for p in group.fsdp_params)
+    return {
+        id(p.sharded_param): p
+        for p in parts
+        if p._orig_size
+        and p._orig_size[0] % p.mesh_info.shard_mesh_size
+        and [q.dim for q in p.sharded_param.placements if not q.is_replicate()] == [0]
+    }
+
+
+def whole_of(model: nn.Module, param: Any, grad: torch.Tensor) -> torch.Tensor:
+    """The whole gradient of an uneven parameter, of the pieces of ranks; others as they are."""
+    found = _unevenly(model).get(id(param))
+    if found is None:
+        return grad
+    group = found.mesh_info.shard_process_group
+    return funcol.all_gather_tensor(grad, 0, group)[: found._orig_size[0]]
+
+
+def over_inputs(model: nn.Module, given: Mapping[str, torch.Tensor]) -> None:
     """Make the flat tensors of the DTensors' pieces, and forget the memory that an earlier call
-    gathered into. A divide factor of the user's is a division before a sum, not part of the
-    collective. Call where the graph is recorded."""
+    gathered into. Those of uneven parameters are cut from the whole tensors that are `given`. A
+    divide factor of the user's is a division before a sum, not part of the collective. Call where
+    the graph is recorded."""
+    parts, params = _unevenly(model), dict(model.named_parameters())
+    for name, whole in given.items():
+        p = parts[id(params[name])]
+        size, at = p.padded_sharded_param_size, p.mesh_info.shard_mesh_rank
+        missing = size[0] * p.mesh_info.shard_mesh_size - whole.shape[0]
+        padded = torch.cat([whole, whole.new_zeros(missing, *whole.shape[1:])])
+        params[name]._local_tensor = padded[at * size[0] : (at + 1) * size[0]]
+        p.sharded_size, p.contiguous_sharded_stride = size, padded.stride()
     for _, group in _groups(model):
         group.force_sum_reduction_for_comms |= group.gradient_divide_factor is not None
         for p in group.fsdp_params:

@@ -40,7 +40,12 @@ from shardproof.synthesis.frontends.torch.ranks.pairing import GRAD_OF_INPUT
 from shardproof.synthesis.frontends.torch.ranks.pipelines import Pipeline
 from shardproof.synthesis.frontends.torch.ranks.places import Places
 from shardproof.synthesis.frontends.torch.ranks.recording import Recorder, copied
-from shardproof.synthesis.frontends.torch.ranks.sharded import over_inputs, reshard
+from shardproof.synthesis.frontends.torch.ranks.sharded import (
+    over_inputs,
+    reshard,
+    uneven,
+    whole_of,
+)
 from shardproof.synthesis.frontends.torch.ranks.states import KeptError, writes
 from shardproof.synthesis.frontends.torch.ranks.steps import Step
 from shardproof.synthesis.frontends.torch.ranks.writes import without_writes
@@ -127,7 +132,9 @@ def follow(order: Order) -> Followed:
     found = Followed(Traced(fx.Graph(), None))
     roles: list[tuple[str, str]] = []
 
+    apart = {} if order.step is not None else uneven(model)
     held = [{k: dtensors.local(t) for k, t in group.items()} for group in (params, buffers)]
+    held[0] |= apart
     given = (*held, dict(order.inputs))
     recorder = Recorder([t for group in given for t in group.values()])
     with warnings.catch_warnings(), ExitStack() as stack:
@@ -137,7 +144,7 @@ def follow(order: Order) -> Followed:
         # Checkpointing asks by the key of the recorder, and does otherwise where it compiles.
         stack.enter_context(patch.object(checkpoint, "_is_compiling", lambda *_: False))
         with recorder:
-            recorder.returns(run(order, params, given[-1], found, roles))
+            recorder.returns(run(order, params, apart, given[-1], found, roles))
         _none_moved(recorder, given)
         if order.step is not None:
             _none_replaced(model, params)
@@ -197,6 +204,7 @@ def follow_one(
 def run(
     order: Order,
     params: dict[str, Any],
+    apart: dict[str, torch.Tensor],
     inputs: dict[str, torch.Tensor],
     found: Followed,
     roles: list[tuple[str, str]],
@@ -222,7 +230,7 @@ def run(
             else:
                 passed[name] = value.clone()
         mine = {name: storage(t) for name, t in passed.items()}
-        over_inputs(model)
+        over_inputs(model, apart)
         with watch.within(model), watch.within_backwards(), assignments_written(model):
             result = called(lambda: order.call(passed))
         named, loss = named_outputs(result, order.result_names)
@@ -304,7 +312,7 @@ def _gradients(
     for name, p in params.items():
         if p.requires_grad:
             roles.append(("grad", name))
-            out.append(_grad(p))
+            out.append(whole_of(order.model, p, _grad(p)))
             if p.grad is None:
                 found.unreached.append(name)
     for name, leaf in leaves.items():
