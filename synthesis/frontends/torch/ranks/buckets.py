@@ -120,10 +120,11 @@ def _sent_as(r: Rewriting, read: str, shape: tuple[int, ...]) -> str | None:
 
 def _rows(r: Rewriting, seen: tuple[int, ...], sent: Node) -> str | None:
     """Rows of ranks that hold one line each, where what is read is one dim of all rows:
-    [1, n, ...] on w ranks are the rows of [w n, ...] or [1, w n, ...], not of [w, n, ...]."""
+    [1, n, ...] on w ranks are the rows of [w n, ...] or [1, w n, ...], not of [w, n, ...]. What is
+    read as a row of numbers may be any of these."""
     line = r.type(sent.inputs[0]).shape
     dim = next((d for d, n in enumerate(line) if n != 1), 0)
-    if sent.op != "all_gather" or not dim or not seen:
+    if sent.op != "all_gather" or not dim or len(seen) < min(2, len(line)):
         return None
     ranks = r.type(sent.outputs[0]).shape[0]
     if seen[0] != 1 and seen[0] % (ranks * line[dim]):

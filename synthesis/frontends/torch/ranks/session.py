@@ -622,10 +622,10 @@ def _rank(
     found = _lowered(side, twice, buffers, canonical, draws, held, one)
     below = {s.name: s.limit for s in specs}
     placed = {f"parameter {canonical[n]}": p for n, p in model.named_parameters()}
-    apart = set() if built.step else {f"parameter {canonical[n]}" for n in uneven(model)}
     names = (f"output {name}" for _, name in followed.outputs)
     placed |= dict(zip(names, followed.placed, strict=True))
     placed |= {f"buffer {name}": t for name, t in mine_too.items()}
+    apart = uneven(model, placed)
     left = {f"buffer {n}" for n in mine_too if built.step and built.step.is_gradient(n)}
     found = found if found.doubt is not None else replace(found, doubt=doubted)
     return Rank(
@@ -816,8 +816,11 @@ def _lowered(
     if isinstance(model, Pipeline) and step is None:
         notes.append(model.told([s.name for s in side.specs]))
     notes += (*precisions(model), *sparse_buffers.told(model), *compiled.told())
-    if step is None and (cut := uneven(model)):
-        notes.append(f"Ranks hold uneven rows of {', '.join(cut)}, traced as cut from the whole.")
+    if cut := uneven(model, dict(model.named_parameters())):
+        notes.append(
+            f"fully_shard gives ranks uneven rows of {', '.join(cut)}: the trace pads them with "
+            "zeros, and code that asks a piece for its shape is told that of the padded one."
+        )
     for name in watch.seen.opened:
         notes.append(f"The custom op {name} computes what its body in Python does.")
     for name in watch.seen.trusted:
@@ -829,11 +832,10 @@ def _lowered(
     if lowered.infinite:
         notes.append(MASKS)
     params = {canonical.get(n, n): p for n, p in model.named_parameters()}
-    whole = {} if step is not None else uneven(model)
-    held = params | {canonical.get(n, n): t for n, t in whole.items()}
+    whole = params | uneven(model, params)
     return Side(
         inputs=side.specs,
-        params={n: TensorType(tuple(local(t).shape), DTYPES[t.dtype]) for n, t in held.items()},
+        params={n: TensorType(tuple(local(t).shape), DTYPES[t.dtype]) for n, t in whole.items()},
         states={n: type_of(t.meta["val"]) for n, t in states.items()},
         given={n: type_of(t.meta["val"]) for n, t in given.items()},
         outputs=tuple(followed.outputs),

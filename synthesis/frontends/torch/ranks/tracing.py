@@ -41,6 +41,7 @@ from shardproof.synthesis.frontends.torch.ranks.pipelines import Pipeline
 from shardproof.synthesis.frontends.torch.ranks.places import Places
 from shardproof.synthesis.frontends.torch.ranks.recording import Recorder, copied
 from shardproof.synthesis.frontends.torch.ranks.sharded import (
+    cut_from,
     over_inputs,
     reshard,
     uneven,
@@ -132,9 +133,12 @@ def follow(order: Order) -> Followed:
     found = Followed(Traced(fx.Graph(), None))
     roles: list[tuple[str, str]] = []
 
-    apart = {} if order.step is not None else uneven(model)
-    held = [{k: dtensors.local(t) for k, t in group.items()} for group in (params, buffers)]
-    held[0] |= apart
+    held: list[dict[str, Any]] = []
+    cut: list[Cut] = []
+    for group, placed in zip((params, buffers), held_by(order), strict=True):
+        whole = uneven(model, placed)
+        held.append({k: dtensors.local(t) for k, t in group.items()} | whole)
+        cut += [(placed[n], t) for n, t in whole.items() if not left_over(order, n)]
     given = (*held, dict(order.inputs))
     recorder = Recorder([t for group in given for t in group.values()])
     with warnings.catch_warnings(), ExitStack() as stack:
@@ -144,7 +148,7 @@ def follow(order: Order) -> Followed:
         # Checkpointing asks by the key of the recorder, and does otherwise where it compiles.
         stack.enter_context(patch.object(checkpoint, "_is_compiling", lambda *_: False))
         with recorder:
-            recorder.returns(run(order, params, apart, given[-1], found, roles))
+            recorder.returns(run(order, params, cut, given[-1], found, roles))
         _none_moved(recorder, given)
         if order.step is not None:
             _none_replaced(model, params)
@@ -201,10 +205,25 @@ def follow_one(
     return traced
 
 
+Cut = tuple[Any, torch.Tensor]
+"""A DTensor whose rows do not divide, and the whole tensor that its piece is cut from."""
+
+
+def left_over(order: Order, name: str) -> bool:
+    """Whether what is held is the gradient of the step before, which no step reads."""
+    return order.step is not None and order.step.is_gradient(name)
+
+
+def held_by(order: Order) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Parameters, and buffers with the state of a step, as their owner sees them."""
+    state = {} if order.step is None else order.step.state()
+    return dict(order.model.named_parameters()), dict(order.model.named_buffers()) | state
+
+
 def run(
     order: Order,
     params: dict[str, Any],
-    apart: dict[str, torch.Tensor],
+    cut: Sequence[Cut],
     inputs: dict[str, torch.Tensor],
     found: Followed,
     roles: list[tuple[str, str]],
@@ -215,6 +234,11 @@ def run(
     passed: dict[str, Any] = {}
     if order.step is not None:
         order.step.kept()
+    for i, (t, whole) in enumerate(cut):
+        cut_from(whole, t)
+        if order.digest is not None:
+            order.digest.leaf(whole, f"whole {i}")
+            order.digest.leaf(t._local_tensor, f"piece {i}")
     with ExitStack() as stack:
         stack.enter_context(watching(watch.places))
         if order.digest is not None:
@@ -230,7 +254,7 @@ def run(
             else:
                 passed[name] = value.clone()
         mine = {name: storage(t) for name, t in passed.items()}
-        over_inputs(model, apart)
+        over_inputs(model)
         with watch.within(model), watch.within_backwards(), assignments_written(model):
             result = called(lambda: order.call(passed))
         named, loss = named_outputs(result, order.result_names)
@@ -255,11 +279,16 @@ def run(
             order.digest.log.forward_talks = len(order.digest.log.talks)
         if order.gradients:
             found.notes += ungraded(named, loss)
-            out += _gradients(order, params, leaves, named, loss, found, roles)
+            out += _gradients(order, params, cut, leaves, named, loss, found, roles)
         if order.step is not None:
+            for p, whole in cut:
+                if p.requires_grad:
+                    whole.copy_(whole_of(p, dtensors.local(p)))
+            state = order.step.state()
+            apart = uneven(model, state)
             for name, value in order.step.replaced():
                 roles.append((LEFT if order.step.is_gradient(name) else REPLACED, name))
-                out.append(value)
+                out.append(whole_of(state[name], value) if name in apart else value)
         averaging.refuse_unfinished(model)
         watch.landed()
         reshard(model)
@@ -285,6 +314,7 @@ def _in_time(watch: Watch) -> str:
 def _gradients(
     order: Order,
     params: dict[str, Any],
+    cut: Sequence[Cut],
     leaves: dict[str, Any],
     named: list[tuple[str, torch.Tensor]],
     loss: str | None,
@@ -309,10 +339,11 @@ def _gradients(
         with torch.no_grad():
             order.after_backward(order.model)
     out: list[torch.Tensor] = []
+    apart = {id(t) for t, _ in cut}
     for name, p in params.items():
         if p.requires_grad:
             roles.append(("grad", name))
-            out.append(whole_of(order.model, p, _grad(p)))
+            out.append(whole_of(p, _grad(p)) if id(p) in apart else _grad(p))
             if p.grad is None:
                 found.unreached.append(name)
     for name, leaf in leaves.items():
