@@ -18,7 +18,7 @@ from shardproof.synthesis.emit.patch import COMMENT, EmitError
 from shardproof.synthesis.emit.reads import matches
 from shardproof.synthesis.emit.sequence import region
 from shardproof.synthesis.emit.snippets import PARALLEL, RUNTIME, SNIPPETS, TENSOR, Snippet
-from shardproof.synthesis.emit.styles import Import, split_of, style_of
+from shardproof.synthesis.emit.styles import Import, placement, split_of, style_of
 from shardproof.synthesis.planner.plan import ModulePlan, Plan
 
 Change = AttributeChange | LengthChange | MethodChange
@@ -255,10 +255,27 @@ def _entries(
         lines.append(call(f'"{m.path}": {name}', arguments, 8, ",", width))
         imports += style.imports
         needs += [style.snippet] if style.snippet else []
+    if plan.output != "R":
+        given = _gathers(plan, facts)
+        lines.append(call('"": PrepareModuleOutput', given, 8, ",", width))
+        imports.append((PARALLEL, "PrepareModuleOutput"))
     text = "\n".join(lines)
     imports += [(PARALLEL, "PrepareModuleInput")] if "PrepareModuleInput(" in text else []
     imports += [(TENSOR, name) for name in ("Replicate", "Shard") if f"{name}(" in text]
     return lines, needs, imports
+
+
+def _gathers(plan: Plan, facts: ModelFacts) -> list[str]:
+    """Arguments of a style that gathers what the model returns.
+
+    Raises:
+        EmitError: it returns something else than one tensor.
+    """
+    root = facts.find("")
+    if root is None or root.output != "tensor":
+        what = root.output if root else "nothing"
+        raise EmitError(f"{facts.class_name} returns a {what}, of which tensors are not gathered")
+    return [f"output_layouts={placement(plan.output)}", "desired_output_layouts=Replicate()"]
 
 
 def _order(facts: ModelFacts, plan: Plan) -> list[str]:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from shardproof.synthesis.autodiff.forward import forward_values
 from shardproof.synthesis.lower import Lowered, Pair
 from shardproof.synthesis.planner.cost import Estimate
+from shardproof.synthesis.planner.expressible import Passed, returned
 from shardproof.synthesis.planner.partial_gradients import summed
 from shardproof.synthesis.planner.plan import CollectiveUse, LocalExtent, ModulePlan, Plan
 from shardproof.synthesis.planner.roles import Module, heads
@@ -54,6 +55,7 @@ def describe(
         sequence_parallel=stream != "R",
         loss_parallel=not whole_loss,
         modules=tuple(entries),
+        output=_output(found) if tp else "R",
         params=params,
         local_extents=_extents(best.lowered, forward, found.modules, tp, dp) if tp else (),
         obligations=tuple(
@@ -80,6 +82,14 @@ def placed_as(layout: Layout, mesh_dim: str) -> str:
             break
         parts *= atom.size if atom.mesh_dim is None else 1
     return f"S({dim})" + (f" in {parts} parts" if parts > 1 else "")
+
+
+def _output(found: Found) -> str:
+    """Placement of what the model returns, where no style of a module gathers it."""
+    best = found.best
+    styled = heads(found.modules) | {p for p, s in best.point.styles if s == "gathered"}
+    last = [n for n in returned(Passed(best.lowered)) if n.source.module not in styled]
+    return f"S({last[0].number('dim')})" if last else "R"
 
 
 def _logits_split(best: Candidate, tp: str | None) -> bool:

@@ -100,6 +100,7 @@ def obstacle(
     whole = heads(list(modules)) | gathered
     plain = {m.path for m in modules if m.use == "other"}
     few_heads |= {m.path for m in modules if m.use == "recurrent"}
+    last = returned(passed)
     own = {m.path for m in modules if m.own}
     for scope, node in moves:
         module = node.source.module
@@ -107,7 +108,7 @@ def obstacle(
             continue  # code that runs on DTensors
         if node.op == "shard_slice" and (module in few_heads or _folded(scope, node)):
             continue
-        if not module and node.op == "all_reduce":
+        if (not module and node.op == "all_reduce") or node in last:
             continue
         if module in leaves and node.op != "shard_slice":
             if passed.ended and module in plain and _within(scope, node):
@@ -120,6 +121,17 @@ def obstacle(
         makers = frozenset[str]() if asking is node else _makers(scope, asking, node, owners)
         return Obstacle(module, f"needs {node.op} over {tp} inside {where}", makers=makers)
     return None
+
+
+def returned(passed: Passed) -> list[Node]:
+    """The gather of the one tensor that a model returns, which no op of the forward pass reads."""
+    program = passed.lowered.program
+    buffers = {i.path or i.name for i in program.inputs if i.role == "const"}
+    outputs = [o for o in program.outputs if o.role in ("output", "loss") and o.path not in buffers]
+    if len(outputs) != 1 or any(outputs[0].value in node.inputs for _, node in passed.steps):
+        return []
+    nodes = (node for scope, node in passed.steps if scope.program is program)
+    return [n for n in nodes if n.op == "all_gather" and n.outputs[0] == outputs[0].value]
 
 
 def _folded(scope: Scope, node: Node) -> bool:

@@ -101,6 +101,8 @@ class Plan:
     sequence_parallel: bool = False
     loss_parallel: bool = False
     modules: tuple[ModulePlan, ...] = ()
+    output: str = "R"
+    """Placement of what the model returns before it is gathered."""
     params: Mapping[str, Mapping[str, str]] = field(default_factory=dict[str, Mapping[str, str]])
     """{parameter path: {mesh dim: placement}}, placement `R`, `S(0)` ..."""
     local_extents: tuple[LocalExtent, ...] = ()
@@ -135,6 +137,8 @@ def to_json(plan: Plan) -> str:
     """The plan as JSON text: keys in field order, two spaces, a newline at the end."""
     data: dict[str, Any] = {"format": FORMAT, **asdict(plan)}
     data["mesh"] = dict(plan.mesh.dims)
+    if plan.output == "R":
+        del data["output"]
     for module in data["modules"]:
         if not module["splits"]:
             del module["splits"]

@@ -57,6 +57,8 @@ class Module:
     no residual in between; none where there is more."""
     beside: frozenset[str] = frozenset()
     """Conv: the weights of those whose channels it reads with more, or some of."""
+    met: bool = False
+    """Linear: what it gives meets what another product gives before it is an output."""
     params: list[Param] = field(default_factory=list[Param])
     order: int = 0
     head: str = ""
@@ -108,7 +110,7 @@ def modules(program: Program, kinds: Mapping[str, str] | None = None) -> list[Mo
                     module.head = module.head if use.scaled else use.module
                 else:
                     module.use, module.out_dim, module.parts = "linear", use.out_dim, use.parts
-                    module.heads, module.follows = use.heads, use.follows
+                    module.heads, module.follows, module.met = use.heads, use.follows, use.met
                     module.own |= use.scaled or module.kind not in LINEAR
             elif use.kind == "conv" or (use.kind == "channels" and module.use == "other"):
                 module.use, module.out_dim = use.kind, use.out_dim
@@ -203,11 +205,11 @@ def _settle_experts(module: Module, biases: Mapping[str, str], grains: Mapping[s
 
 def heads(found: list[Module]) -> frozenset[str]:
     """Paths of the output projection: a tied one, or the last product, where that is of a linear
-    outside repeated blocks."""
+    outside repeated blocks whose result meets no other's."""
     tied = {m.head for m in found if m.head}
     products = [m for m in found if m.use in ("linear", "conv") and m.order < UNREAD]
     last = max(products, key=lambda m: m.order) if products else None
-    if tied or last is None or last.use == "conv" or last.weight.stacked:
+    if tied or last is None or last.use == "conv" or last.weight.stacked or last.met:
         return frozenset(tied)
     return frozenset({last.path})
 

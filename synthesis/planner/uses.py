@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from shardproof.synthesis.autodiff.forward import forward_values
 from shardproof.verifier.kernel.ops import lookup
 from shardproof.verifier.kernel.program.program import Node, Program
 from shardproof.verifier.ops.classes import PRODUCTS, REARRANGING, SCALING
@@ -23,6 +24,9 @@ class Use:
     own_index: bool = False
     scaled: bool = False
     """Products: what it multiplies by is worked out of the weight, number by number."""
+    met: bool = False
+    """Products: what it gives is added to what another gives, or enters one that keeps its
+    columns, before it is an output."""
     pieces: int = 1
     """Convolutions: equal pieces that the channels which go out are cut into at once."""
     grain: int = 1
@@ -42,7 +46,9 @@ class _Found:
 def uses(program: Program) -> tuple[dict[str, list[Use]], dict[str, str]]:
     """Uses of each parameter, and the weight that each bias goes with."""
     found = _Found()
-    _Scope(program, {i.name: i.name for i in program.inputs if i.role == "param"}).visit(found)
+    forward = frozenset(v for _, v in forward_values(program))
+    params = {i.name: i.name for i in program.inputs if i.role == "param"}
+    _Scope(program, params, forward).visit(found)
     return found.uses, found.biases
 
 
@@ -61,8 +67,10 @@ def _even(spans: list[tuple[int, int]], width: int) -> int:
 class _Scope:
     """A program, or the body of a repeated block, whose inputs `params` are parameters."""
 
-    def __init__(self, program: Program, params: Mapping[str, str]) -> None:
-        self.program, self.params = program, params
+    def __init__(
+        self, program: Program, params: Mapping[str, str], forward: frozenset[str]
+    ) -> None:
+        self.program, self.params, self.forward = program, params, forward
         self.producers = program.producers()
         self.readers: dict[str, list[Node]] = {}
         for node in program.nodes:
@@ -96,7 +104,7 @@ class _Scope:
                 if not node.attrs.get("reverse"):
                     pairs = zip(node.body.inputs, node.inputs, strict=True)
                     inner = {i.name: self.params[v] for i, v in pairs if v in self.params}
-                    _Scope(node.body, inner).visit(found)
+                    _Scope(node.body, inner, self.forward).visit(found)
             else:
                 self._node(node, found)
 
@@ -164,11 +172,35 @@ class _Scope:
             parts, heads = self._fused(node) or (self._pieces(node), self._heads(node))
             follows, _ = self._read_from(node.inputs[0], 1)
             use = Use("linear", dims[1], parts, at, heads, node.source.module, follows)
-            return name, replace(use, scaled=scaled)
+            return name, replace(use, scaled=scaled, met=self._meets(node))
         weight = self._product_before(node)
         if weight is not None and len(self.shape(node.inputs[0])) > 1:
             found.biases[name] = weight
         return name, Use("other", 0, 1, at)
+
+    def _meets(self, node: Node) -> bool:
+        """Whether what a product gives is added to what another gives, or enters another that keeps
+        its columns."""
+        value, dim = node.outputs[0], len(self.shape(node.outputs[0])) - 1
+        for _ in range(8):
+            users = [n for n in self.read(value) if n.outputs[0] in self.forward]
+            if len(users) != 1:
+                return False
+            others = [v for v in users[0].inputs if v != value]
+            after = self._dim_after(users[0], value, dim)
+            if after is None or users[0].op in PRODUCTS:
+                return after is not None
+            if users[0].op == "add" and any(self._is_product(v) for v in others):
+                return True
+            value, dim = users[0].outputs[0], after
+        return False
+
+    def _is_product(self, value: str) -> bool:
+        """Whether a value is what a product with a weight gives, with its bias."""
+        made = self.producers.get(value)
+        while made is not None and (made.op in REARRANGING or made.op == "add"):
+            made = self.producers.get(made.inputs[0])
+        return made is not None and made.op == "mm" and made.inputs[1] in self.origin
 
     def _bias_heads(self, node: Node) -> int:
         """Columns of a table of which each is for one head (Raffel et al. 2020): the last dim of
