@@ -1,7 +1,7 @@
 """Integer attributes of library modules that must become local, because their source stays."""
 
 import ast
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -189,6 +189,21 @@ def _created(node: ast.AST) -> Site | None:
     first = node.args[0] if node.args else None
     extents = first.elts if isinstance(first, ast.Tuple | ast.List) else node.args
     return Site(node, func.attr, tuple(extents))
+
+
+def created(
+    fact: ModuleFact, tree: ast.Module, extent: LocalExtent
+) -> Iterator[tuple[ast.FunctionDef, Site]]:
+    """The calls that make a tensor of the same extents, each with its method, where those that
+    differ are written as integers of what the instance holds: `torch.zeros(b, self.config.n)`."""
+    for function in _reached(tree, extent.line):
+        for site in map(_created, ast.walk(function)):
+            if site is None or len(site.extents) != len(extent.whole):
+                continue
+            written = [ast.unparse(site.extents[i]).partition(".") for i in differing(extent)]
+            known = [fact.held.get(name) for owner, _, name in written if owner == "self"]
+            if known == [extent.whole[i] for i in differing(extent)] != []:
+                yield function, site
 
 
 def _local(

@@ -60,6 +60,30 @@ def _partners(facts: ModelFacts, plan: Plan) -> Plan:
     return replace(plan, modules=tuple(modules))
 
 
+def _uncalled(facts: ModelFacts, plan: Plan) -> Plan:
+    """The plan with the columns of modules that are never called, whose parameters other code
+    reads, as pieces of these.
+
+    Raises:
+        EmitError: such a module has a style that does more than split its columns.
+    """
+    modules: list[ModulePlan] = []
+    for m in plan.modules:
+        fact = facts.find(m.path)
+        if (
+            fact is not None
+            and not fact.output
+            and m.style not in ("pieces", "summed", "replicate")
+        ):
+            if m.style != "column" or m.input != "R" or m.output == "R":
+                raise EmitError(f"{m.path} is never called: no {m.style} style does its part")
+            placed = {name: split_of(m, fact.base, name) for name in fact.params}
+            splits = ((name, int(s[2:-1]), 1) for name, s in placed.items() if s != "R")
+            m = replace(m, style="pieces", splits=tuple(splits))
+        modules.append(m)
+    return replace(plan, modules=tuple(modules))
+
+
 def emit(
     facts: ModelFacts,
     plan: Plan,
@@ -78,7 +102,7 @@ def emit(
     Raises:
         EmitError: a style, an extent or a loss that cannot be written; git refuses the result.
     """
-    plan = _partners(facts, spelled(facts, plan))
+    plan = _uncalled(facts, _partners(facts, spelled(facts, plan)))
     _check_divisible(facts, plan)
     if facts.file is None:
         out = library_patch(facts, plan, layouts, Form(line_length(Path.cwd()), inline))

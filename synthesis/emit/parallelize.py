@@ -111,9 +111,14 @@ def _read_outside(facts: ModelFacts, fact: ModuleFact) -> bool:
     return any(owner is None or not owner.output for owner in owners)
 
 
-OWN = {"summed": "summed_over", "sequence": "summed_over", "channels": "own_pieces"}
+OWN = {
+    "summed": "summed_over",
+    "sequence": "summed_over",
+    "channels": "own_pieces",
+    "pieces": "own_pieces",
+}
 """What is done to the parameters that a module holds itself, by its style, where that is `summed`
-or its parts hold some too: a style of PyTorch's would place those as well."""
+or `pieces`, or its parts hold some too: a style of PyTorch's would place those as well."""
 
 
 def _outer(facts: ModelFacts, plan: Plan) -> dict[str, ModulePlan]:
@@ -125,7 +130,9 @@ def _outer(facts: ModelFacts, plan: Plan) -> dict[str, ModulePlan]:
         m.path: m
         for m, f in found
         if f is not None
-        and (m.style == "summed" or any(part.startswith(f"{f.path}.") for part in parts))
+        and (
+            m.style in ("summed", "pieces") or any(part.startswith(f"{f.path}.") for part in parts)
+        )
     }
 
 
@@ -249,6 +256,9 @@ def _entries(
         fact = facts.find(m.path)
         style = style_of(m, fact.base if fact else m.kind)
         name, arguments = style.name, style.arguments
+        if m.shared:
+            name, arguments = "SharedOutput", (f"{name}({', '.join(arguments)})",)
+            needs.append(SNIPPETS["SharedOutput"])
         if m.path in written:
             name, arguments = "OwnOutput", (f"{name}({', '.join(arguments)})",)
             needs.append(SNIPPETS["OwnOutput"])

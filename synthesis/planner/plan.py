@@ -9,7 +9,7 @@ from shardproof.verifier.kernel.program.types import Mesh
 
 STYLES = (
     "column", "row", "fused_column", "vocab", "experts", "channels", "recurrent",
-    "sequence", "replicate", "kv_column", "summed", "product",
+    "sequence", "replicate", "kv_column", "summed", "product", "pieces",
 )  # fmt: skip
 FORMAT = 1
 
@@ -33,7 +33,9 @@ class ModulePlan:
     reason: str = ""
     """One sentence."""
     splits: tuple[tuple[str, int, int], ...] = ()
-    """`experts`, `product`, convolutions: (parameter, dim that is split, equal parts along it)."""
+    """`experts`, `product`, `pieces`, convolutions: (parameter, dim that is split, equal parts)."""
+    shared: bool = False
+    """Whether what it returns, whole, meets split activations: its gradient is a sum over ranks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +142,9 @@ def to_json(plan: Plan) -> str:
     if plan.output == "R":
         del data["output"]
     for module in data["modules"]:
-        if not module["splits"]:
-            del module["splits"]
+        for name in ("splits", "shared"):
+            if not module[name]:
+                del module[name]
     return json.dumps(data, indent=2) + "\n"
 
 

@@ -55,6 +55,8 @@ class Module:
     follows: frozenset[str] = frozenset()
     """Linear, conv, channels: the weights of those that all it reads comes from, with no norm and
     no residual in between; none where there is more."""
+    near: frozenset[str] = frozenset()
+    """Linear: the same where numbers that modules hold may come between."""
     beside: frozenset[str] = frozenset()
     """Conv: the weights of those whose channels it reads with more, or some of."""
     met: bool = False
@@ -111,6 +113,7 @@ def modules(program: Program, kinds: Mapping[str, str] | None = None) -> list[Mo
                 else:
                     module.use, module.out_dim, module.parts = "linear", use.out_dim, use.parts
                     module.heads, module.follows, module.met = use.heads, use.follows, use.met
+                    module.near = use.near
                     module.own |= use.scaled or module.kind not in LINEAR
             elif use.kind == "conv" or (use.kind == "channels" and module.use == "other"):
                 module.use, module.out_dim = use.kind, use.out_dim

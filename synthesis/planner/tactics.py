@@ -82,6 +82,33 @@ def column_row(modules: Sequence[Module], tp: int) -> Point:
 
 
 @tactic
+def shared_whole(modules: Sequence[Module], tp: int) -> Point:
+    """Column-row pairs that also read what is whole: one head of keys that all queries share
+    (Shazeer 2019), the steps of a scan (Gu & Dao 2023)."""
+    styles = dict(pairs(modules, tp))
+    whole = {p.name for m in modules if styles[m.path] == "row" for p in m.params}
+    for m in modules:
+        read = [o for o in modules if not m.near.isdisjoint(p.name for p in o.params)]
+        if m.use != "linear" or not read or "row" not in options(m, tp):
+            continue
+        columns = [o for o in read if o.use == "linear" and styles[o.path] != "row"]
+        wide = {_width(o) for o in columns if o.heads > 1}
+        one = [o for o in columns if o.heads < 2 and _width(o) in wide]
+        found = {o.path: "replicate" for o in one}
+        split = {p.name for o in read if o not in one for p in o.params}
+        taken = {styles[o.path] for o in read if o not in one} - {"row"}
+        if split - whole and taken <= {"column", "fused_column", "channels"}:
+            styles |= found | {m.path: "row"}
+            whole |= {p.name for p in m.params}
+    return Point(tuple(styles.items()))
+
+
+def _width(module: Module) -> int:
+    """Of a head, or of an equal part where there are no heads."""
+    return module.weight.shape[module.out_dim] // module.parts // max(1, module.heads)
+
+
+@tactic
 def sequence_parallel(modules: Sequence[Module], tp: int) -> Point:
     """Column-row pairs with the residual stream split over the sequence (Korthikanti et al.
     2022)."""

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from shardproof.synthesis.autodiff.forward import forward_values
+from shardproof.synthesis.planner.dims import dim_of
 from shardproof.verifier.kernel.ops import lookup
 from shardproof.verifier.kernel.program.program import Node, Program
 from shardproof.verifier.ops.classes import PRODUCTS, REARRANGING, SCALING
@@ -19,6 +20,8 @@ class Use:
     heads: int = 0
     module: str = ""
     follows: frozenset[str] = frozenset()
+    near: frozenset[str] = frozenset()
+    """Products: those that it reads from when numbers that modules hold may meet them."""
     beside: frozenset[str] = frozenset()
     """Products that it reads with more, or some channels of."""
     own_index: bool = False
@@ -61,7 +64,7 @@ def _even(spans: list[tuple[int, int]], width: int) -> int:
     """How many equal pieces of a dim these are, side by side; 1 where they are not."""
     k = len(spans)
     even = [(i * width // k, (i + 1) * width // k) for i in range(k)]
-    return k if k and sorted(spans) == even else 1
+    return k if k and width % k == 0 and sorted(spans) == even else 1
 
 
 class _Scope:
@@ -171,7 +174,8 @@ class _Scope:
                 return name, Use("other", 0, 1, at)
             parts, heads = self._fused(node) or (self._pieces(node), self._heads(node))
             follows, _ = self._read_from(node.inputs[0], 1)
-            use = Use("linear", dims[1], parts, at, heads, node.source.module, follows)
+            near = follows or self._read_from(node.inputs[0], 1, held=True)[0]
+            use = Use("linear", dims[1], parts, at, heads, node.source.module, follows, near)
             return name, replace(use, scaled=scaled, met=self._meets(node))
         weight = self._product_before(node)
         if weight is not None and len(self.shape(node.inputs[0])) > 1:
@@ -428,7 +432,7 @@ class _Scope:
         return self._read_from(met[0], 1, channels=True)[0] if met else frozenset()
 
     def _read_from(
-        self, value: str, dim: int | None, *, channels: bool = False
+        self, value: str, dim: int | None, *, channels: bool = False, held: bool = False
     ) -> tuple[frozenset[str], frozenset[str]]:
         """The weights of the products that an activation depends on, where it depends on nothing
         else but biases that each head looks up, numbers for each channel, and what integers choose.
@@ -436,7 +440,8 @@ class _Scope:
         There are none with a norm's own parameter on the way, a carry or an input of the program,
         nor with joined `channels`, a sum over all of them, one over `dim`, as of a norm without
         parameters, or a product whose columns `dim` are not. Then, and where some channels are
-        read, the second are those of the products that were met.
+        read, the second are those of the products that were met. Parameters that modules `held`
+        are no obstacle.
         """
         origin = self.origin
         weights = {p for p, dims in origin.values() if len(dims) > 1}
@@ -453,7 +458,7 @@ class _Scope:
             if made is None:
                 item = next((i for i in self.program.inputs if i.name == value), None)
                 outer = item is None or item.role in ("carry", "input", "cotangent")
-                alone = alone and not outer and value not in origin
+                alone = alone and not outer and (held or value not in origin)
                 continue
             if made.op == "take" and made.inputs[0] in origin and self._is_bias(made):
                 continue
@@ -473,7 +478,7 @@ class _Scope:
             wide = any(self.shape(v)[-1:] == (width,) for v in vectors)
             hidden = made.op in ("scan", "take")
             alone = alone and not (hidden or self._mixes(made, at, channels))
-            alone = alone and not (wide and self._product_before(made) is None)
+            alone = alone and (held or not wide or self._product_before(made) is not None)
             if not (alone or channels):
                 break
             if hidden:
@@ -491,28 +496,7 @@ class _Scope:
         return joined or summed or (channels and self._over_all(node))
 
     def _dim_of(self, node: Node, operand: str, dim: int | None) -> int | None:
-        """The dim of an operand that a dim of the result is, or is part of; None where there is no
-        such."""
-        before, after = self.shape(operand), self.shape(node.outputs[0])
-        if dim is None:
-            return None
-        if node.op == "permute":
-            return node.numbers("dims")[dim]
-        if node.op == "reshape":
-            inner, whole = math.prod(after[dim + 1 :]), math.prod(after[dim:])
-            steps = [math.prod(before[j + 1 :]) for j in range(len(before))]
-            within = zip(steps, before, strict=True)
-            return next(
-                (j for j, (step, n) in enumerate(within) if step <= inner and whole <= n * step),
-                None,
-            )
-        if node.op == "sum":
-            reduced = () if node.attrs.get("keepdim") else node.numbers("dims")
-            return [d for d in range(len(before)) if d not in reduced][dim]
-        if node.op in PRODUCTS and dim == len(after) - (1 if operand == node.inputs[0] else 2):
-            return None  # the other operand's
-        at = dim + len(before) - len(after)
-        return at if at >= 0 and before[at] in (1, after[dim]) else None
+        return dim_of(self.program, node, operand, dim)
 
     def _summed(self, node: Node, dim: int | None) -> bool:
         """Whether a sum is over the dim of its operand that a dim of its result was."""
