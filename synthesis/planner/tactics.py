@@ -38,7 +38,8 @@ def pairs(modules: Sequence[Module], tp: int) -> list[tuple[str, str]]:
         elif m.use in ("linear", "conv"):
             fused = m.pieces > 1 if m.use == "conv" else m.parts > 1
             wide = "fused_column" if fused else "column"
-            want = "row" if m.follows and m.follows <= columns - mixed else wide
+            cut = m.use == "conv" and m.pieces > 1  # heads, which a sum would make whole
+            want = "row" if m.follows and m.follows <= columns - mixed and not cut else wide
             if want not in allowed and "channels" in allowed:
                 want = "channels" if want == "row" else "replicate"
             columns |= {p.name for p in m.params} if want in (wide, "channels") else set()
