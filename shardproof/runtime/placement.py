@@ -59,10 +59,12 @@ class ProductParallel(ColwiseParallel):
         self.splits = splits
 
     def _apply(self, module, device_mesh):
-        for name, dim in self.splits.items():
-            whole = getattr(module, name)
+        for path, dim in self.splits.items():
+            owner, _, name = path.rpartition(".")
+            held = module.get_submodule(owner)
+            whole = getattr(held, name)
             param = distribute_tensor(whole, device_mesh, [Shard(dim)])
-            module.register_parameter(name, nn.Parameter(param, whole.requires_grad))
+            held.register_parameter(name, nn.Parameter(param, whole.requires_grad))
         row = self.input_layouts == (Shard(-1),)
         takes = self.input_layouts if row else (Replicate(),)
         prepare = partial(self._prepare_input_fn, self.input_layouts, takes)

@@ -198,7 +198,7 @@ def _split_params(module: Module, style: str) -> tuple[tuple[str, int, int], ...
         out_dim = 1 if module.use == "embedding" else module.out_dim
         dim = 1 - out_dim if style == "row" else out_dim if is_weight else 0
         parts = module.pieces if style == "fused_column" else 1
-        rows.append((param.path.rpartition(".")[2], dim, parts))
+        rows.append((param.path.removeprefix(f"{module.path}."), dim, parts))
     return tuple(rows)
 
 

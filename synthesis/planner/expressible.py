@@ -109,6 +109,7 @@ def obstacle(
     few_heads = {m.path.rpartition(".")[0] for m in modules if 0 < m.heads < size}
     whole = heads(list(modules)) | gathered
     plain = {m.path for m in modules if m.use == "other"}
+    raw = {m.path for m in modules if m.path in plain and m.params and not m.is_plain_norm}
     few_heads |= {m.path for m in modules if m.use == "recurrent"}
     last, _ = returned(passed) or (None, 0)
     own = {m.path for m in modules if m.own}
@@ -120,17 +121,19 @@ def obstacle(
             continue
         if (not module and node.op == "all_reduce") or node is last:
             continue
-        if module in leaves and node.op != "shard_slice":
+        piece = _piece(passed, scope, node, tp)
+        cut = piece is not None and module in raw
+        if module in leaves and node.op != "shard_slice" and not cut:
             if passed.ended and module in plain and _within(scope, node):
                 text = f"needs {node.op} over {tp} in the middle of {node.source}"
-                return Obstacle(module, text, piece=_piece(passed, scope, node, tp))
+                return Obstacle(module, text)
             bare = module not in owners and _made_in(scope, node) == module
             if module in whole or not (bare or _gathers_product(scope, node)):
                 continue
         asking = _asking(scope, node)
         where = str(asking.source) or f"the model itself, on %{node.inputs[0]}"
         makers = frozenset[str]() if asking is node else _makers(scope, asking, node, owners)
-        text, piece = f"needs {node.op} over {tp} inside {where}", _piece(passed, scope, node, tp)
+        text = f"needs {node.op} over {tp} inside {where}"
         return Obstacle(module, text, makers=makers, piece=piece)
     return None
 
@@ -140,15 +143,18 @@ def _piece(passed: Passed, scope: Scope, node: Node, tp: str) -> tuple[str, int]
     is worked out of it, or what is gathered meets one that is; None where there is no such."""
     if node.op == "shard_slice":
         return _cut_of(passed, scope, node.inputs[0], node.number("dim"), tp)
-    made, dim = node.outputs[0], node.attrs.get("dim")
-    for reader in scope.readers(made) if node.op == "all_gather" else ():
-        dims = range(len(scope.program.types[reader.outputs[0]].shape))
-        if lookup(reader.op).kind != "map":
-            continue
-        for at in (d for d in dims if dim_of(scope.program, reader, made, d) == dim):
-            for other in (v for v in reader.inputs if v != made):
-                along = dim_of(scope.program, reader, other, at)
-                found = None if along is None else _cut_of(passed, scope, other, along, tp)
+    todo = [(node.outputs[0], node.number("dim"))] if node.op == "all_gather" else []
+    while todo:
+        made, dim = todo.pop()
+        for reader in scope.readers(made):
+            dims = range(len(scope.program.types[reader.outputs[0]].shape))
+            along = [d for d in dims if dim_of(scope.program, reader, made, d) == dim]
+            if reader.op in REARRANGING:
+                todo += ((reader.outputs[0], d) for d in along[:1])
+            others = [v for v in reader.inputs if v != made and lookup(reader.op).kind == "map"]
+            for other, at in ((v, d) for v in others for d in along):
+                place = dim_of(scope.program, reader, other, at)
+                found = None if place is None else _cut_of(passed, scope, other, place, tp)
                 if found is not None:
                     return found
     return None

@@ -122,7 +122,9 @@ class Narrowing:
         name, dim = refused.piece
         module, param = self.state.owners[name]
         size = self.state.mesh[self.state.tp or ""]
-        if module.use != "other" or param.shape[dim] % size or module.path in self.rules.fixed:
+        uneven = param.shape[dim] % size > 0
+        fixed = module.use != "other" or module.is_plain_norm or module.path in self.rules.fixed
+        if fixed or uneven:
             return None
         alike = next(g for g in self.groups if module.path in g)
         place = param.path.removeprefix(f"{module.path}.")

@@ -11,6 +11,8 @@ from shardproof.verifier.kernel.program.program import Program
 
 GATES = {"LSTM": 4, "GRU": 3}
 """Gates of a recurrent module, whose weights are stacked."""
+PARAMETRIZED = ".parametrizations."
+"""What torch.nn.utils.parametrize puts behind a module, before a weight that is worked out."""
 UNREAD = 1 << 30
 """The order of what no output depends on."""
 LAYER = re.compile(r"\.\d+(?=\.|$)")
@@ -81,6 +83,11 @@ class Module:
         return bool(self.path) and self.use == "other" and len(self.weight.shape) == 1
 
     @property
+    def is_plain_norm(self) -> bool:
+        """Likewise, with no modules inside."""
+        return not self.holds and self.is_norm
+
+    @property
     def weight(self) -> Param:
         return max(self.params, key=lambda p: len(p.shape))
 
@@ -94,7 +101,8 @@ def modules(program: Program, kinds: Mapping[str, str] | None = None) -> list[Mo
     for item in program.inputs:
         if item.role != "param":
             continue
-        path, _, _ = item.path.rpartition(".")
+        path = item.path.partition(PARAMETRIZED)[0] if PARAMETRIZED in item.path else ""
+        path = path or item.path.rpartition(".")[0]
         shape = item.type.shape[1:] if item.name in stacked else item.type.shape
         module = found.setdefault(
             path, Module(path, (kinds or {}).get(path, ""), "other", order=UNREAD)

@@ -89,6 +89,10 @@ class _Scope:
         """Values that are some rows of a weight."""
         self.scaled: set[str] = set()
         """Values that are worked out of a weight, number by number: a masked one."""
+        self.alone = {v: {p} for v, p in params.items()} | {
+            i.name: set[str]() for i in program.inputs if i.role == "const"
+        }
+        """The parameters that each value depends on, where it depends on nothing else."""
 
     def shape(self, value: str) -> tuple[int, ...]:
         return self.program.types[value].shape
@@ -113,6 +117,9 @@ class _Scope:
 
     def _node(self, node: Node, found: _Found) -> None:
         origin, first = self.origin, node.inputs[0] if node.inputs else ""
+        if all(v in self.alone for v in node.inputs):
+            held = set[str]().union(*(self.alone[v] for v in node.inputs))
+            self.alone |= dict.fromkeys(node.outputs, held)
         if node.op == "permute" and first in origin:
             name, dims = origin[first]
             if self._is_depthwise(node):
@@ -382,10 +389,12 @@ class _Scope:
         return 0
 
     def _scales(self, node: Node) -> bool:
-        """Whether a node makes a matrix from a weight and constants, number by number."""
+        """Whether a node makes a matrix from a weight and constants, or what is worked out of the
+        weight, its norms: number by number."""
         first, *others = node.inputs
         flat = self.shape(first) == self.shape(node.outputs[0]) and len(self.shape(first)) == 2
-        return flat and lookup(node.op).kind == "map" and all(map(self._constant, others))
+        own = all(self.alone.get(v, {""}) <= {self.origin[first][0]} for v in others)
+        return flat and lookup(node.op).kind == "map" and own
 
     def _some_rows(self, node: Node) -> bool:
         """Whether a node takes rows of a matrix for products."""

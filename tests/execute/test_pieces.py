@@ -30,6 +30,7 @@ SOURCE = '''"""Scans, one head of keys for all queries, and sums of products."""
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.nn.utils import parametrize
 
 
 class Scan(nn.Module):
@@ -72,6 +73,29 @@ class Queries(nn.Module):
         k, v = self.kv(x).chunk(2, dim=-1)
         y = (q @ k.unsqueeze(1).transpose(-1, -2)).softmax(-1) @ v.unsqueeze(1)
         return self.out(y.transpose(1, 2).flatten(2))
+
+
+class Unit(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.dim = dim
+
+    def forward(self, weight):
+        return F.normalize(weight, dim=self.dim)
+
+
+class Normed(nn.Module):
+    """Weights of unit length, and a scale for each hidden unit."""
+
+    def __init__(self, n=8):
+        super().__init__()
+        self.up, self.down = nn.Linear(n, 2 * n, bias=False), nn.Linear(2 * n, n, bias=False)
+        parametrize.register_parametrization(self.up, "weight", Unit(-1))
+        parametrize.register_parametrization(self.down, "weight", Unit(0))
+        self.scale = nn.Parameter(torch.ones(2 * n))
+
+    def forward(self, x):
+        return self.down(F.silu(self.up(x) * self.scale))
 
 
 class Sum(nn.Module):
@@ -138,6 +162,7 @@ STYLES = {
         "down": "row",
     },
     "Queries": {"q": "column", "kv": "replicate", "out": "row"},
+    "Normed": {"up": "product", "": "pieces", "down": "product"},
     "Sum": {"own": "column", "near": "column", "": "pieces"},
 }
 
