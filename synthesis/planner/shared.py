@@ -6,12 +6,13 @@ makes them, if nothing else reads what that gives.
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from shardproof.synthesis.autodiff.forward import forward_values
 from shardproof.synthesis.lower import Lowered, Pair
 from shardproof.synthesis.planner.partial_gradients import Value, of_parameters
 from shardproof.synthesis.planner.roles import Module
-from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.program import Node, Program
 
 GIVE_WHOLE = ("row", "replicate", "vocab")
 """Styles of modules whose result every rank has in full."""
@@ -45,6 +46,8 @@ class Shared:
                     self.makers.setdefault((pair.scope, name), pair)
                 for at, name in enumerate(pair.one.inputs):
                     self.readers.setdefault((pair.scope, name), []).append((pair, at))
+        for value in reversed(self.makers):  # the last first: none waits for one behind it
+            self._all_split(value)
 
     def modules(self) -> frozenset[str]:
         """Paths of the modules whose result meets nothing but split activations."""
@@ -112,7 +115,11 @@ class Shared:
         return pair is None or types[name].is_float
 
     def _body(self, scope: str) -> Program:
-        return self.program.producers()[scope].block
+        return self._scans[scope].block
+
+    @cached_property
+    def _scans(self) -> dict[str, Node]:
+        return {n.outputs[0]: n for n in self.program.nodes if n.body is not None}
 
 
 def ends(modules: Sequence[Module]) -> frozenset[str]:
