@@ -61,22 +61,14 @@ def _partners(facts: ModelFacts, plan: Plan) -> Plan:
 
 
 def _uncalled(facts: ModelFacts, plan: Plan) -> Plan:
-    """The plan with the columns of modules that are never called, whose parameters other code
-    reads, as pieces of these.
-
-    Raises:
-        EmitError: such a module has a style that does more than split its columns.
-    """
+    """The plan with the columns of modules that are never called, whose parameters the code around
+    them reads, as pieces of these. Attention has a style that reads those of its projection."""
     modules: list[ModulePlan] = []
     for m in plan.modules:
-        fact = facts.find(m.path)
-        if (
-            fact is not None
-            and not fact.output
-            and m.style not in ("pieces", "summed", "replicate")
-        ):
-            if m.style != "column" or m.input != "R" or m.output == "R":
-                raise EmitError(f"{m.path} is never called: no {m.style} style does its part")
+        fact, around = facts.find(m.path), facts.find(m.path.rpartition(".")[0])
+        columns = m.style == "column" and m.input == "R" and m.output != "R"
+        attention = around is not None and around.base == "MultiheadAttention"
+        if fact is not None and not fact.output and columns and not attention:
             placed = {name: split_of(m, fact.base, name) for name in fact.params}
             splits = ((name, int(s[2:-1]), 1) for name, s in placed.items() if s != "R")
             m = replace(m, style="pieces", splits=tuple(splits))
