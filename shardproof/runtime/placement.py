@@ -59,10 +59,12 @@ class ProductParallel(ColwiseParallel):
         self.splits = splits
 
     def _apply(self, module, device_mesh):
-        for name, dim in self.splits.items():
-            whole = getattr(module, name)
+        for path, dim in self.splits.items():
+            owner, _, name = path.rpartition(".")
+            held = module.get_submodule(owner)
+            whole = getattr(held, name)
             param = distribute_tensor(whole, device_mesh, [Shard(dim)])
-            module.register_parameter(name, nn.Parameter(param, whole.requires_grad))
+            held.register_parameter(name, nn.Parameter(param, whole.requires_grad))
         row = self.input_layouts == (Shard(-1),)
         takes = self.input_layouts if row else (Replicate(),)
         prepare = partial(self._prepare_input_fn, self.input_layouts, takes)
@@ -545,6 +547,11 @@ def place_loaded(model, state, prefix, *_):
             state[prefix + name] = distribute_tensor(whole, param.device_mesh, param.placements)
 
 
+def local_on(tp, param):
+    """The same, unless it is a piece that fully_shard made and asks for."""
+    return local_of(param) if getattr(param, "device_mesh", tp) == tp else param
+
+
 def replicate_rest(model, tp):
     """Parameters that no style placed become DTensors, whole on every rank of `tp`: all of a model
     are on one mesh then, as `clip_grad_norm_` needs them. Code sees the tensors that they were."""
@@ -552,10 +559,7 @@ def replicate_rest(model, tp):
     def choose(path, param):
         return None if isinstance(param, DTensor) else distribute_tensor(param, tp, [Replicate()])
 
-    def seen(param):  # fully_shard asks for the pieces that it made
-        return local_of(param) if getattr(param, "device_mesh", tp) == tp else param
-
-    seen_as(seen, place_each(model, choose))
+    seen_as(partial(local_on, tp), place_each(model, choose))
     model.register_load_state_dict_pre_hook(place_loaded)
 
 
@@ -697,7 +701,7 @@ def summed_over(module, tp):
 
 
 def own_pieces(module, tp, splits):
-    """Own parameters of a module that works on its piece, split over `tp`: its code sees its own.
+    """Own parameters of a module, split over `tp`: code that reads them sees its piece.
 
     `splits` maps a parameter to the dim that is split.
     """
@@ -705,7 +709,7 @@ def own_pieces(module, tp, splits):
         whole = getattr(module, name)
         param = nn.Parameter(distribute_tensor(whole, tp, [Shard(dim)]), whole.requires_grad)
         module.register_parameter(name, param)
-    seeing(module, lambda held: {name: held[name].to_local() for name in splits})
+    seen_as(partial(local_on, tp), {module: list(splits)})
 
 
 class OwnOutput(ParallelStyle):
@@ -717,6 +721,21 @@ class OwnOutput(ParallelStyle):
     def _apply(self, module, device_mesh):
         module = self.style._apply(module, device_mesh)
         module.register_forward_hook(lambda module, args, output: output.clone())
+        return module
+
+
+class SharedOutput(ParallelStyle):
+    """A style whose output, whole on every rank, meets split activations.
+
+    Ranks add up the gradient of the output.
+    """
+
+    def __init__(self, style):
+        self.style = style
+
+    def _apply(self, module, device_mesh):
+        module = self.style._apply(module, device_mesh)
+        module.register_forward_hook(lambda m, args, y: whole_input(y, device_mesh, Replicate()))
         return module
 
 

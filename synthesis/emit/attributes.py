@@ -1,14 +1,14 @@
 """Integer attributes of library modules that must become local, because their source stays."""
 
 import ast
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 from shardproof.synthesis.emit.axes import groups_of, made, over_dims
 from shardproof.synthesis.emit.extents import Site, differing, function_at, of_kind, site_of, sites
 from shardproof.synthesis.emit.facts import ModelFacts, ModuleFact
-from shardproof.synthesis.emit.values import assigned, called, calls_with, fields
+from shardproof.synthesis.emit.values import assigned, called, calls_with, fields, unpacked
 from shardproof.synthesis.planner.plan import LocalExtent, ModulePlan
 
 
@@ -191,6 +191,21 @@ def _created(node: ast.AST) -> Site | None:
     return Site(node, func.attr, tuple(extents))
 
 
+def created(
+    fact: ModuleFact, tree: ast.Module, extent: LocalExtent
+) -> Iterator[tuple[ast.FunctionDef, Site]]:
+    """The calls that make a tensor of the same extents, each with its method, where those that
+    differ are written as integers of what the instance holds: `torch.zeros(b, self.config.n)`."""
+    for function in _reached(tree, extent.line):
+        for site in map(_created, ast.walk(function)):
+            if site is None or len(site.extents) != len(extent.whole):
+                continue
+            written = [ast.unparse(site.extents[i]).partition(".") for i in differing(extent)]
+            known = [fact.held.get(name) for owner, _, name in written if owner == "self"]
+            if known == [extent.whole[i] for i in differing(extent)] != []:
+                yield function, site
+
+
 def _local(
     path: str,
     fact: ModuleFact,
@@ -217,16 +232,34 @@ def telling(
     index: int,
 ) -> list[str]:
     """The attributes that an extent of a shape may be written with. Not one that also makes another
-    extent, which stays, of what is no attribute: `width // self.heads` beside `self.heads`."""
+    extent, which stays, of what is no attribute: `width // self.heads` beside `self.heads`, unless
+    that width is of a tensor that the function makes, and so is local too."""
 
     def known(at: int) -> list[str]:
         return [n for n in attributes_of(tree, function, site.extents[at]) if n in fact.ints]
 
     changed = differing(extent)
     kept = [i for i in range(len(site.extents)) if i not in changed]
-    bound = {known(i)[0] for i in kept if len(known(i)) == 1}
+    alone = (i for i in kept if len(known(i)) == 1)
+    bound = {known(i)[0] for i in alone if not _is_of_made(function, site.extents[i])}
     same = {n for i in kept for n in known(i) if fact.ints[n] == extent.whole[i]}
     return [name for name in known(index) if name not in bound - same]
+
+
+def _is_of_made(function: ast.FunctionDef, extent: ast.expr) -> bool:
+    """Whether an extent is taken from the shape of a tensor that a function makes, not of one that
+    it is given."""
+    given, todo, seen = {a.arg for a in function.args.args}, [extent], set[str]()
+    while todo:
+        for leaf in ast.walk(todo.pop()):
+            owner = leaf.value if isinstance(leaf, ast.Attribute) else None
+            if isinstance(leaf, ast.Attribute) and isinstance(owner, ast.Name):
+                if leaf.attr in ("shape", "size"):
+                    return owner.id not in given
+            elif isinstance(leaf, ast.Name) and leaf.id not in seen:
+                seen.add(leaf.id)
+                todo += (*assigned(function, leaf.id), *unpacked(function, leaf.id))
+    return False
 
 
 def _alike(

@@ -60,6 +60,22 @@ def _partners(facts: ModelFacts, plan: Plan) -> Plan:
     return replace(plan, modules=tuple(modules))
 
 
+def _uncalled(facts: ModelFacts, plan: Plan) -> Plan:
+    """The plan with the columns of modules that are never called, whose parameters the code around
+    them reads, as pieces of these. Attention has a style that reads those of its projection."""
+    modules: list[ModulePlan] = []
+    for m in plan.modules:
+        fact, around = facts.find(m.path), facts.find(m.path.rpartition(".")[0])
+        columns = m.style == "column" and m.input == "R" and m.output != "R"
+        attention = around is not None and around.base == "MultiheadAttention"
+        if fact is not None and not fact.output and columns and not attention:
+            placed = {name: split_of(m, fact.base, name) for name in fact.params}
+            splits = ((name, int(s[2:-1]), 1) for name, s in placed.items() if s != "R")
+            m = replace(m, style="pieces", splits=tuple(splits))
+        modules.append(m)
+    return replace(plan, modules=tuple(modules))
+
+
 def emit(
     facts: ModelFacts,
     plan: Plan,
@@ -78,7 +94,7 @@ def emit(
     Raises:
         EmitError: a style, an extent or a loss that cannot be written; git refuses the result.
     """
-    plan = _partners(facts, spelled(facts, plan))
+    plan = _uncalled(facts, _partners(facts, spelled(facts, plan)))
     _check_divisible(facts, plan)
     if facts.file is None:
         out = library_patch(facts, plan, layouts, Form(line_length(Path.cwd()), inline))

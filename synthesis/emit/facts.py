@@ -50,6 +50,8 @@ class ModuleFact:
     """Of a layer of einops, what it rearranges."""
     lengths: Mapping[str, int] = field(default_factory=dict[str, int])
     """Of a layer of einops, the axes that it is told the length of."""
+    held: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Integers of objects that the instance holds, `config.width`."""
 
     @property
     def activation(self) -> Argument | None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from shardproof.synthesis.emit.attributes import attributes_of, owner_of, telling
+from shardproof.synthesis.emit.attributes import attributes_of, created, owner_of, telling
 from shardproof.synthesis.emit.extents import (
     Site,
     alike,
@@ -17,7 +17,7 @@ from shardproof.synthesis.emit.extents import (
 )
 from shardproof.synthesis.emit.facts import ModelFacts, ModuleFact
 from shardproof.synthesis.emit.patch import EmitError
-from shardproof.synthesis.emit.source import SourceText
+from shardproof.synthesis.emit.source import Edit, SourceText
 from shardproof.synthesis.emit.values import assigned, calls_with, fields, unpacked
 from shardproof.synthesis.planner.plan import LocalExtent
 
@@ -41,8 +41,8 @@ def method_changes(
     facts: ModelFacts, extents: Sequence[LocalExtent], read: Callable[[str], str]
 ) -> list[MethodChange]:
     """The shapes of which an extent is that of a tensor given to `forward`, or a number: it stays
-    as it is on one device, and becomes -1. So it does in all modules of a class that has a change:
-    capture does not see code of which no output is made.
+    as it is on one device, and becomes -1, or is divided where a tensor is made. So it does in all
+    modules of a class that has a change: capture does not see code of which no output is made.
 
     Args:
         read: gives the text of a source file.
@@ -61,10 +61,14 @@ def method_changes(
                 continue
             changed = _changed(fact, source.tree, function, site, extent)
             for twin in alike(source.tree, site):
-                texts = _replaced(source, twin, changed)
+                texts = _replaced(source, twin, _free(source, twin, changed))
                 if texts:
                     found.setdefault((fact.kind, function.name), {}).update(texts)
                     paths.setdefault((fact.kind, function.name), {})[path] = None
+        for method, site in created(fact, source.tree, extent):
+            texts = _replaced(source, site, _divided(source, site, extent))
+            found.setdefault((fact.kind, method.name), {}).update(texts)
+            paths.setdefault((fact.kind, method.name), {})[path] = None
     return [
         MethodChange(path, key[1], tuple(text for pair in texts.items() for text in pair))
         for key, texts in found.items()
@@ -99,13 +103,24 @@ def _method_at(tree: ast.Module, line: int) -> ast.FunctionDef | None:
     return None if any(n.id == "super" for n in of_kind(function, ast.Name)) else function
 
 
-def _replaced(source: SourceText, site: Site, extent: LocalExtent) -> dict[str, str]:
-    """The text of a call from the name of the method on, or the lines where its shape is made,
-    and what it becomes. Empty where no -1 can be written."""
+def _free(source: SourceText, site: Site, extent: LocalExtent) -> list[Edit]:
+    """Edits that make extents -1; none where that cannot be written."""
     try:
-        edits = shape_edit(source, site, extent)
+        return shape_edit(source, site, extent)
     except EmitError:
-        return {}
+        return []
+
+
+def _divided(source: SourceText, site: Site, extent: LocalExtent) -> list[Edit]:
+    """Edits that divide the extents of what is made by as many as share them."""
+    spans = [(source.span(site.extents[i]), i) for i in differing(extent)]
+    ranks = {i: extent.whole[i] // extent.local[i] for _, i in spans}
+    return [Edit(*at, f"{source.text[at[0] : at[1]]} // {ranks[i]}") for at, i in spans]
+
+
+def _replaced(source: SourceText, site: Site, edits: Sequence[Edit]) -> dict[str, str]:
+    """The text of a call from the name of the method on, or the lines where its shape is made,
+    and what it becomes."""
     if not edits:
         return {}
     assert isinstance(site.call.func, ast.Attribute)

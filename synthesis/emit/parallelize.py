@@ -18,7 +18,7 @@ from shardproof.synthesis.emit.patch import COMMENT, EmitError
 from shardproof.synthesis.emit.reads import matches
 from shardproof.synthesis.emit.sequence import region
 from shardproof.synthesis.emit.snippets import PARALLEL, RUNTIME, SNIPPETS, TENSOR, Snippet
-from shardproof.synthesis.emit.styles import Import, split_of, style_of
+from shardproof.synthesis.emit.styles import Import, placement, split_of, style_of
 from shardproof.synthesis.planner.plan import ModulePlan, Plan
 
 Change = AttributeChange | LengthChange | MethodChange
@@ -111,9 +111,14 @@ def _read_outside(facts: ModelFacts, fact: ModuleFact) -> bool:
     return any(owner is None or not owner.output for owner in owners)
 
 
-OWN = {"summed": "summed_over", "sequence": "summed_over", "channels": "own_pieces"}
+OWN = {
+    "summed": "summed_over",
+    "sequence": "summed_over",
+    "channels": "own_pieces",
+    "pieces": "own_pieces",
+}
 """What is done to the parameters that a module holds itself, by its style, where that is `summed`
-or its parts hold some too: a style of PyTorch's would place those as well."""
+or `pieces`, or its parts hold some too: a style of PyTorch's would place those as well."""
 
 
 def _outer(facts: ModelFacts, plan: Plan) -> dict[str, ModulePlan]:
@@ -125,7 +130,9 @@ def _outer(facts: ModelFacts, plan: Plan) -> dict[str, ModulePlan]:
         m.path: m
         for m, f in found
         if f is not None
-        and (m.style == "summed" or any(part.startswith(f"{f.path}.") for part in parts))
+        and (
+            m.style in ("summed", "pieces") or any(part.startswith(f"{f.path}.") for part in parts)
+        )
     }
 
 
@@ -249,16 +256,36 @@ def _entries(
         fact = facts.find(m.path)
         style = style_of(m, fact.base if fact else m.kind)
         name, arguments = style.name, style.arguments
+        if m.shared:
+            name, arguments = "SharedOutput", (f"{name}({', '.join(arguments)})",)
+            needs.append(SNIPPETS["SharedOutput"])
         if m.path in written:
             name, arguments = "OwnOutput", (f"{name}({', '.join(arguments)})",)
             needs.append(SNIPPETS["OwnOutput"])
         lines.append(call(f'"{m.path}": {name}', arguments, 8, ",", width))
         imports += style.imports
         needs += [style.snippet] if style.snippet else []
+    if plan.output != "R":
+        given = _gathers(plan, facts)
+        lines.append(call('"": PrepareModuleOutput', given, 8, ",", width))
+        imports.append((PARALLEL, "PrepareModuleOutput"))
     text = "\n".join(lines)
     imports += [(PARALLEL, "PrepareModuleInput")] if "PrepareModuleInput(" in text else []
     imports += [(TENSOR, name) for name in ("Replicate", "Shard") if f"{name}(" in text]
     return lines, needs, imports
+
+
+def _gathers(plan: Plan, facts: ModelFacts) -> list[str]:
+    """Arguments of a style that gathers what the model returns.
+
+    Raises:
+        EmitError: it returns something else than one tensor.
+    """
+    root = facts.find("")
+    if root is None or root.output != "tensor":
+        what = root.output if root else "nothing"
+        raise EmitError(f"{facts.class_name} returns a {what}, of which tensors are not gathered")
+    return [f"output_layouts={placement(plan.output)}", "desired_output_layouts=Replicate()"]
 
 
 def _order(facts: ModelFacts, plan: Plan) -> list[str]:

@@ -143,6 +143,12 @@ def _to_fake(model: Any) -> None:
                     held[name] = made[kind]
 
 
+def _held(module: Any) -> dict[str, int]:
+    """Integers of the plain objects that a module holds, by `name.attribute`."""
+    objects = {k: getattr(v, "__dict__", {}) for k, v in module.__dict__.items() if k[0] != "_"}
+    return {f"{k}.{n}": i for k, held in objects.items() for n, i in held.items() if type(i) is int}
+
+
 def _axes(module: Any) -> tuple[str, dict[str, int]]:
     """The pattern of a layer of einops, and the lengths that it is given."""
     if not type(module).__module__.startswith("einops.layers"):
@@ -210,7 +216,7 @@ def collect(request: CaptureRequest) -> ModelFacts:
                 path, type(module).__name__, _base(module), params, ints, arguments, positional,
                 kind, shape, len(list(module.children())), dropout,
                 module.__dict__.get("inplace") is True, before.get(path) is not module,
-                *_axes(module),
+                *_axes(module), held=_held(module),
             )
         )  # fmt: skip
     name = target.cls.__name__

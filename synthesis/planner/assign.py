@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from shardproof.synthesis.lower import Choices
@@ -24,18 +24,22 @@ class Point:
 
     styles: tuple[tuple[str, str], ...]
     stream: str = "R"
+    pieces: frozenset[tuple[str, int]] = frozenset()
+    """Parameters (input names) of modules without a style that are split, and along which dim."""
 
     def style(self, path: str) -> str:
         return dict(self.styles)[path]
 
     def styled(self, styles: Mapping[str, str]) -> Point:
         """With these styles for the modules that are named."""
-        return Point(tuple((p, styles.get(p, s)) for p, s in self.styles), self.stream)
+        return replace(self, styles=tuple((p, styles.get(p, s)) for p, s in self.styles))
 
     def with_style(self, path: str, style: str) -> Point:
         return self.styled({path: style})
 
 
+PIECES = "pieces"
+"""What a plan calls a module without a style of which parameters are split."""
 STYLES = (
     "replicate",
     "vocab",
@@ -220,13 +224,18 @@ def _laid(
     module: Module,
     param: Param,
     style: str,
+    piece: int | None,
     mesh: Mesh,
     tp: str | None,
     dp: str | None,
 ) -> tuple[Layout, Layout]:
-    """A parameter as it is stored and as ops use it."""
+    """A parameter as it is stored and as ops use it; `piece` is the dim along which one without a
+    style is split."""
     layout = Layout.replicate(param.shape)
-    if tp:
+    if tp and style == "replicate" and piece is not None:
+        chunk = split_leading(layout.dims[piece], mesh[tp], tp)
+        layout = layout.with_dim(piece, chunk or layout.dims[piece])
+    elif tp:
         layout = split(module, param, style, tp, mesh[tp])
     stored = split_states(layout, dp, mesh[dp]) if dp else layout
     if param.stacked:
@@ -254,16 +263,17 @@ def choices(
     state = {i.path or i.name: i.type.shape for i in program.inputs if i.role == "const"}
     kept = [o for o in program.outputs if o.role == "output" and o.path in state]
     grads |= {output_key(o): Layout.replicate(state[o.path]) for o in kept}
-    batch, styles = batch_extent(program), dict(point.styles)
+    batch, styles, pieces = batch_extent(program), dict(point.styles), dict(point.pieces)
     leaves = frozenset(module.path for module, _ in owners.values())
     for item in program.inputs:
         if item.role != "param":
             inputs[item.name] = batch_split(item, batch, mesh, dp)
             continue
         module, param = owners[item.name]
-        key = ("laid", item.name, styles[module.path])
+        style, piece = styles[module.path], pieces.get(item.name)
+        key = ("laid", item.name, style, piece)
         if key not in memo:
-            memo[key] = _laid(item, module, param, styles[module.path], mesh, tp, dp)
+            memo[key] = _laid(item, module, param, style, piece, mesh, tp, dp)
         stored, layout = memo[key]
         inputs[item.name], compute[item.name] = stored, layout
         grads[f"grad:{item.path}"] = stored

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
-from shardproof.synthesis.planner.assign import PlanError, Point, misfit, options
+from shardproof.synthesis.planner.assign import PIECES, PlanError, Point, misfit, options
 from shardproof.synthesis.planner.roles import Module
 from shardproof.synthesis.planner.tactics import TACTICS
 
@@ -170,11 +170,14 @@ class Rules:
     """Styles of each module, likeliest first where pinned: that one alone."""
     streams: tuple[str, ...]
     tactics: tuple[str, ...]
+    fixed: frozenset[str] = frozenset()
+    """Modules whose style is pinned, and those that hold no pieces."""
 
     def keep(self, point: Point) -> Point:
         """The point nearest to this one that keeps every constraint."""
         styles = tuple((p, self._style(p, style)) for p, style in point.styles)
-        return Point(styles, point.stream if point.stream in self.streams else self.streams[0])
+        stream = point.stream if point.stream in self.streams else self.streams[0]
+        return replace(point, styles=styles, stream=stream)
 
     def _style(self, path: str, style: str) -> str:
         left = self.allowed[path]
@@ -218,7 +221,7 @@ def settle(
     allowed |= {path: [style] for path, (style, _) in pinned.items()}
     for path, style in constraints.bans:
         words = f"ban {path}={style}"
-        for module in named(path, modules, words):
+        for module in named(path, modules, words) if style != PIECES else ():
             left = [s for s in allowed[module.path] if s != style]
             if not left:
                 what = f"no style is left for {module.path}"
@@ -227,11 +230,15 @@ def settle(
                     what, words, got=pinned.get(module.path, ("", ""))[1], expected=fit
                 )
             allowed[module.path] = left
+    fixed = {
+        *pinned,
+        *(m.path for p, s in constraints.bans if s == PIECES for m in named(p, modules)),
+    }
     streams = {None: ("R", "S(1)"), True: ("S(1)",), False: ("R",)}[constraints.sequence_parallel]
     tactics = tuple(name for name in TACTICS if name not in constraints.tactics)
     if not tactics:
         raise ConstraintError("no tactic is left to start from", f"ban {constraints.tactics[-1]}")
-    return Rules(allowed, streams, tactics)
+    return Rules(allowed, streams, tactics, frozenset(fixed))
 
 
 def named(path: str, modules: Sequence[Module], words: str = "") -> list[Module]:

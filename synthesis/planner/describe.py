@@ -1,13 +1,18 @@
 """A candidate of the search written down as a plan."""
 
+from dataclasses import replace
+
 from shardproof.synthesis.autodiff.forward import forward_values
 from shardproof.synthesis.lower import Lowered, Pair
+from shardproof.synthesis.planner.assign import PIECES
 from shardproof.synthesis.planner.cost import Estimate
+from shardproof.synthesis.planner.expressible import Passed, returned, with_heads
 from shardproof.synthesis.planner.partial_gradients import summed
 from shardproof.synthesis.planner.plan import CollectiveUse, LocalExtent, ModulePlan, Plan
 from shardproof.synthesis.planner.roles import Module, heads
 from shardproof.synthesis.planner.scoring import Asked, Candidate, StepPrice, axes
 from shardproof.synthesis.planner.search import Found
+from shardproof.synthesis.planner.shared import Shared, ends
 from shardproof.synthesis.planner.shares import attention_left_whole, beside_column, shares
 from shardproof.verifier.kernel.layout import Dim, Layout, bound
 from shardproof.verifier.kernel.program.program import Program
@@ -21,11 +26,24 @@ def describe(found: Found, asked: Asked, baseline: StepPrice) -> Plan:
     stream = best.point.stream
     whole_loss = not _logits_split(best, tp)
     entries: list[ModulePlan] = []
+    styles = with_heads(found.modules, dict(best.point.styles))
+    meets = frozenset[str]()
+    if tp and stream == "R":
+        at = ends(found.modules)
+        meets = Shared(found.program, best.lowered, styles, at, tp).modules()
     beside = summed(found.program, best.lowered, found.modules, tp) if tp else frozenset[str]()
     for module in found.modules:
         entry = _module(module, found, tp, mesh, stream, whole_loss)
+        cut = [(p, d) for p in module.params for name, d in best.point.pieces if p.name == name]
+        if cut and best.point.style(module.path) == "replicate":
+            splits = tuple((p.path.removeprefix(f"{module.path}."), d, 1) for p, d in cut)
+            why = REASONS[PIECES]
+            entry = ModulePlan(module.path, module.kind, PIECES, reason=why, splits=splits)
         if entry is None and module.path in beside and not module.is_norm:
             entry = ModulePlan(module.path, module.kind, "summed", reason=REASONS["summed"])
+        if module.path in meets:
+            entry = entry or ModulePlan(module.path, module.kind, "replicate")
+            entry = replace(entry, shared=True)
         if entry is not None:
             entries.append(entry)
         if module.head and best.point.style(module.path) == "vocab":
@@ -49,6 +67,7 @@ def describe(found: Found, asked: Asked, baseline: StepPrice) -> Plan:
         sequence_parallel=stream != "R",
         loss_parallel=not whole_loss,
         modules=tuple(entries),
+        output=_output(found) if tp else "R",
         params=params,
         local_extents=_extents(best.lowered, forward, found.modules, tp, dp) if tp else (),
         obligations=tuple(
@@ -75,6 +94,14 @@ def placed_as(layout: Layout, mesh_dim: str) -> str:
             break
         parts *= atom.size if atom.mesh_dim is None else 1
     return f"S({dim})" + (f" in {parts} parts" if parts > 1 else "")
+
+
+def _output(found: Found) -> str:
+    """Placement of what the model returns, where no style of a module gathers it."""
+    best = found.best
+    styled = heads(found.modules) | {p for p, s in best.point.styles if s == "gathered"}
+    last = returned(Passed(best.lowered))
+    return f"S({last[1]})" if last and last[0].source.module not in styled else "R"
 
 
 def _logits_split(best: Candidate, tp: str | None) -> bool:
@@ -111,6 +138,7 @@ REASONS = {
     "channels": "each channel, or group of them, is for itself, and every rank has some",
     "kv_column": "fewer key/value heads than ranks: each rank uses the head its queries need",
     "sequence": "works on each token alone, so it runs on a split activation",
+    "pieces": "each rank works on its piece of what it holds, beside a split activation",
     "summed": "whole on every rank, beside a split activation: its gradient is a sum over ranks",
 }
 
@@ -166,7 +194,7 @@ def _split_params(module: Module, style: str) -> tuple[tuple[str, int, int], ...
         out_dim = 1 if module.use == "embedding" else module.out_dim
         dim = 1 - out_dim if style == "row" else out_dim if is_weight else 0
         parts = module.pieces if style == "fused_column" else 1
-        rows.append((param.path.rpartition(".")[2], dim, parts))
+        rows.append((param.path.removeprefix(f"{module.path}."), dim, parts))
     return tuple(rows)
 
 

@@ -6,17 +6,18 @@ what has no style moves nothing and splits nothing.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
 from shardproof.synthesis.autodiff.forward import forward_values
 from shardproof.synthesis.lower import Lowered
-from shardproof.synthesis.planner.partial_gradients import Value, of_parameters
+from shardproof.synthesis.planner.dims import dim_of
 from shardproof.synthesis.planner.roles import Module, heads
+from shardproof.synthesis.planner.shared import Shared, ends
 from shardproof.verifier.kernel.ops import lookup
 from shardproof.verifier.kernel.program.program import Node, Program
-from shardproof.verifier.ops.classes import PRODUCTS, REARRANGING
+from shardproof.verifier.ops.classes import PRODUCTS, REARRANGING, VIEWS
 
 
 class Obstacle(NamedTuple):
@@ -29,6 +30,8 @@ class Obstacle(NamedTuple):
     """Whether what makes its operand is at fault."""
     makers: frozenset[str] = frozenset()
     """The modules that the other operands of what asks for it come from."""
+    piece: tuple[str, int] | None = None
+    """The parameter of which a rank works on its piece, along this dim."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,8 @@ class Passed:
             if ("", scope) in forward:
                 found.append((top, node))
             if node.body is not None:
-                held = Scope(node.body)
+                names = (i.name for i in node.body.inputs)
+                held = Scope(node.body, dict(zip(names, node.inputs, strict=True)))
                 inside = (n for n in node.body.nodes if (scope, n.outputs[0]) in forward)
                 found += ((held, inner) for inner in inside)
         return found
@@ -67,10 +71,16 @@ class Scope:
     """A program or a body, with who makes and who reads its values."""
 
     program: Program
+    given: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Of a body, the value outside that each input is, or is a layer of."""
 
     @cached_property
     def producers(self) -> dict[str, Node]:
         return self.program.producers()
+
+    def is_moved(self, value: str, tp: str) -> bool:
+        made = self.producers.get(value)
+        return made is not None and _moves(made, tp)
 
     def readers(self, value: str) -> Iterator[Node]:
         return (n for n in self.program.nodes if value in n.inputs)
@@ -99,37 +109,115 @@ def obstacle(
     few_heads = {m.path.rpartition(".")[0] for m in modules if 0 < m.heads < size}
     whole = heads(list(modules)) | gathered
     plain = {m.path for m in modules if m.use == "other"}
+    raw = {m.path for m in modules if m.path in plain and m.params and not m.is_plain_norm}
     few_heads |= {m.path for m in modules if m.use == "recurrent"}
+    last, _ = returned(passed) or (None, 0)
     own = {m.path for m in modules if m.own}
     for scope, node in moves:
         module = node.source.module
         if node.op == "all_reduce" and any(f"{module}.".startswith(f"{p}.") for p in own):
             continue  # code that runs on DTensors
-        if node.op == "shard_slice" and (module in few_heads or _folded(scope, node)):
+        if node.op == "shard_slice" and (module in few_heads or _is_made_local(scope, node)):
             continue
-        if not module and node.op == "all_reduce":
+        if (not module and node.op == "all_reduce") or node is last:
             continue
-        if module in leaves and node.op != "shard_slice":
+        piece = _piece(passed, scope, node, tp)
+        cut = piece is not None and module in raw
+        if module in leaves and node.op != "shard_slice" and not cut:
             if passed.ended and module in plain and _within(scope, node):
-                return Obstacle(module, f"needs {node.op} over {tp} in the middle of {node.source}")
+                text = f"needs {node.op} over {tp} in the middle of {node.source}"
+                return Obstacle(module, text)
             bare = module not in owners and _made_in(scope, node) == module
             if module in whole or not (bare or _gathers_product(scope, node)):
                 continue
         asking = _asking(scope, node)
         where = str(asking.source) or f"the model itself, on %{node.inputs[0]}"
         makers = frozenset[str]() if asking is node else _makers(scope, asking, node, owners)
-        return Obstacle(module, f"needs {node.op} over {tp} inside {where}", makers=makers)
+        text = f"needs {node.op} over {tp} inside {where}"
+        return Obstacle(module, text, makers=makers, piece=piece)
     return None
 
 
-def _folded(scope: Scope, node: Node) -> bool:
-    """Whether an operand is a table that capture worked out: code that is told of local extents
-    makes its piece."""
-    value = node.inputs[0]
+def _piece(passed: Passed, scope: Scope, node: Node, tp: str) -> tuple[str, int] | None:
+    """The parameter, with the dim, of which a rank would take its piece: a whole value that is cut
+    is worked out of it, or what is gathered meets one that is; None where there is no such."""
+    if node.op == "shard_slice":
+        return _cut_of(passed, scope, node.inputs[0], node.number("dim"), tp)
+    todo = [(node.outputs[0], node.number("dim"))] if node.op == "all_gather" else []
+    while todo:
+        made, dim = todo.pop()
+        for reader in scope.readers(made):
+            dims = range(len(scope.program.types[reader.outputs[0]].shape))
+            along = [d for d in dims if dim_of(scope.program, reader, made, d) == dim]
+            if reader.op in REARRANGING:
+                todo += ((reader.outputs[0], d) for d in along[:1])
+            others = [v for v in reader.inputs if v != made and lookup(reader.op).kind == "map"]
+            for other, at in ((v, d) for v in others for d in along):
+                place = dim_of(scope.program, reader, other, at)
+                found = None if place is None else _cut_of(passed, scope, other, place, tp)
+                if found is not None:
+                    return found
+    return None
+
+
+def _cut_of(passed: Passed, scope: Scope, value: str, dim: int, tp: str) -> tuple[str, int] | None:
+    """The parameter, with its dim, that a value is worked out of, number by number along a dim."""
+    extent = scope.program.types[value].shape[dim]
     while (made := scope.producers.get(value)) is not None:
-        if made.op != "shard_slice" and made.op not in REARRANGING:
+        kind = lookup(made.op).kind
+        if made.op == "all_gather" and not _moves(made, tp):  # over dp, where it is stored
+            value = made.inputs[0]
+            continue
+        if kind not in ("map", "view"):
+            return None
+        at = [(v, dim_of(scope.program, made, v, dim)) for v in made.inputs]
+        along = [(v, d) for v, d in at if d is not None and not scope.is_moved(v, tp)]
+        along = [(v, d) for v, d in along if scope.program.types[v].shape[d] == extent]
+        if len(along) != 1:
+            return None
+        value, dim = along[0]
+    outer = scope.given.get(value, value)
+    params = {i.name for i in passed.lowered.program.inputs if i.role == "param"}
+    return (outer, dim) if outer in params and extent > 1 else None
+
+
+def returned(passed: Passed) -> tuple[Node, int] | None:
+    """The gather of the one tensor that a model returns, with its dim there. No op of the forward
+    pass reads that, or what is gathered, but views on the way."""
+    program = passed.lowered.program
+    buffers = {i.path or i.name for i in program.inputs if i.role == "const"}
+    outputs = [o for o in program.outputs if o.role in ("output", "loss") and o.path not in buffers]
+    if len(outputs) != 1 or not passed.ended:
+        return None
+    value, top = outputs[0].value, Scope(program)
+    dims: dict[int, int | None] = {d: d for d in range(len(program.types[value].shape))}
+    forward = [node for scope, node in passed.steps if scope.program is program]
+    read = 0
+    while (made := top.producers.get(value)) is not None:
+        if sum(value in node.inputs for node in forward) != read:
+            return None
+        if made.op == "all_gather":
+            found = [d for d, at in dims.items() if at == made.attrs["dim"]]
+            return (made, found[0]) if len(found) == 1 else None
+        if made.op not in REARRANGING:
+            return None
+        dims = {d: dim_of(program, made, made.inputs[0], at) for d, at in dims.items()}
+        value, read = made.inputs[0], 1
+    return None
+
+
+def _is_made_local(scope: Scope, node: Node) -> bool:
+    """Whether code that is told of local extents makes the piece of a rank: of a table that capture
+    worked out, or along a dim that is broadcast."""
+    value, dim = node.inputs[0], None if "dim" not in node.attrs else node.number("dim")
+    while (made := scope.producers.get(value)) is not None:
+        if made.op != "shard_slice" and made.op not in VIEWS:
             return False
-        value = made.inputs[0]
+        value, known = made.inputs[0], dim is not None
+        dim = dim_of(scope.program, made, value, dim)
+        wide = dim is not None and scope.program.types[value].shape[dim] > 1
+        if made.op == "expand" and known and not wide:
+            return True
     item = next((i for i in scope.program.inputs if i.name == value), None)
     return item is not None and item.role == "const" and item.name.startswith("const.")
 
@@ -199,16 +287,15 @@ def unexpressed(
     program: Program,
 ) -> Obstacle | None:
     """The first module whose style says something else than the forward pass does."""
-    known = {m.path: styles[m.path] for m in modules}
-    known |= {m.head: "column" for m in modules if m.head and styles[m.path] == "vocab"}
-    known |= {m.head: "replicate" for m in modules if m.head and styles[m.path] == "replicate"}
+    known = with_heads(modules, styles)
     norms = {m.path for m in modules if m.is_norm}
     convs = {m.path for m in modules if m.use == "conv"}
     few = {m.path for m in modules if 0 < m.heads < size}
+    last, _ = returned(passed) or (None, 0)
     for scope, node in passed.steps:
         path = node.source.module
         style = known.get(path)
-        if style is None or path in norms or path in few:
+        if style is None or path in norms or path in few or node is last:
             continue
         if _moves(node, tp) and (style in ("replicate", "channels") or path in convs):
             word = "has no style" if style == "replicate" else f"is {style}"
@@ -223,7 +310,14 @@ def unexpressed(
             late = style != "row" and stream == "R"
             return Obstacle(path, f"{path} as {style} {why}  {node.source}", before=late)
     raw = {m.path for m in modules if m.use in ("other", "embedding")}
-    return _split_whole(passed.lowered, known, norms | few, raw, tp, program)
+    return _split_whole(passed.lowered, known, norms | few, raw, ends(modules), tp, program)
+
+
+def with_heads(modules: Sequence[Module], styles: Mapping[str, str]) -> dict[str, str]:
+    """Styles of modules and of the output projections that are tied to embeddings."""
+    heads_of = {"vocab": "column", "replicate": "replicate"}
+    tied = {m.head: heads_of.get(styles[m.path]) for m in modules if m.head}
+    return {m.path: styles[m.path] for m in modules} | {p: s for p, s in tied.items() if s}
 
 
 def _split_whole(
@@ -231,13 +325,14 @@ def _split_whole(
     known: Mapping[str, str],
     others: set[str],
     raw: set[str],
+    ends: Collection[str],
     tp: str,
     program: Program,
 ) -> Obstacle | None:
     """A module without a style in which a whole activation meets a split one: its gradient would
     need a reduction that nothing writes. That of a parameter is summed, so the backward of a module
     whose `raw` parameters meet split activations is that of these."""
-    alone: dict[Value, frozenset[str]] | None = None
+    found: Shared | None = None
     forward = forward_values(program)
     for pair in lowered.pairs:
         path = pair.one.source.module
@@ -249,9 +344,9 @@ def _split_whole(
             continue
         operands = zip(pair.one.inputs, pair.operands, strict=False)
         whole = [(pair.scope, v) for v, layout in operands if tp not in layout.sharded]
-        if whole and alone is None:
-            alone = of_parameters(program, lowered)
-        if any(v not in (alone or ()) for v in whole):
+        if whole and found is None:
+            found = Shared(program, lowered, known, ends, tp)
+        if any(v not in found.alone and found.of(v) is None for v in whole if found):
             why = f"{path} has no style, and works on a split activation  {pair.one.source}"
             return Obstacle(path, why)
     return None

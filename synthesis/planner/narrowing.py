@@ -2,7 +2,7 @@
 its kind at once; then as much of that as can be is split again."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from shardproof.synthesis.autodiff.forward import forward_values
 from shardproof.synthesis.planner.assign import Point
@@ -82,7 +82,7 @@ class Narrowing:
             point = near
             result = self._refusal(point, refused) or self._scored(point, refused)
         best = self._split_again(start, result, refused)
-        self.found.append(Point(best.point.styles, "S(1)"))
+        self.found.append(replace(best.point, stream="S(1)"))
         return [best]
 
     def _scored(self, point: Point, refused: Refusal) -> Candidate | Refusal:
@@ -91,8 +91,18 @@ class Narrowing:
     def _refusal(self, point: Point, refused: Refusal) -> Refusal | None:
         return self.state.refusal(point, f"{refused.origin}, in part", refused.tactic)
 
+    def _with_pieces(self, point: Point | None, refused: Refusal) -> Point | None:
+        """The point with the parameters split that it takes pieces of; None where it is refused."""
+        while point is not None and (why := self._refusal(point, refused)) is not None:
+            point = self._cut(point, why)
+        return point
+
     def _eased(self, point: Point, refused: Refusal) -> Point | None:
-        """The point with what a refusal is about split less; None where that is whole already."""
+        """The point with the parameter split too that a refusal is about, or else with what it is
+        about split less; None where that is whole already."""
+        cut = self._cut(point, refused)
+        if cut is not None:
+            return cut
         styles = dict(point.styles)
         makers = {p for p in refused.makers if styles.get(p) in COLUMNS}
         blamed = makers or self._blamed(styles, refused.module, refused.before)
@@ -101,7 +111,26 @@ class Narrowing:
         free = [p for p in paths if "replicate" in self.rules.allowed[p]]
         for path in free:
             self.obstacles.setdefault(path, refused.reason)
-        return point.styled(dict.fromkeys(free, "replicate")) if free else None
+        whole = replace(point.styled(dict.fromkeys(free, "replicate")), pieces=frozenset())
+        return whole if free else None
+
+    def _cut(self, point: Point, refused: Refusal) -> Point | None:
+        """With the parameter of which a rank works on its piece, and those like it in other layers,
+        split; None where there is none, or that has a style."""
+        if refused.piece is None or point.stream != "R":
+            return None
+        name, dim = refused.piece
+        module, param = self.state.owners[name]
+        size = self.state.mesh[self.state.tp or ""]
+        uneven = param.shape[dim] % size > 0
+        fixed = module.use != "other" or module.is_plain_norm or module.path in self.rules.fixed
+        if fixed or uneven:
+            return None
+        alike = next(g for g in self.groups if module.path in g)
+        place = param.path.removeprefix(f"{module.path}.")
+        own = ((m, p) for m in self.state.modules if m.path in alike for p in m.params)
+        more = {(p.name, dim) for m, p in own if p.path.removeprefix(f"{m.path}.") == place}
+        return None if more <= point.pieces else replace(point, pieces=point.pieces | more)
 
     def _blamed(self, styles: dict[str, str], module: str, before: bool) -> set[str]:
         """The modules that leave the activation split that a module cannot take: itself, unless
@@ -134,9 +163,9 @@ class Narrowing:
 
         def split(paths: Iterable[str]) -> bool:
             nonlocal held
-            point = held.styled({p: wanted[p] for p in paths})
-            taken = point != held and self._refusal(point, refused) is None
-            held = point if taken else held
+            point = self._with_pieces(held.styled({p: wanted[p] for p in paths}), refused)
+            taken = point not in (None, held)
+            held = point if point is not None else held
             return taken
 
         left = [g for g in self.groups if any(wanted[p] != held.style(p) for p in g)]

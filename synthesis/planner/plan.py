@@ -9,7 +9,7 @@ from shardproof.verifier.kernel.program.types import Mesh
 
 STYLES = (
     "column", "row", "fused_column", "vocab", "experts", "channels", "recurrent",
-    "sequence", "replicate", "kv_column", "summed", "product",
+    "sequence", "replicate", "kv_column", "summed", "product", "pieces",
 )  # fmt: skip
 FORMAT = 1
 
@@ -33,7 +33,9 @@ class ModulePlan:
     reason: str = ""
     """One sentence."""
     splits: tuple[tuple[str, int, int], ...] = ()
-    """`experts`, `product`, convolutions: (parameter, dim that is split, equal parts along it)."""
+    """`experts`, `product`, `pieces`, convolutions: (parameter, dim that is split, equal parts)."""
+    shared: bool = False
+    """Whether what it returns, whole, meets split activations: its gradient is a sum over ranks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,8 @@ class Plan:
     sequence_parallel: bool = False
     loss_parallel: bool = False
     modules: tuple[ModulePlan, ...] = ()
+    output: str = "R"
+    """Placement of what the model returns before it is gathered."""
     params: Mapping[str, Mapping[str, str]] = field(default_factory=dict[str, Mapping[str, str]])
     """{parameter path: {mesh dim: placement}}, placement `R`, `S(0)` ..."""
     local_extents: tuple[LocalExtent, ...] = ()
@@ -141,9 +145,12 @@ def to_json(plan: Plan) -> str:
     """The plan as JSON text: keys in field order, two spaces, a newline at the end."""
     data: dict[str, Any] = {"format": FORMAT, **asdict(plan)}
     data["mesh"] = dict(plan.mesh.dims)
+    if plan.output == "R":
+        del data["output"]
     for module in data["modules"]:
-        if not module["splits"]:
-            del module["splits"]
+        for name in ("splits", "shared"):
+            if not module[name]:
+                del module[name]
     return json.dumps(data, indent=2) + "\n"
 
 

@@ -11,6 +11,8 @@ from shardproof.verifier.kernel.program.program import Program
 
 GATES = {"LSTM": 4, "GRU": 3}
 """Gates of a recurrent module, whose weights are stacked."""
+PARAMETRIZED = ".parametrizations."
+"""What torch.nn.utils.parametrize puts behind a module, before a weight that is worked out."""
 UNREAD = 1 << 30
 """The order of what no output depends on."""
 LAYER = re.compile(r"\.\d+(?=\.|$)")
@@ -55,8 +57,12 @@ class Module:
     follows: frozenset[str] = frozenset()
     """Linear, conv, channels: the weights of those that all it reads comes from, with no norm and
     no residual in between; none where there is more."""
+    near: frozenset[str] = frozenset()
+    """Linear: the same where numbers that modules hold may come between."""
     beside: frozenset[str] = frozenset()
     """Conv: the weights of those whose channels it reads with more, or some of."""
+    met: bool = False
+    """Linear: what it gives meets what another product gives before it is an output."""
     params: list[Param] = field(default_factory=list[Param])
     order: int = 0
     head: str = ""
@@ -77,6 +83,11 @@ class Module:
         return bool(self.path) and self.use == "other" and len(self.weight.shape) == 1
 
     @property
+    def is_plain_norm(self) -> bool:
+        """Likewise, with no modules inside."""
+        return not self.holds and self.is_norm
+
+    @property
     def weight(self) -> Param:
         return max(self.params, key=lambda p: len(p.shape))
 
@@ -90,7 +101,8 @@ def modules(program: Program, kinds: Mapping[str, str] | None = None) -> list[Mo
     for item in program.inputs:
         if item.role != "param":
             continue
-        path, _, _ = item.path.rpartition(".")
+        path = item.path.partition(PARAMETRIZED)[0] if PARAMETRIZED in item.path else ""
+        path = path or item.path.rpartition(".")[0]
         shape = item.type.shape[1:] if item.name in stacked else item.type.shape
         module = found.setdefault(
             path, Module(path, (kinds or {}).get(path, ""), "other", order=UNREAD)
@@ -108,7 +120,8 @@ def modules(program: Program, kinds: Mapping[str, str] | None = None) -> list[Mo
                     module.head = module.head if use.scaled else use.module
                 else:
                     module.use, module.out_dim, module.parts = "linear", use.out_dim, use.parts
-                    module.heads, module.follows = use.heads, use.follows
+                    module.heads, module.follows, module.met = use.heads, use.follows, use.met
+                    module.near = use.near
                     module.own |= use.scaled or module.kind not in LINEAR
             elif use.kind == "conv" or (use.kind == "channels" and module.use == "other"):
                 module.use, module.out_dim = use.kind, use.out_dim
@@ -203,11 +216,11 @@ def _settle_experts(module: Module, biases: Mapping[str, str], grains: Mapping[s
 
 def heads(found: list[Module]) -> frozenset[str]:
     """Paths of the output projection: a tied one, or the last product, where that is of a linear
-    outside repeated blocks."""
+    outside repeated blocks whose result meets no other's."""
     tied = {m.head for m in found if m.head}
     products = [m for m in found if m.use in ("linear", "conv") and m.order < UNREAD]
     last = max(products, key=lambda m: m.order) if products else None
-    if tied or last is None or last.use == "conv" or last.weight.stacked:
+    if tied or last is None or last.use == "conv" or last.weight.stacked or last.met:
         return frozenset(tied)
     return frozenset({last.path})
 

@@ -118,6 +118,8 @@ class Refusal:
     """Whether what makes the operand there is at fault."""
     makers: frozenset[str] = frozenset()
     """The modules that the other operands there come from."""
+    piece: tuple[str, int] | None = None
+    """The parameter of which a rank would work on its piece, along this dim."""
 
 
 class _UnwritableError(Exception):
@@ -193,8 +195,8 @@ class Search:
         except LoweringError as error:
             return Refusal(point, origin, "lowering", str(error), error.node.source.module)
         except _UnwritableError as error:
-            module, text, before, makers = error.obstacle
-            return Refusal(point, origin, "emitter", text, module, "", before, makers)
+            module, text, before, makers, piece = error.obstacle
+            return Refusal(point, origin, "emitter", text, module, "", before, makers, piece)
         return None
 
     def _admit(self, point: Point) -> Callable[[Ahead], None]:

@@ -38,7 +38,8 @@ def pairs(modules: Sequence[Module], tp: int) -> list[tuple[str, str]]:
         elif m.use in ("linear", "conv"):
             fused = m.pieces > 1 if m.use == "conv" else m.parts > 1
             wide = "fused_column" if fused else "column"
-            want = "row" if m.follows and m.follows <= columns - mixed else wide
+            cut = m.use == "conv" and m.pieces > 1  # heads, which a sum would make whole
+            want = "row" if m.follows and m.follows <= columns - mixed and not cut else wide
             if want not in allowed and "channels" in allowed:
                 want = "channels" if want == "row" else "replicate"
             columns |= {p.name for p in m.params} if want in (wide, "channels") else set()
@@ -79,6 +80,33 @@ def _in_pairs(modules: Sequence[Module], styles: list[tuple[str, str]]) -> list[
 def column_row(modules: Sequence[Module], tp: int) -> Point:
     """Column-row pairs in every block, vocabulary-parallel embedding (Shoeybi et al. 2019)."""
     return Point(tuple(pairs(modules, tp)))
+
+
+@tactic
+def shared_whole(modules: Sequence[Module], tp: int) -> Point:
+    """Column-row pairs that also read what is whole: one head of keys that all queries share
+    (Shazeer 2019), the steps of a scan (Gu & Dao 2023)."""
+    styles = dict(pairs(modules, tp))
+    whole = {p.name for m in modules if styles[m.path] == "row" for p in m.params}
+    for m in modules:
+        read = [o for o in modules if not m.near.isdisjoint(p.name for p in o.params)]
+        if m.use != "linear" or not read or "row" not in options(m, tp):
+            continue
+        columns = [o for o in read if o.use == "linear" and styles[o.path] != "row"]
+        wide = {_width(o) for o in columns if o.heads > 1}
+        one = [o for o in columns if o.heads < 2 and _width(o) in wide]
+        found = {o.path: "replicate" for o in one}
+        split = {p.name for o in read if o not in one for p in o.params}
+        taken = {styles[o.path] for o in read if o not in one} - {"row"}
+        if split - whole and taken <= {"column", "fused_column", "channels"}:
+            styles |= found | {m.path: "row"}
+            whole |= {p.name for p in m.params}
+    return Point(tuple(styles.items()))
+
+
+def _width(module: Module) -> int:
+    """Of a head, or of an equal part where there are no heads."""
+    return module.weight.shape[module.out_dim] // module.parts // max(1, module.heads)
 
 
 @tactic

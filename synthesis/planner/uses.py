@@ -4,6 +4,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from shardproof.synthesis.autodiff.forward import forward_values
+from shardproof.synthesis.planner.dims import dim_of
 from shardproof.verifier.kernel.ops import lookup
 from shardproof.verifier.kernel.program.program import Node, Program
 from shardproof.verifier.ops.classes import PRODUCTS, REARRANGING, SCALING
@@ -18,11 +20,16 @@ class Use:
     heads: int = 0
     module: str = ""
     follows: frozenset[str] = frozenset()
+    near: frozenset[str] = frozenset()
+    """Products: those that it reads from when numbers that modules hold may meet them."""
     beside: frozenset[str] = frozenset()
     """Products that it reads with more, or some channels of."""
     own_index: bool = False
     scaled: bool = False
     """Products: what it multiplies by is worked out of the weight, number by number."""
+    met: bool = False
+    """Products: what it gives is added to what another gives, or enters one that keeps its
+    columns, before it is an output."""
     pieces: int = 1
     """Convolutions: equal pieces that the channels which go out are cut into at once."""
     grain: int = 1
@@ -42,7 +49,9 @@ class _Found:
 def uses(program: Program) -> tuple[dict[str, list[Use]], dict[str, str]]:
     """Uses of each parameter, and the weight that each bias goes with."""
     found = _Found()
-    _Scope(program, {i.name: i.name for i in program.inputs if i.role == "param"}).visit(found)
+    forward = frozenset(v for _, v in forward_values(program))
+    params = {i.name: i.name for i in program.inputs if i.role == "param"}
+    _Scope(program, params, forward).visit(found)
     return found.uses, found.biases
 
 
@@ -55,14 +64,16 @@ def _even(spans: list[tuple[int, int]], width: int) -> int:
     """How many equal pieces of a dim these are, side by side; 1 where they are not."""
     k = len(spans)
     even = [(i * width // k, (i + 1) * width // k) for i in range(k)]
-    return k if k and sorted(spans) == even else 1
+    return k if k and width % k == 0 and sorted(spans) == even else 1
 
 
 class _Scope:
     """A program, or the body of a repeated block, whose inputs `params` are parameters."""
 
-    def __init__(self, program: Program, params: Mapping[str, str]) -> None:
-        self.program, self.params = program, params
+    def __init__(
+        self, program: Program, params: Mapping[str, str], forward: frozenset[str]
+    ) -> None:
+        self.program, self.params, self.forward = program, params, forward
         self.producers = program.producers()
         self.readers: dict[str, list[Node]] = {}
         for node in program.nodes:
@@ -78,6 +89,10 @@ class _Scope:
         """Values that are some rows of a weight."""
         self.scaled: set[str] = set()
         """Values that are worked out of a weight, number by number: a masked one."""
+        self.alone = {v: {p} for v, p in params.items()} | {
+            i.name: set[str]() for i in program.inputs if i.role == "const"
+        }
+        """The parameters that each value depends on, where it depends on nothing else."""
 
     def shape(self, value: str) -> tuple[int, ...]:
         return self.program.types[value].shape
@@ -96,12 +111,15 @@ class _Scope:
                 if not node.attrs.get("reverse"):
                     pairs = zip(node.body.inputs, node.inputs, strict=True)
                     inner = {i.name: self.params[v] for i, v in pairs if v in self.params}
-                    _Scope(node.body, inner).visit(found)
+                    _Scope(node.body, inner, self.forward).visit(found)
             else:
                 self._node(node, found)
 
     def _node(self, node: Node, found: _Found) -> None:
         origin, first = self.origin, node.inputs[0] if node.inputs else ""
+        if all(v in self.alone for v in node.inputs):
+            held = set[str]().union(*(self.alone[v] for v in node.inputs))
+            self.alone |= dict.fromkeys(node.outputs, held)
         if node.op == "permute" and first in origin:
             name, dims = origin[first]
             if self._is_depthwise(node):
@@ -163,12 +181,37 @@ class _Scope:
                 return name, Use("other", 0, 1, at)
             parts, heads = self._fused(node) or (self._pieces(node), self._heads(node))
             follows, _ = self._read_from(node.inputs[0], 1)
-            use = Use("linear", dims[1], parts, at, heads, node.source.module, follows)
-            return name, replace(use, scaled=scaled)
+            near = follows or self._read_from(node.inputs[0], 1, held=True)[0]
+            use = Use("linear", dims[1], parts, at, heads, node.source.module, follows, near)
+            return name, replace(use, scaled=scaled, met=self._meets(node))
         weight = self._product_before(node)
         if weight is not None and len(self.shape(node.inputs[0])) > 1:
             found.biases[name] = weight
         return name, Use("other", 0, 1, at)
+
+    def _meets(self, node: Node) -> bool:
+        """Whether what a product gives is added to what another gives, or enters another that keeps
+        its columns."""
+        value, dim = node.outputs[0], len(self.shape(node.outputs[0])) - 1
+        for _ in range(8):
+            users = [n for n in self.read(value) if n.outputs[0] in self.forward]
+            if len(users) != 1:
+                return False
+            others = [v for v in users[0].inputs if v != value]
+            after = self._dim_after(users[0], value, dim)
+            if after is None or users[0].op in PRODUCTS:
+                return after is not None
+            if users[0].op == "add" and any(self._is_product(v) for v in others):
+                return True
+            value, dim = users[0].outputs[0], after
+        return False
+
+    def _is_product(self, value: str) -> bool:
+        """Whether a value is what a product with a weight gives, with its bias."""
+        made = self.producers.get(value)
+        while made is not None and (made.op in REARRANGING or made.op == "add"):
+            made = self.producers.get(made.inputs[0])
+        return made is not None and made.op == "mm" and made.inputs[1] in self.origin
 
     def _bias_heads(self, node: Node) -> int:
         """Columns of a table of which each is for one head (Raffel et al. 2020): the last dim of
@@ -346,10 +389,12 @@ class _Scope:
         return 0
 
     def _scales(self, node: Node) -> bool:
-        """Whether a node makes a matrix from a weight and constants, number by number."""
+        """Whether a node makes a matrix from a weight and constants, or what is worked out of the
+        weight, its norms: number by number."""
         first, *others = node.inputs
         flat = self.shape(first) == self.shape(node.outputs[0]) and len(self.shape(first)) == 2
-        return flat and lookup(node.op).kind == "map" and all(map(self._constant, others))
+        own = all(self.alone.get(v, {""}) <= {self.origin[first][0]} for v in others)
+        return flat and lookup(node.op).kind == "map" and own
 
     def _some_rows(self, node: Node) -> bool:
         """Whether a node takes rows of a matrix for products."""
@@ -396,7 +441,7 @@ class _Scope:
         return self._read_from(met[0], 1, channels=True)[0] if met else frozenset()
 
     def _read_from(
-        self, value: str, dim: int | None, *, channels: bool = False
+        self, value: str, dim: int | None, *, channels: bool = False, held: bool = False
     ) -> tuple[frozenset[str], frozenset[str]]:
         """The weights of the products that an activation depends on, where it depends on nothing
         else but biases that each head looks up, numbers for each channel, and what integers choose.
@@ -404,7 +449,8 @@ class _Scope:
         There are none with a norm's own parameter on the way, a carry or an input of the program,
         nor with joined `channels`, a sum over all of them, one over `dim`, as of a norm without
         parameters, or a product whose columns `dim` are not. Then, and where some channels are
-        read, the second are those of the products that were met.
+        read, the second are those of the products that were met. Parameters that modules `held`
+        are no obstacle.
         """
         origin = self.origin
         weights = {p for p, dims in origin.values() if len(dims) > 1}
@@ -421,7 +467,7 @@ class _Scope:
             if made is None:
                 item = next((i for i in self.program.inputs if i.name == value), None)
                 outer = item is None or item.role in ("carry", "input", "cotangent")
-                alone = alone and not outer and value not in origin
+                alone = alone and not outer and (held or value not in origin)
                 continue
             if made.op == "take" and made.inputs[0] in origin and self._is_bias(made):
                 continue
@@ -441,7 +487,7 @@ class _Scope:
             wide = any(self.shape(v)[-1:] == (width,) for v in vectors)
             hidden = made.op in ("scan", "take")
             alone = alone and not (hidden or self._mixes(made, at, channels))
-            alone = alone and not (wide and self._product_before(made) is None)
+            alone = alone and (held or not wide or self._product_before(made) is not None)
             if not (alone or channels):
                 break
             if hidden:
@@ -459,28 +505,7 @@ class _Scope:
         return joined or summed or (channels and self._over_all(node))
 
     def _dim_of(self, node: Node, operand: str, dim: int | None) -> int | None:
-        """The dim of an operand that a dim of the result is, or is part of; None where there is no
-        such."""
-        before, after = self.shape(operand), self.shape(node.outputs[0])
-        if dim is None:
-            return None
-        if node.op == "permute":
-            return node.numbers("dims")[dim]
-        if node.op == "reshape":
-            inner, whole = math.prod(after[dim + 1 :]), math.prod(after[dim:])
-            steps = [math.prod(before[j + 1 :]) for j in range(len(before))]
-            within = zip(steps, before, strict=True)
-            return next(
-                (j for j, (step, n) in enumerate(within) if step <= inner and whole <= n * step),
-                None,
-            )
-        if node.op == "sum":
-            reduced = () if node.attrs.get("keepdim") else node.numbers("dims")
-            return [d for d in range(len(before)) if d not in reduced][dim]
-        if node.op in PRODUCTS and dim == len(after) - (1 if operand == node.inputs[0] else 2):
-            return None  # the other operand's
-        at = dim + len(before) - len(after)
-        return at if at >= 0 and before[at] in (1, after[dim]) else None
+        return dim_of(self.program, node, operand, dim)
 
     def _summed(self, node: Node, dim: int | None) -> bool:
         """Whether a sum is over the dim of its operand that a dim of its result was."""

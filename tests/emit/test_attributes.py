@@ -160,6 +160,16 @@ def test_an_attribute_that_also_makes_an_extent_that_stays_is_left() -> None:
     assert change.texts[1] == ".reshape(batch, tokens, -1, width // self.heads)"
 
 
+def test_an_attribute_beside_a_width_that_is_local_too_is_divided() -> None:
+    source = WIDTHS.replace("self.v(x).", "v.").replace("x.shape", "v.shape")
+    source = source.replace("        batch,", "        v = self.v(x)\n        batch,")
+    extent = LocalExtent("lib.py", 5, "reshape", "h.0.attn", (4, 8, 4, 16), (4, 8, 2, 16))
+    fact = ModuleFact("h.0.attn", "Attention", "Attention", ints=INTS)
+    facts = ModelFacts("hf:M", "M", {}, modules=(fact,))
+    (change,) = attribute_changes(facts, [extent], 2, lambda _: source)
+    assert (change.name, change.divisor) == ("heads", "tp.size()")
+
+
 def test_modules_of_a_class_have_the_same_changes() -> None:
     """Capture may not see code of one of them: no output is made of it."""
     one, other = edited(11, 12, more=("h.1.attn",))

@@ -270,3 +270,20 @@ def test_a_gate_on_the_channels_of_groups_is_a_pair_of_its_own() -> None:
     ]
     styles = dict(TACTICS["column_row"](block, 2).styles)
     assert list(styles.values()) == ["column", "channels", "row", "column", "row"]
+
+
+def test_a_convolution_of_heads_is_a_column_whatever_it_reads() -> None:
+    """Queries, keys and values are cut apart: a sum would make them whole."""
+
+    def conv(name: str, shape: tuple[int, ...], *follows: str, pieces: int = 1) -> Module:
+        param = Param(f"{name}.weight", f"{name}.weight", shape, False)
+        sources = frozenset(f"{f}.weight" for f in follows)
+        return Module(name, "Conv2d", "conv", 0, 1, pieces, follows=sources, params=[param])
+
+    block = [
+        conv("narrow", (8, 16, 1, 1)),
+        conv("qkv", (24, 8, 1, 1), "narrow", pieces=3),
+        conv("wide", (16, 8, 1, 1), "qkv"),
+    ]
+    styles = dict(TACTICS["column_row"](block, 2).styles)
+    assert list(styles.values()) == ["replicate", "fused_column", "row"]

@@ -1,0 +1,201 @@
+"""Plans that split what modules hold themselves, and read what is whole beside it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from shardproof.agent.pipeline.pipeline import kinds
+from shardproof.synthesis.emit import Patch, emit
+from shardproof.synthesis.emit.patch import patch as make_patch
+from shardproof.synthesis.execute.job import collect_facts
+from shardproof.synthesis.execute.reading import read_patch
+from shardproof.synthesis.frontends.torch.capture import capture
+from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.request import CaptureRequest
+from shardproof.synthesis.hardware import load
+from shardproof.synthesis.planner.planner import Asked, Synthesis, synthesize
+from shardproof.synthesis.repair.diagnosis import verify
+from shardproof.verifier.kernel.contract import ContractError
+from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.verdict import Counterexample, Proof, Verdict
+
+pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.xdist_group("gloo")]
+
+SOURCE = '''"""Scans, one head of keys for all queries, and sums of products."""
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.nn.utils import parametrize
+
+
+class Scan(nn.Module):
+    """A state for each channel: what it is updated by is worked out of all channels."""
+
+    def __init__(self, n=8, state=2):
+        super().__init__()
+        self.state = state
+        self.up = nn.Linear(n, 4 * n, bias=False)
+        self.steps = nn.Linear(2 * n, 1 + 2 * state, bias=False)
+        self.pace = nn.Linear(1, 2 * n)
+        self.decay = nn.Parameter(torch.randn(2 * n, state))
+        self.skip = nn.Parameter(torch.ones(2 * n))
+        self.down = nn.Linear(2 * n, n, bias=False)
+
+    def forward(self, x):
+        x, gate = self.up(x).chunk(2, dim=-1)
+        pace, b, c = self.steps(x).split([1, self.state, self.state], dim=-1)
+        pace = F.softplus(pace @ self.pace.weight.t() + self.pace.bias).unsqueeze(-1)
+        kept, new = torch.exp(-pace * self.decay.exp()), pace * b.unsqueeze(2) * x.unsqueeze(-1)
+        h, out = new[:, 0], []
+        for t in range(x.shape[1]):
+            h = kept[:, t] * h + new[:, t]
+            out.append(h @ c[:, t].unsqueeze(-1))
+        y = torch.stack(out, 1).squeeze(-1) + self.skip * x
+        return self.down(y * F.silu(gate))
+
+
+class Queries(nn.Module):
+    """Attention whose queries share one head of keys and values."""
+
+    def __init__(self, n=8, heads=4):
+        super().__init__()
+        self.heads = heads
+        self.q, self.kv = nn.Linear(n, n), nn.Linear(n, 2 * n // heads)
+        self.out = nn.Linear(n, n)
+
+    def forward(self, x):
+        q = self.q(x).view(*x.shape[:2], self.heads, -1).transpose(1, 2)
+        k, v = self.kv(x).chunk(2, dim=-1)
+        y = (q @ k.unsqueeze(1).transpose(-1, -2)).softmax(-1) @ v.unsqueeze(1)
+        return self.out(y.transpose(1, 2).flatten(2))
+
+
+class Unit(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.dim = dim
+
+    def forward(self, weight):
+        return F.normalize(weight, dim=self.dim)
+
+
+class Normed(nn.Module):
+    """Weights of unit length, and a scale for each hidden unit."""
+
+    def __init__(self, n=8):
+        super().__init__()
+        self.up, self.down = nn.Linear(n, 2 * n, bias=False), nn.Linear(2 * n, n, bias=False)
+        parametrize.register_parametrization(self.up, "weight", Unit(-1))
+        parametrize.register_parametrization(self.down, "weight", Unit(0))
+        self.scale = nn.Parameter(torch.ones(2 * n))
+
+    def forward(self, x):
+        return self.down(F.silu(self.up(x) * self.scale))
+
+
+class Sum(nn.Module):
+    """No product is the last: what two give is added, with a shift."""
+
+    def __init__(self, n=8):
+        super().__init__()
+        self.own, self.near = nn.Linear(n, 2 * n, bias=False), nn.Linear(n, 2 * n, bias=False)
+        self.shift = nn.Parameter(torch.zeros(2 * n))
+
+    def forward(self, x):
+        return torch.relu(self.own(x) + self.near(x.mean(1, keepdim=True)) + self.shift)
+
+
+def example_inputs():
+    return {"x": torch.randn(4, 3, 8)}
+'''
+
+
+@dataclass(frozen=True)
+class Planned:
+    request: CaptureRequest
+    made: Synthesis
+    patch: Patch
+
+    @property
+    def styles(self) -> dict[str, str]:
+        return {m.path: m.style for m in self.made.plan.modules}
+
+    def edited(self, old: str, new: str) -> Planned:
+        """With one text of what the patch writes replaced."""
+        ((path, (before, after)),) = self.patch.files.items()
+        assert old in after
+        files = {path: (before, after.replace(old, new))}
+        other = make_patch(files, self.patch.obligations, self.patch.entry)
+        return replace(self, patch=replace(other, function=self.patch.function))
+
+    def judged(self) -> Verdict:
+        captured, made = capture(self.request), self.made
+        planned = made.lowered.contract
+        one = made.sequential
+        found = read_patch(
+            self.request, self.patch, made.plan, captured.facts, one, planned, captured.consts
+        )
+        return verify(Problem(one, found.program, found.contract, consts=captured.consts))
+
+
+def planned(folder: Path, name: str, mesh: Mesh) -> Planned:
+    path = folder / "held.py"
+    path.write_text(SOURCE)
+    request = CaptureRequest(f"{path}:{name}")
+    captured = capture(request)
+    made = synthesize(Asked(captured.program, mesh, load("h100"), kinds(captured)))
+    return Planned(request, made, emit(collect_facts(request), made.plan, folder))
+
+
+TP, BOTH = Mesh.of(tp=2), Mesh.of(dp=2, tp=2)
+STYLES = {
+    "Scan": {
+        "up": "fused_column",
+        "steps": "row",
+        "pace": "column",
+        "": "pieces",
+        "down": "row",
+    },
+    "Queries": {"q": "column", "kv": "replicate", "out": "row"},
+    "Normed": {"up": "product", "": "pieces", "down": "product"},
+    "Sum": {"own": "column", "near": "column", "": "pieces"},
+}
+
+
+@pytest.mark.parametrize("mesh", [TP, BOTH], ids=str)
+@pytest.mark.parametrize("name", STYLES)
+def test_all_that_can_be_is_split_and_the_patch_is_proved(
+    name: str, mesh: Mesh, tmp_path: Path
+) -> None:
+    found = planned(tmp_path, name, mesh)
+    assert found.styles == STYLES[name]
+    assert found.made.plan.useful
+    assert found.made.plan.output == ("S(2)" if name == "Sum" else "R")
+    verdict = found.judged()
+    assert isinstance(verdict, Proof), verdict
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("Scan", "SharedOutput(RowwiseParallel())", "RowwiseParallel()"),
+        ("Queries", "SharedOutput(Replicated())", "Replicated()"),
+        ("Queries", "RowwiseParallel()", "SharedOutput(RowwiseParallel())"),
+        ("Sum", "output_layouts=Shard(2)", "output_layouts=Shard(1)"),
+        ("Sum", '    own_pieces(model, tp, {"shift": 0})\n', ""),
+    ],
+)
+def test_a_patch_that_leaves_a_part_out_is_not_proved(
+    name: str, old: str, new: str, tmp_path: Path
+) -> None:
+    wrong = planned(tmp_path, name, TP).edited(old, new)
+    try:
+        verdict = wrong.judged()
+    except (CaptureError, ContractError):
+        return  # it does not run
+    assert isinstance(verdict, Counterexample), verdict
