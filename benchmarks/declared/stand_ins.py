@@ -197,6 +197,13 @@ STAND_INS = (
         "tests/frontend/test_asked.py",
     ),
     StandIn(
+        "torch.utils.checkpoint._is_compiling",
+        "frontends/torch/ranks/tracing.py:follow",
+        "ranks are traced",
+        "Activation checkpointing hears no, as in a run.",
+        "tests/cli/test_gpus.py",
+    ),
+    StandIn(
         "kernels of the CPU",
         "frontends/torch/torch_api.py:plain_kernels",
         "always",
