@@ -21,6 +21,7 @@ from shardproof.synthesis.hardware import Cluster
 from shardproof.synthesis.optimum.linear import within
 from shardproof.synthesis.planner.plan import PassedOver, Plan
 from shardproof.synthesis.planner.scoring import StepPrice
+from shardproof.synthesis.strategy import words
 from shardproof.verifier.checker import Accepted, Result
 from shardproof.verifier.kernel.program.program import Program
 from shardproof.verifier.kernel.program.types import NOWHERE, Source
@@ -107,6 +108,8 @@ def strategy(plan: Plan) -> str:
         kept = "" if plan.zero == 2 else "parameters, "
         how = f"{kept}gradients and optimizer sharded" if plan.data == "fsdp" else "replicas"
         parts.append(f"{plan.dp}={plan.dp_size}: batch sharded, {how}")
+    if plan.recompute != "none":
+        parts.append(words.KEPT[plan.recompute])
     return "; ".join(parts) or "one device"
 
 

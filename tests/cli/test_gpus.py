@@ -77,6 +77,7 @@ def test_what_is_kept_for_backward_is_written_and_proved(
     assert done.last["verdict"] == "proved"
     plan = json.loads((out / "plan.json").read_text())
     assert (plan["zero"], plan["recompute"], plan["sequence_parallel"]) == (2, kept, True)
+    assert "computed again" in (out / "report.md").read_text()
     diff = (out / "patch.diff").read_text()
     assert ("create_selective_checkpoint_contexts" in diff) == (kept == "selective")
     assert diff.index("_composable.checkpoint") < diff.index("parallelize_module(model")
