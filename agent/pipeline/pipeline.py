@@ -204,8 +204,8 @@ def priced_as(run: Run, job: Job, captured: Captured, made: Synthesis) -> Job:
             run.warn(f"priced for {said}")
     if given:
         choice = choice.compared()
-        if choice.quicker is not None:
-            run.warn(strategies.slowed(choice))
+        if slower := strategies.slowed(choice):
+            run.warn(slower)
     if given or choice is not job.choice:
         run.emit(strategies.event_of(choice, said))
     return replace(job, choice=choice, tokens=said)

@@ -224,6 +224,6 @@ def chosen_in(run: Run, shape: Shape, wanted: Wanted, gpus: int) -> tuple[Choice
             raise InputError(str(error), where="--gpus", got=error.got, hint=error.hint) from None
         phase.summary = f"{chosen.plans:,} plans of {len(space.regions):,} shapes, the best of all"
         phase.facts["plans"] = chosen.plans
-    if chosen.quicker is not None:
-        run.warn(strategies.slowed(chosen))
+    if slower := strategies.slowed(chosen):
+        run.warn(slower)
     return chosen, said

@@ -33,7 +33,7 @@ from shardproof.synthesis.strategy.shape import (
     of_config,
     of_program,
 )
-from shardproof.synthesis.strategy.space import Space
+from shardproof.synthesis.strategy.space import RECOMPUTE, Space
 from shardproof.verifier.kernel.program.types import Mesh
 
 if TYPE_CHECKING:
@@ -124,12 +124,16 @@ def _said(shape: Shape, wanted: Wanted, batch: int, seq: int, precision: str) ->
 
 
 def slowed(chosen: Choice) -> str:
-    """That fewer devices, or another mesh, take less time; empty where none do."""
+    """That fewer devices, another mesh or ZeRO stage take less time; empty where none do."""
     if chosen.quicker is None:
         return ""
     taken, quick = chosen.best, chosen.quicker
     used = quick.plan.gpus
     what = "another mesh" if used == taken.plan.gpus else f"{used} of these devices"
+    if words.degrees(quick.plan) == words.degrees(taken.plan):
+        what = words.short(quick.plan)
+        if what == words.short(taken.plan):
+            return ""
     return (
         f"{what} would be faster: {quick.step_s:.3g} s a step ({words.degrees(quick.plan)}) "
         f"against {taken.step_s:.3g} s"
@@ -201,7 +205,9 @@ def configured(asked: Wanted, captured: Captured, mesh: Mesh, limit: int | None)
     other = space.global_batch % dp or tp > space.model.heads
     if other or limit is not None or mismatch(space.model, captured.facts.param_count):
         return AS_CAPTURED
-    taken = choices.on_mesh(space, dp, tp)
+    ways = (replace(space, fixed=(("recompute", kind),)) for kind in RECOMPUTE)
+    found = [choices.on_mesh(way, dp, tp) for way in ways]
+    taken = next((plan for plan in found if plan.price.fits), found[0])
     return Configured(Choice(space, taken, taken), said)
 
 

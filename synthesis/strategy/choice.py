@@ -158,10 +158,11 @@ def _meshes(small: Space) -> Iterator[Priced]:
 
 
 def on_mesh(space: Space, dp: int, tp: int) -> Priced:
-    """The plan of a given mesh with the fastest micro-batch that fits, or with the smallest."""
+    """The plan of a given mesh with the fastest micro-batch that fits, or with the smallest;
+    nothing is computed again unless that is fixed."""
     small = replace(space, reach="patch")
     plans = [
-        priced(small, small.plan(r, zero=small.zeros(r)[0]))
+        priced(small, small.plan(r, small.recomputes()[0], small.zeros(r)[0]))
         for size in divisors(space.global_batch // dp)
         for r in (Region(tp, 1, small.expert_ranks(tp), 1, dp, size),)
     ]
@@ -171,7 +172,8 @@ def on_mesh(space: Space, dp: int, tp: int) -> Priced:
 def leanest(space: Space) -> Priced:
     """What a patch can do with the least memory, fit or not."""
     small = replace(space, reach="patch")
-    plans = (priced(small, small.plan(r, zero=small.zeros(r)[0])) for r in small.regions)
+    again = small.recomputes()[-1]
+    plans = (priced(small, small.plan(r, again, small.zeros(r)[0])) for r in small.regions)
     return min(plans, key=lambda p: p.price.memory.total)
 
 

@@ -49,6 +49,18 @@ def test_each_mesh_is_offered_once_fastest_first() -> None:
     assert [p.step_s for p in found] == sorted(p.step_s for p in found)
 
 
+def test_less_is_kept_where_it_is_fixed() -> None:
+    plain = space(LLAMA_8B, 2, 512)
+    found = [
+        on_mesh(replace(plain, fixed=(("recompute", kind),)), 1, 2)
+        for kind in ("none", "selective", "full")
+    ]
+    assert [p.plan.recompute for p in found] == ["none", "selective", "full"]
+    held = [p.price.memory.total for p in found]
+    assert held == sorted(held, reverse=True)
+    assert not found[0].price.fits
+
+
 def test_a_patch_splits_experts_over_the_ranks_of_tp() -> None:
     whole = space(EXPERTS, 4, 16)
     wide = on_mesh(whole, 1, 4)
