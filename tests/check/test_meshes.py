@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from shardproof.synthesis.frontends.torch.errors import CaptureError
 from shardproof.verifier.kernel.program.types import Mesh
 from shardproof.verifier.verdict import Counterexample, Proof, Trace
 
@@ -270,3 +271,22 @@ def test_rows_that_do_not_divide_are_cut_and_gathered_as_fully_shard_does(case, 
     (made.folder / "both.py").write_text(UNEVEN.replace("FACTOR", factor or "pass"))
     found = made.check().verdict
     assert isinstance(found, Counterexample if factor else Proof), found
+
+
+@pytest.mark.parametrize("ask", ["to_local().sum()", "exp().sum().full_tensor()"])
+def test_uneven_rows_that_the_code_reads_are_not_traced(case, ask):
+    """The trace pads them: a run has fewer."""
+    made = case(
+        mesh=Mesh.of(dp=4),
+        target="both.py:ranks",
+        against="both.py:Net",
+        inputs=["ids=i64[4,3]<11"],
+        input_layouts=["ids=S(0)@dp"],
+    )
+    read = f"self.up(self.words(ids) + self.up.weight.{ask})"
+    text = UNEVEN.replace("self.up(self.words(ids))", read).replace("FACTOR", "pass")
+    net = UNEVEN[: UNEVEN.index("def ranks")]
+    ranks = text.replace("class Net", "class Other").replace("model = Net", "model = Other")
+    (made.folder / "both.py").write_text(net + ranks)
+    with pytest.raises(CaptureError, match="rows"):
+        made.check()

@@ -41,16 +41,8 @@ from shardproof.synthesis.frontends.torch.ranks.request import (
     UNRECORDED,
     UNSTEPPED,
 )
-from shardproof.synthesis.frontends.torch.ranks.sharded import uneven
 from shardproof.synthesis.frontends.torch.ranks.steps import COUNTED, NewStateError
-from shardproof.synthesis.frontends.torch.ranks.tracing import (
-    Followed,
-    Order,
-    follow,
-    held_by,
-    left_over,
-    run,
-)
+from shardproof.synthesis.frontends.torch.ranks.tracing import Followed, Order, follow, run
 from shardproof.synthesis.frontends.torch.single_draws import (
     LEAST,
     Singles,
@@ -276,9 +268,7 @@ def _call(order: Order) -> Log:
         p.grad = None
     with warnings.catch_warnings(), preserve_node_meta():
         warnings.simplefilter("ignore")
-        wholes = ((g, uneven(order.model, g)) for g in held_by(order))
-        cut = [(g[n], t) for g, w in wholes for n, t in w.items() if not left_over(order, n)]
-        run(order, params, cut, dict(order.inputs), Followed(_nothing()), [])
+        run(order, params, {}, dict(order.inputs), Followed(_nothing()), [])
     return order.digest.log
 
 

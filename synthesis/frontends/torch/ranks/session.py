@@ -96,7 +96,7 @@ from shardproof.synthesis.frontends.torch.ranks.request import (
     RanksRequest,
 )
 from shardproof.synthesis.frontends.torch.ranks.result import Doubt, Draw, Loaded, Rank, Side, Told
-from shardproof.synthesis.frontends.torch.ranks.sharded import precisions, uneven
+from shardproof.synthesis.frontends.torch.ranks.sharded import precisions
 from shardproof.synthesis.frontends.torch.ranks.stated import filled_buffers, layout_for
 from shardproof.synthesis.frontends.torch.ranks.states import (
     KeptError,
@@ -106,7 +106,12 @@ from shardproof.synthesis.frontends.torch.ranks.states import (
     refuse_shared,
 )
 from shardproof.synthesis.frontends.torch.ranks.tables import pieces
-from shardproof.synthesis.frontends.torch.ranks.tracing import Order, cotangents, known_groups
+from shardproof.synthesis.frontends.torch.ranks.tracing import (
+    Order,
+    cotangents,
+    cut_in,
+    known_groups,
+)
 from shardproof.synthesis.frontends.torch.request import (
     CaptureRequest,
     InputSpec,
@@ -622,10 +627,10 @@ def _rank(
     found = _lowered(side, twice, buffers, canonical, draws, held, one)
     below = {s.name: s.limit for s in specs}
     placed = {f"parameter {canonical[n]}": p for n, p in model.named_parameters()}
+    apart = {f"parameter {canonical[n]}" for n in cut_in(twice.order)}
     names = (f"output {name}" for _, name in followed.outputs)
     placed |= dict(zip(names, followed.placed, strict=True))
     placed |= {f"buffer {name}": t for name, t in mine_too.items()}
-    apart = uneven(model, placed)
     left = {f"buffer {n}" for n in mine_too if built.step and built.step.is_gradient(n)}
     found = found if found.doubt is not None else replace(found, doubt=doubted)
     return Rank(
@@ -816,11 +821,9 @@ def _lowered(
     if isinstance(model, Pipeline) and step is None:
         notes.append(model.told([s.name for s in side.specs]))
     notes += (*precisions(model), *sparse_buffers.told(model), *compiled.told())
-    if cut := uneven(model, dict(model.named_parameters())):
-        notes.append(
-            f"fully_shard gives ranks uneven rows of {', '.join(cut)}: the trace pads them with "
-            "zeros, and code that asks a piece for its shape is told that of the padded one."
-        )
+    cut = cut_in(twice.order)
+    if cut:
+        notes.append(f"Ranks hold uneven rows of {', '.join(cut)}, traced as cut from the whole.")
     for name in watch.seen.opened:
         notes.append(f"The custom op {name} computes what its body in Python does.")
     for name in watch.seen.trusted:
@@ -832,7 +835,7 @@ def _lowered(
     if lowered.infinite:
         notes.append(MASKS)
     params = {canonical.get(n, n): p for n, p in model.named_parameters()}
-    whole = params | uneven(model, params)
+    whole = params | {canonical.get(n, n): t for n, t in cut.items()}
     return Side(
         inputs=side.specs,
         params={n: TensorType(tuple(local(t).shape), DTYPES[t.dtype]) for n, t in whole.items()},

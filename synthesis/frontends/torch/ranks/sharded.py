@@ -14,7 +14,6 @@ from typing import Any
 import torch
 import torch.distributed._functional_collectives as funcol
 from torch import nn
-from torch.distributed.tensor import DTensor
 
 from shardproof.synthesis.frontends.torch.errors import CaptureError
 
@@ -69,62 +68,67 @@ def averaging(model: nn.Module) -> Iterator[Any]:
                 yield found
 
 
-def uneven(model: nn.Module, named: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-    """What is placed as a parameter whose rows do not divide among the ranks of its one sharded
-    mesh dim, each with a whole tensor to be given in place of its piece.
+def uneven(model: nn.Module) -> dict[str, torch.Tensor]:
+    """The parameters whose rows do not divide among the ranks of their one sharded mesh dim, by
+    name, each with a whole tensor to be given in place of its piece.
 
     The pieces of `pad(whole)` are what ranks hold; a rank's own has fewer rows, or none.
     """
-    placed = {
-        _spec(p.sharded_param)
-        for _, group in _groups(model)
-        for p in group.fsdp_params
+    found = _unevenly(model)
+    return {
+        name: found[id(p)]._sharded_local_tensor.new_empty(found[id(p)]._orig_size)
+        for name, p in model.named_parameters()
+        if id(p) in found
+    }
+
+
+def _unevenly(model: nn.Module) -> dict[int, Any]:
+    parts = (p for _, group in _groups(model) for p in group.fsdp_params)
+    return {
+        id(p.sharded_param): p
+        for p in parts
         if p._orig_size
         and p._orig_size[0] % p.mesh_info.shard_mesh_size
         and [q.dim for q in p.sharded_param.placements if not q.is_replicate()] == [0]
     }
-    found = {n: t for n, t in named.items() if isinstance(t, DTensor) and _spec(t) in placed}
-    return {name: t._local_tensor.new_empty(t.shape) for name, t in found.items()}
 
 
-def _spec(t: DTensor) -> Any:
-    return t.device_mesh, tuple(t.placements), tuple(t.shape)
+def whole_of(model: nn.Module, param: Any, grad: torch.Tensor) -> torch.Tensor:
+    """The whole gradient of an uneven parameter, of the pieces of ranks; others as they are."""
+    found = _unevenly(model).get(id(param))
+    if found is None:
+        return grad
+    group = found.mesh_info.shard_process_group
+    return funcol.all_gather_tensor(grad, 0, group)[: found._orig_size[0]]
 
 
-def _sharded_dim(t: DTensor) -> int:
-    return next(i for i, q in enumerate(t.placements) if not q.is_replicate())
-
-
-def whole_of(t: DTensor, piece: torch.Tensor) -> torch.Tensor:
-    """The whole tensor, of the padded pieces of ranks that are placed as `t`."""
-    group = t.device_mesh.get_group(_sharded_dim(t))
-    return funcol.all_gather_tensor(piece, 0, group)[: t.shape[0]]
-
-
-def cut_from(whole: torch.Tensor, t: DTensor) -> None:
-    """Make the piece of a DTensor one of a padded whole. Call where the graph is recorded."""
-    at = _sharded_dim(t)
-    count, rank = t.device_mesh.size(at), t.device_mesh.get_local_rank(at)
-    missing = -whole.shape[0] % count
-    padded = torch.cat([whole, whole.new_zeros(missing, *whole.shape[1:])])
-    rows = padded.shape[0] // count
-    t._local_tensor = padded[rank * rows : (rank + 1) * rows].clone()
-
-
-def over_inputs(model: nn.Module) -> None:
+def over_inputs(model: nn.Module, given: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Make the flat tensors of the DTensors' pieces, and forget the memory that an earlier call
-    gathered into. A divide factor of the user's is a division before a sum, not part of the
-    collective. Call where the graph is recorded."""
+    gathered into. Those of uneven parameters are cut from the whole tensors that are `given`; the
+    pieces that their DTensors have then, which are padded and which nothing is to read, are
+    returned. A divide factor of the user's is a division before a sum, not part of the collective.
+    Call where the graph is recorded."""
+    parts, params = _unevenly(model), dict(model.named_parameters())
+    pieces, flats = dict[str, torch.Tensor](), dict[int, torch.Tensor]()
+    for name, whole in given.items():
+        p = parts[id(params[name])]
+        size, at = p.padded_sharded_param_size, p.mesh_info.shard_mesh_rank
+        missing = size[0] * p.mesh_info.shard_mesh_size - whole.shape[0]
+        padded = torch.cat([whole, whole.new_zeros(missing, *whole.shape[1:])])
+        piece = padded[at * size[0] : (at + 1) * size[0]]
+        flats[id(p)], pieces[name] = piece.reshape(-1), piece.view(size)
+        params[name]._local_tensor = pieces[name]
+        p.sharded_size, p.contiguous_sharded_stride = size, padded.stride()
     for _, group in _groups(model):
         group.force_sum_reduction_for_comms |= group.gradient_divide_factor is not None
         for p in group.fsdp_params:
-            p.sharded_size = p._sharded_local_tensor.shape
-            p.contiguous_sharded_stride = p._sharded_local_tensor.stride()
-            flat = p._sharded_local_tensor.reshape(-1)
+            flat = flats.get(id(p))
+            flat = p._sharded_local_tensor.reshape(-1) if flat is None else flat
             missing = p.padded_sharded_param_size.numel() - flat.numel()
             p.all_gather_outputs = []
             vars(p).pop("_unsharded_param", None)
             p._sharded_param_data = torch.cat([flat, flat.new_zeros(missing)]) if missing else flat
+    return pieces
 
 
 def reshard(model: nn.Module) -> None:

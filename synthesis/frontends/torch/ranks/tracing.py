@@ -41,7 +41,6 @@ from shardproof.synthesis.frontends.torch.ranks.pipelines import Pipeline
 from shardproof.synthesis.frontends.torch.ranks.places import Places
 from shardproof.synthesis.frontends.torch.ranks.recording import Recorder, copied
 from shardproof.synthesis.frontends.torch.ranks.sharded import (
-    cut_from,
     over_inputs,
     reshard,
     uneven,
@@ -114,6 +113,14 @@ class Followed:
     """What `forward` returned, in order: tensors, of which some may be DTensors."""
     notes: list[str] = field(default_factory=list[str])
     """What is taken for granted, in sentences."""
+    pieces: dict[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor])
+    """Padded pieces of parameters, by name: a run has fewer rows."""
+
+
+def cut_in(order: Order) -> dict[str, torch.Tensor]:
+    """Whole tensors for parameters with uneven rows, by name. None where the owner's code follows
+    the backward: it would see gradients with rows that a run has not."""
+    return uneven(order.model) if order.step is None and order.after_backward is None else {}
 
 
 def follow(order: Order) -> Followed:
@@ -133,12 +140,9 @@ def follow(order: Order) -> Followed:
     found = Followed(Traced(fx.Graph(), None))
     roles: list[tuple[str, str]] = []
 
-    held: list[dict[str, Any]] = []
-    cut: list[Cut] = []
-    for group, placed in zip((params, buffers), held_by(order), strict=True):
-        whole = uneven(model, placed)
-        held.append({k: dtensors.local(t) for k, t in group.items()} | whole)
-        cut += [(placed[n], t) for n, t in whole.items() if not left_over(order, n)]
+    apart = cut_in(order)
+    held = [{k: dtensors.local(t) for k, t in group.items()} for group in (params, buffers)]
+    held[0] |= apart
     given = (*held, dict(order.inputs))
     recorder = Recorder([t for group in given for t in group.values()])
     with warnings.catch_warnings(), ExitStack() as stack:
@@ -148,8 +152,9 @@ def follow(order: Order) -> Followed:
         # Checkpointing asks by the key of the recorder, and does otherwise where it compiles.
         stack.enter_context(patch.object(checkpoint, "_is_compiling", lambda *_: False))
         with recorder:
-            recorder.returns(run(order, params, cut, given[-1], found, roles))
+            recorder.returns(run(order, params, apart, given[-1], found, roles))
         _none_moved(recorder, given)
+        _none_padded(recorder, found.pieces, order.watch.places.root)
         if order.step is not None:
             _none_replaced(model, params)
         _none_kept(recorder, order.watch)
@@ -205,25 +210,10 @@ def follow_one(
     return traced
 
 
-Cut = tuple[Any, torch.Tensor]
-"""A DTensor whose rows do not divide, and the whole tensor that its piece is cut from."""
-
-
-def left_over(order: Order, name: str) -> bool:
-    """Whether what is held is the gradient of the step before, which no step reads."""
-    return order.step is not None and order.step.is_gradient(name)
-
-
-def held_by(order: Order) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Parameters, and buffers with the state of a step, as their owner sees them."""
-    state = {} if order.step is None else order.step.state()
-    return dict(order.model.named_parameters()), dict(order.model.named_buffers()) | state
-
-
 def run(
     order: Order,
     params: dict[str, Any],
-    cut: Sequence[Cut],
+    apart: dict[str, torch.Tensor],
     inputs: dict[str, torch.Tensor],
     found: Followed,
     roles: list[tuple[str, str]],
@@ -234,11 +224,6 @@ def run(
     passed: dict[str, Any] = {}
     if order.step is not None:
         order.step.kept()
-    for i, (t, whole) in enumerate(cut):
-        cut_from(whole, t)
-        if order.digest is not None:
-            order.digest.leaf(whole, f"whole {i}")
-            order.digest.leaf(t._local_tensor, f"piece {i}")
     with ExitStack() as stack:
         stack.enter_context(watching(watch.places))
         if order.digest is not None:
@@ -254,7 +239,7 @@ def run(
             else:
                 passed[name] = value.clone()
         mine = {name: storage(t) for name, t in passed.items()}
-        over_inputs(model)
+        found.pieces = over_inputs(model, apart)
         with watch.within(model), watch.within_backwards(), assignments_written(model):
             result = called(lambda: order.call(passed))
         named, loss = named_outputs(result, order.result_names)
@@ -279,16 +264,11 @@ def run(
             order.digest.log.forward_talks = len(order.digest.log.talks)
         if order.gradients:
             found.notes += ungraded(named, loss)
-            out += _gradients(order, params, cut, leaves, named, loss, found, roles)
+            out += _gradients(order, params, leaves, named, loss, found, roles)
         if order.step is not None:
-            for p, whole in cut:
-                if p.requires_grad:
-                    whole.copy_(whole_of(p, dtensors.local(p)))
-            state = order.step.state()
-            apart = uneven(model, state)
             for name, value in order.step.replaced():
                 roles.append((LEFT if order.step.is_gradient(name) else REPLACED, name))
-                out.append(whole_of(state[name], value) if name in apart else value)
+                out.append(value)
         averaging.refuse_unfinished(model)
         watch.landed()
         reshard(model)
@@ -314,7 +294,6 @@ def _in_time(watch: Watch) -> str:
 def _gradients(
     order: Order,
     params: dict[str, Any],
-    cut: Sequence[Cut],
     leaves: dict[str, Any],
     named: list[tuple[str, torch.Tensor]],
     loss: str | None,
@@ -339,11 +318,11 @@ def _gradients(
         with torch.no_grad():
             order.after_backward(order.model)
     out: list[torch.Tensor] = []
-    apart = {id(t) for t, _ in cut}
     for name, p in params.items():
         if p.requires_grad:
             roles.append(("grad", name))
-            out.append(whole_of(p, _grad(p)) if id(p) in apart else _grad(p))
+            grad = _grad(p)
+            out.append(whole_of(order.model, p, grad) if order.after_backward is None else grad)
             if p.grad is None:
                 found.unreached.append(name)
     for name, leaf in leaves.items():
@@ -377,6 +356,28 @@ def _no_strangers(recorder: Recorder) -> None:
             raise CaptureError(
                 "forward reads a tensor that needs a gradient and is not a parameter of the module",
                 hint="register it as a parameter: self.name = nn.Parameter(...)",
+            )
+
+
+def _gathered(flat: fx.Node) -> bool:
+    """Whether a piece goes into an all-gather of fully_shard, and nowhere else."""
+    sent = [n for n in flat.users if n.target is _aten.cat.default]
+    return len(sent) == len(flat.users) and all(
+        "all_gather" in str(n.target) for cat in sent for n in cat.users
+    )
+
+
+def _none_padded(recorder: Recorder, pieces: dict[str, torch.Tensor], root: str) -> None:
+    """Refuse code that computes with a padded piece: its rows are not those of a run."""
+    for name, piece in pieces.items():
+        reading = [n for n in recorder.nodes[id(piece)][1].users if not _gathered(n)]
+        if reading:
+            at = Provenance(root).source(reading[0])
+            raise CaptureError(
+                f"the code reads this rank's rows of {name}, which fully_shard splits unevenly",
+                file=at.file,
+                line=at.line,
+                hint="let the rows divide among the ranks",
             )
 
 
