@@ -108,7 +108,8 @@ def over_inputs(model: nn.Module, given: Mapping[str, torch.Tensor]) -> dict[str
     pieces that their DTensors have then, which are padded and which nothing is to read, are
     returned. A divide factor of the user's is a division before a sum, not part of the collective.
     Call where the graph is recorded."""
-    parts, params = _unevenly(model), dict(model.named_parameters())
+    parts = _unevenly(model)
+    params: dict[str, Any] = dict(model.named_parameters())
     pieces, flats = dict[str, torch.Tensor](), dict[int, torch.Tensor]()
     for name, whole in given.items():
         p = parts[id(params[name])]
