@@ -74,6 +74,7 @@ NAMED: dict[str, dict[str, str]] = {
             "all_gather all_reduce all_to_all broadcast recv reduce_scatter send"
         ),
         "synthesis/frontends/torch/ranks/states.py": "mul",
+        "synthesis/frontends/torch/ranks/tracing.py": "all_gather",
         "synthesis/frontends/torch/ranks/shared_parts.py": "mm mul pad shard_pad shard_slice",
     },
     "shapes of programs that stand for something: attention, experts, fused weights": {
