@@ -75,8 +75,8 @@ class Captured(Action):
     target: Annotated[
         str,
         Argument(
-            "path/model.py:Class or package.module:Class. By name: hf:Class, timm:NAME, "
-            "torchvision:NAME, diffusers:Class.",
+            "path/model.py:Class or package.module:Class; a function that builds the model too. "
+            "By name: hf:Class, timm:NAME, torchvision:NAME, diffusers:Class.",
             "TARGET",
         ),
     ]

@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from shardproof.synthesis.emit.attributes import (
@@ -211,8 +212,11 @@ def user_patch(
             file.used["whole_param"] = SNIPPETS["whole_param"]
     name = _function_name(source.names(), facts.class_name)
     used = tuple(main.used.values())
-    code = parallelize_code(plan, facts, changes, loss, name, layouts, used, form)
-    main.bind(code.imports, code.definitions, form.width)
+    known = facts.class_name in source.names()
+    typed = facts if known else replace(facts, class_name="nn.Module")
+    code = parallelize_code(plan, typed, changes, loss, name, layouts, used, form)
+    imports = code.imports if known else (*code.imports, ("torch", "nn"))
+    main.bind(imports, code.definitions, form.width)
     added = "\n\n\n".join([*code.definitions, code.function.rstrip("\n")])
     _add(main, added, before=source.before_main())
     for file in files.known.values():
@@ -221,9 +225,8 @@ def user_patch(
             file.bind(imports, texts, form.width)
             if texts:
                 _add(file, "\n\n\n".join(texts), before=file.source.before_main())
-    entry = (
-        f"from {home_of(path).name} import {facts.class_name}, {name}\n\nmodel = {name}(model)\n"
-    )
+    built = facts.target.rpartition(":")[2]
+    entry = f"from {home_of(path).name} import {built}, {name}\n\nmodel = {name}(model)\n"
     changed = {f.source.path: f.texts for f in files.known.values() if f.edits}
     return patch(changed, obligations(plan, facts), entry, name)
 

@@ -103,7 +103,7 @@ def _run_once(path: str, blocks: Any, seen: dict[str, Any]) -> None:
         return run
 
     for index, block in blocks.named_children():
-        block.forward = once(f"{path}.{index}", block)
+        block.forward = once(f"{path}.{index}".lstrip("."), block)
 
 
 def _made_like(block: Any) -> tuple[Any, ...]:

@@ -32,6 +32,9 @@ TARGETS = {
     "relative_table.py:Net": ("relative_table.py",),
     "wants_gradient.py:Net": ("wants_gradient.py",),
     "mixed_tokens.py:Net": ("mixed_tokens.py",),
+    "bare_config.py:Net": ("bare_config.py",),
+    "built_elsewhere.py:small": ("built_elsewhere.py",),
+    "root_sequential.py:stacked": ("root_sequential.py",),
 }
 """Targets, with the files that their patches change."""
 

@@ -2,7 +2,6 @@
 
 # pyright: basic
 
-import dataclasses
 import difflib
 import importlib
 import importlib.util
@@ -12,7 +11,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import torch
 from torch import nn
@@ -21,6 +20,11 @@ from shardproof.synthesis.frontends.torch.asked.watching import watching
 from shardproof.synthesis.frontends.torch.errors import CaptureError
 from shardproof.synthesis.frontends.torch.homes import Moved, home_of, make_importable, root_of
 from shardproof.synthesis.frontends.torch.named import NAMED, image_of
+from shardproof.synthesis.frontends.torch.ranks.arguments import (
+    MissingError,
+    arguments,
+    known_fields,
+)
 from shardproof.synthesis.frontends.torch.ranks.places import Places
 from shardproof.synthesis.frontends.torch.request import (
     EXPERTS,
@@ -49,6 +53,7 @@ class Target:
     """A model class with what is needed to build it."""
 
     cls: type[nn.Module]
+    """Of a function of the user's, known once it has built a model."""
     build: Callable[..., nn.Module]
     """Builds the model; for Hugging Face models takes config fields that override."""
     config: dict[str, Any]
@@ -209,67 +214,51 @@ def import_file(path: Path, moved: Moved | None = None) -> Any:
 
 
 def _user(path: Path, name: str, fields: dict[str, Any], moved: Moved | None) -> Target:
+    """A class, or a function that builds a model: its class is known when it is built."""
     module = import_file(path, moved)
-    cls: Any = getattr(module, name, None)
-    if cls is None:
+    made: Any = getattr(module, name, None)
+    is_class = isinstance(made, type)
+    if not callable(made) or (is_class and not issubclass(made, nn.Module)):
         classes = [
             k for k, v in vars(module).items() if isinstance(v, type) and issubclass(v, nn.Module)
         ]
+        what = f"has no class or function {name}" if made is None else f"has {name}, no nn.Module"
         raise CaptureError(
-            f"{path.name} has no class {name}",
+            f"{path.name} {what}",
             file=path.name,
             hint=f"it has {', '.join(classes) or 'no nn.Module'}",
         )
-    if not isinstance(cls, type) or not issubclass(cls, nn.Module):
-        raise CaptureError(f"{name} in {path.name} is not a torch.nn.Module", file=path.name)
-    kwargs = _arguments(cls, fields, path.name)
-    return Target(
-        cls,
-        lambda: without_sparse(cls(**kwargs)),
-        fields,
-        root_of(f"{path}:{name}"),
-        module,
-        result_names=returned_names(cls.forward),
-    )
+    kwargs = _arguments(made, fields, path.name)
 
-
-def _arguments(cls: Any, fields: dict[str, Any], file: str) -> dict[str, Any]:
-    """Arguments of the constructor: the fields themselves, or one config object made of them."""
-    parameters = list(inspect.signature(cls).parameters.values())
-    names = {p.name for p in parameters}
-    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
-    if fields and (set(fields) <= names or takes_any):
-        return fields
-    hints = get_type_hints(cls.__init__)
-    holders = [p for p in parameters if isinstance(hints.get(p.name), type)]
-    holders = [p for p in holders if dataclasses.is_dataclass(hints[p.name]) or "onfig" in p.name]
-    if holders:
-        kind: Any = hints[holders[0].name]
-        known = set(inspect.signature(kind).parameters)
-        wrong = sorted(set(fields) - known)
-        if wrong:
-            near = difflib.get_close_matches(wrong[0], known, 3) or sorted(known)[:8]
+    def build() -> nn.Module:
+        model = made(**kwargs)
+        if not isinstance(model, nn.Module):
             raise CaptureError(
-                f"{kind.__name__} has no field {wrong[0]!r}",
-                file=file,
-                hint=f"it has {', '.join(near)}",
+                f"{name} gives a {type(model).__name__}, expected a torch.nn.Module",
+                file=path.name,
             )
-        if holders[0].default is inspect.Parameter.empty or fields:
-            return {holders[0].name: kind(**fields)}
-        return {}
-    required = [
-        p.name for p in parameters if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD
-    ]
-    if fields or required:
-        wrong = sorted(set(fields) - names) or required
+        found.cls = type(model)
+        found.result_names = returned_names(found.cls.forward)
+        return without_sparse(model)
+
+    found = Target(
+        made if is_class else nn.Module, build, fields, root_of(f"{path}:{name}"), module
+    )
+    return found
+
+
+def _arguments(made: Any, fields: dict[str, Any], file: str) -> dict[str, Any]:
+    """As `arguments`. Raises CaptureError where one is missing, or a field is no argument."""
+    try:
+        kwargs, used = arguments(made, fields, {})
+    except MissingError as problem:
+        raise CaptureError(str(problem), file=file, hint=problem.hint) from None
+    if wrong := sorted(set(fields) - set(used)):
+        holder, known = known_fields(made)
+        near = difflib.get_close_matches(wrong[0], known, 3) or sorted(known)[:8]
         raise CaptureError(
-            f"{cls.__name__} cannot be built: "
-            + (
-                f"it takes no argument {wrong[0]!r}"
-                if fields
-                else f"it needs {', '.join(required)}"
-            ),
+            f"{holder} has no {'field' if holder != made.__name__ else 'argument'} {wrong[0]!r}",
             file=file,
-            hint="give --config key=value for each argument of its constructor",
+            hint=f"it has {', '.join(near)}" if near else "it takes none",
         )
-    return {}
+    return kwargs

@@ -8,10 +8,15 @@ The processes of a run read this file too: it imports nothing of PyTorch and not
 
 import dataclasses
 import inspect
+import re
+import sys
 from collections.abc import Mapping
 from itertools import takewhile
+from types import SimpleNamespace
 from typing import Any, get_type_hints
 
+CALLED = r"(?i)config|cfg|^(args|hps|hparams|params|opts?|options|settings)$"
+"""Names that people give to one object of all settings."""
 ANY_NAME, ANY_PLACE = inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL
 
 
@@ -39,12 +44,11 @@ def arguments(
     needed = {name for name, p in parameters.items() if p.default is p.empty}
     given = {k: v for k, v in offered.items() if k in needed and k not in own}
     used = set(own)
-    hints = _hints(factory)
     for p in parameters.values():
-        kind = hints.get(p.name)
-        if p.name in own or not isinstance(kind, type) or not _holder(p.name, kind):
+        kind = None if p.name in own or p.name in given else _config_class(factory, p, fields)
+        if kind is None:
             continue
-        known = inspect.signature(kind).parameters
+        known = fields if kind is Settings else inspect.signature(kind).parameters
         inside = {k: v for k, v in fields.items() if k in known and k not in own}
         if inside or p.default is p.empty:
             given[p.name] = kind(**inside)
@@ -74,8 +78,63 @@ def _hints(factory: Any) -> dict[str, Any]:
         return {}
 
 
-def _holder(name: str, kind: type) -> bool:
-    return dataclasses.is_dataclass(kind) or "onfig" in name
+class Settings(SimpleNamespace):
+    """Values by name, for code that reads them off one argument of no stated class."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"the config has no {name!r}: give --config {name}=VALUE", name=name)
+
+    def __getitem__(self, name: str) -> Any:
+        return getattr(self, name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in vars(self)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """As that of a dict."""
+        return vars(self).get(name, default)
+
+
+def known_fields(factory: Any) -> tuple[str, list[str]]:
+    """What takes the fields of a config, and their names: a config class, else the factory."""
+    parameters = inspect.signature(factory).parameters
+    for p in parameters.values():
+        kind = _config_class(factory, p, {})
+        if kind is not None and kind is not Settings:
+            return kind.__name__, list(inspect.signature(kind).parameters)
+    return factory.__name__, list(parameters)
+
+
+def _config_class(factory: Any, parameter: inspect.Parameter, fields: Mapping[str, Any]) -> Any:
+    """The class of which an argument is made of fields; None where it is not one config object.
+
+    One that is called so, and says no class, is of the dataclass of its module that takes most of
+    the fields, and needs no other; of `Settings` where its module has none.
+
+    Raises:
+        MissingError: of two.
+    """
+    kind = _hints(factory).get(parameter.name)
+    called = re.search(CALLED, parameter.name) is not None
+    if isinstance(kind, type):
+        return kind if dataclasses.is_dataclass(kind) or called else None
+    if kind is not None or not called or parameter.default is not parameter.empty:
+        return None
+    module = sys.modules.get(factory.__module__)
+    known: dict[Any, int] = {}
+    for found in vars(module).values():
+        if isinstance(found, type) and dataclasses.is_dataclass(found):
+            taken = inspect.signature(found).parameters.values()
+            if all(p.default is not p.empty or p.name in fields for p in taken):
+                known[found] = sum(p.name in fields for p in taken)
+    best = [k for k, count in known.items() if count == max(known.values())]
+    if len(best) > 1:
+        names = " or ".join(k.__name__ for k in best)
+        raise MissingError(
+            f"{parameter.name} of {factory.__name__} may be {names}",
+            "annotate it, or name a function that builds the model",
+        )
+    return best[0] if best else Settings if fields else None
 
 
 def argument_names(forward: Any) -> list[str]:
