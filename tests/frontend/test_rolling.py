@@ -9,6 +9,7 @@ import pytest
 
 from shardproof.synthesis.frontends.torch.prune import prune
 from shardproof.synthesis.frontends.torch.rolling.depth import Depth
+from shardproof.synthesis.frontends.torch.rolling.owned import rolled
 from shardproof.synthesis.frontends.torch.rolling.paths import Group, members
 from shardproof.synthesis.frontends.torch.rolling.recompute import compute_once, recompute_views
 from shardproof.synthesis.frontends.torch.rolling.roll import NotRolledError, Stretch, roll
@@ -278,3 +279,30 @@ def test_a_chain_of_single_products_is_rolled_by_pairs(layers, around, patterns)
     rolled = roll(flat, frozenset(), ["net"])
     assert [p for g in rolled.groups for p in g.patterns] == patterns
     compare(flat, rolled)
+
+
+@pytest.mark.parametrize("owner", ["", "net"])
+def test_shares_of_a_gradient_add_up_in_the_blocks_that_they_are_of(owner):
+    b = Builder("conditioned")
+    x, c, ct = b.input("x", X), b.input("c", X), b.input("ct", X, "cotangent")
+    params = [b.param(f"net.{i}.w", W) for i in range(3)]
+    for i, w in enumerate(params):
+        with b.at(Source("m.py", 1, f"net.{i}")):
+            x = b.add("add", x, b.add("mm", c, w))
+    b.output(b.add("mul", x, c), "output", "y")
+    first = len(b.build().nodes)
+    total = b.add("mul", ct, x)
+    back = b.add("mul", ct, c)
+    for i in reversed(range(3)):
+        with b.at(Source("m.py", 1, f"net.{i}")):
+            share = b.add("mm", back, b.add("permute", params[i], dims=(1, 0)))
+            grad = b.add("mm", b.add("permute", c, dims=(1, 0)), back)
+        with b.at(Source("m.py", 2, owner)):
+            total = b.add("add", total, share)
+        b.output(grad, "grad", f"net.{i}.w")
+    b.output(total, "output", "gc")
+    flat = b.build()
+    whole = rolled(flat, first, ["net"], None)
+    assert [n.op for n in whole.program.nodes].count("scan") == 2
+    assert not any(n.op == "slice" for n in whole.program.nodes)
+    compare(flat, whole)

@@ -43,7 +43,7 @@ NAMED: dict[str, dict[str, str]] = {
         "agent/check/command.py": "send",
         "agent/check/losses.py": "all_reduce mul_scalar",
         "synthesis/frontends/torch/rolling/owned.py": (
-            "all_gather all_reduce all_to_all cast mul_scalar pad reduce_scatter shard_slice"
+            "add all_gather all_reduce all_to_all cast mul_scalar pad reduce_scatter shard_slice"
         ),
         "synthesis/execute/reading.py": "all_reduce",
         "synthesis/frontends/rank_programs/build.py": "merge send",

@@ -18,10 +18,11 @@ MOVES = frozenset(MOVED).union(
 """Ops that bring a parameter to where it is used, and its gradient back."""
 
 
-def _owned(program: Program, lists: Sequence[str]) -> Program:
+def _owned(program: Program, backward: int, lists: Sequence[str]) -> Program:
     """The program with what is done to a parameter before it is used, and to its gradient last,
     in the module that has the parameter, whatever module ran it. What a block does to a parameter
-    that is not its own stays in the block. A view between ops of one block is the block's too."""
+    that is not its own stays in the block. A view between ops of one block is the block's too, and
+    so is the addition of its share to the gradient of a value that other modules read as well."""
 
     def block(path: str) -> tuple[str, int] | None:
         found = ((prefix, entry_of(path, prefix)) for prefix in lists)
@@ -57,6 +58,12 @@ def _owned(program: Program, lists: Sequence[str]) -> Program:
         around = {block(module_of(n)) for n in (made, *taken.get(node.outputs[0], [node]))}
         if len(around) == 1 and None not in around:
             owner[node.outputs[0]] = module_of(made)
+    place = {v: at for at, node in enumerate(program.nodes) for v in node.outputs}
+    for node in program.nodes[backward:]:
+        if node.op == "add" and block(module_of(node)) is None:
+            added = max(node.inputs, key=lambda v: place.get(v, -1))
+            if added in maker and block(module_of(maker[added])) is not None:
+                owner[node.outputs[0]] = module_of(maker[added])
     nodes = tuple(
         replace(n, source=replace(n.source, module=owner[n.outputs[0]]))
         if n.outputs[0] in owner
@@ -73,4 +80,4 @@ def rolled(program: Program, backward: int, lists: Sequence[str], depth: Depth |
         NotRolledError: as `roll`.
     """
     later = frozenset(v for n in program.nodes[backward:] for v in n.outputs)
-    return roll_program(_owned(program, lists), later, list(lists), depth)
+    return roll_program(_owned(program, backward, lists), later, list(lists), depth)
