@@ -47,7 +47,7 @@ def _fitted(spec: InputSpec, model: nn.Module, dtype: str) -> InputSpec:
     if spec.below or spec.dtype not in ("i64", "i32"):
         return spec
     rows = [m.num_embeddings for m in model.modules() if isinstance(m, nn.Embedding)]
-    return replace(spec, below=min(rows, default=2))
+    return replace(spec, below=min(rows, default=2), sampled=True)
 
 
 def _example_inputs(request: CaptureRequest, target: Target) -> tuple[InputSpec, ...]:
@@ -88,7 +88,8 @@ def _spec(name: str, value: Any) -> InputSpec:
     integral = not value.is_floating_point() and value.dtype is not torch.bool
     below = int(value.max()) + 1 if integral and value.numel() else 0
     strides = () if value.is_contiguous() else value.stride()
-    return InputSpec(name, tuple(value.shape), DTYPES[value.dtype], below, strides)
+    shape, dtype = tuple(value.shape), DTYPES[value.dtype]
+    return InputSpec(name, shape, dtype, below, strides, sampled=bool(below))
 
 
 def _library_inputs(request: CaptureRequest, target: Target) -> tuple[InputSpec, ...]:

@@ -66,6 +66,8 @@ class InputSpec:
     """Of an example that is not contiguous, such as a slice: `view` may fail on it."""
     ignored: int | None = None
     """One more integer that any entry may be, such as the label -100."""
+    sampled: bool = False
+    """`below` is that of an example, or a guess."""
 
     @property
     def limit(self) -> int:

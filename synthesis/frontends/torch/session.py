@@ -32,6 +32,7 @@ from shardproof.synthesis.frontends.torch.errors import CaptureError, Handwritte
 from shardproof.synthesis.frontends.torch.facts import read_facts, read_files
 from shardproof.synthesis.frontends.torch.homes import root_of
 from shardproof.synthesis.frontends.torch.inputs import find_inputs, torch_types
+from shardproof.synthesis.frontends.torch.looked_up import from_tables
 from shardproof.synthesis.frontends.torch.lower import Lowered, Lowering
 from shardproof.synthesis.frontends.torch.materialize import (
     fake_inputs,
@@ -223,6 +224,8 @@ class Session:
             facts = replace(facts, train=modes.train)
             with mode_of(model, facts.train, self.places.root):
                 traced = self._traced(model, kwargs, modes.draws)
+            inputs = from_tables(traced, inputs)
+            facts = replace(facts, inputs=inputs)
             if lost := sorted({*modes.state} - traced.state):
                 raise CaptureError(f"forward changes the buffer {lost[0]}, and how is not followed")
             if modes.state:

@@ -49,6 +49,7 @@ from shardproof.synthesis.frontends.torch.errors import CaptureError
 from shardproof.synthesis.frontends.torch.homes import root_of
 from shardproof.synthesis.frontends.torch.inputs import find_inputs, torch_types
 from shardproof.synthesis.frontends.torch.known_ops import known_ops
+from shardproof.synthesis.frontends.torch.looked_up import from_tables
 from shardproof.synthesis.frontends.torch.lower import DTYPES, type_of
 from shardproof.synthesis.frontends.torch.masked_gather import read_windows
 from shardproof.synthesis.frontends.torch.materialize import fake_inputs, take_buffers, tied_groups
@@ -440,6 +441,7 @@ def _one(
     twice, buffers = _followed(side, mode, others)
     canonical = _ties(model)
     traced = twice.followed.traced
+    side = replace(side, specs=from_tables(traced, specs))
     name_states(traced, {n: n for n in traced.state})
     traced.given = ({*mine} | traced.given) - traced.state
     draws = reaching(twice.order.watch.draws.made, traced)
