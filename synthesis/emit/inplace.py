@@ -81,17 +81,25 @@ def _changed(text: str) -> Iterator[str]:
         if names & changed and isinstance(node.value, ast.Name):
             changed.add(node.value.id)
     for node in assigned:
-        if isinstance(node.value, ast.Call):
-            names = {n.id for t in _targets(node) for n in ast.walk(t) if isinstance(n, ast.Name)}
-            func = node.value.func
-            func = func.value if isinstance(func, ast.Subscript) else func
-            if (
-                names & changed
-                and isinstance(func, ast.Attribute)
-                and isinstance(func.value, ast.Name)
-                and func.value.id == "self"
-            ):
-                yield func.attr
+        names = {n.id for t in _targets(node) for n in ast.walk(t) if isinstance(n, ast.Name)}
+        if names & changed:
+            yield from _calls(node.value)
+
+
+def _calls(value: ast.expr | None) -> Iterator[str]:
+    """Attributes of `self` whose calls a value may be the memory of: `self.drop(self.f(x))` in eval
+    mode is that of `self.f`."""
+    while isinstance(value, ast.Call):
+        func = value.func.value if isinstance(value.func, ast.Subscript) else value.func
+        if not isinstance(func, ast.Attribute):
+            return
+        if isinstance(func.value, ast.Name):
+            if func.value.id != "self":
+                return
+            yield func.attr
+            value = value.args[0] if value.args else None
+        else:
+            value = func.value
 
 
 def _targets(node: ast.Assign | ast.AnnAssign) -> Sequence[ast.expr]:

@@ -7,8 +7,10 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+import z3
 
 from shardproof.verifier.domains.symbolic import Symbolic, equations
+from shardproof.verifier.ops import facets
 from shardproof.verifier.smt import solver as smt
 from tests.asking import Lawful
 
@@ -88,3 +90,15 @@ def test_interrupts_during_and_after_a_query_end_that_query_alone() -> None:
         nagging.join()
     for _ in range(3):
         assert isinstance(smt.prove(a + 1 > a), smt.Valid)
+
+
+def test_bytes_of_one_number_are_one_and_of_another_are_not_known() -> None:
+    domain = Symbolic()
+    cast = facets("cast").meaning
+    x, y = domain.symbols("x", (2,)), domain.symbols("y", (2,))
+    first, again, other = (cast(domain, v, dtype="u8") for v in (x, x, y))
+    assert isinstance(answer(first, again, domain), smt.Valid)
+    assert isinstance(answer(first, other, domain), smt.Invalid)
+    assert cast(domain, np.array([300, -1]), dtype="u8").tolist() == [44, 255]
+    whole = cast(domain, domain.full((1,), Fraction(300)), dtype="u8")
+    assert isinstance(whole[0], z3.ExprRef)

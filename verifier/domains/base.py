@@ -123,6 +123,10 @@ class Domain(ABC):
         """Values of the domain as integers, toward zero. Raises TypeError where none are meant."""
         raise TypeError("a cast of a float to an integer has no meaning here")
 
+    def byte(self, a: Array) -> Array:
+        """Integers modulo 256."""
+        return a % 256
+
     def add(self, a: Array, b: Array) -> Array:
         if is_index(a) and is_index(b):
             return np.add(a, b)

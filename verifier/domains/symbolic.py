@@ -137,6 +137,14 @@ class Symbolic(Domain):
 
         return objects(np.frompyfunc(entry, 1, 1)(a))
 
+    def byte(self, a: Array) -> Array:
+        """Of a number that is not known some function, the same everywhere."""
+
+        def entry(x: Entry) -> Entry:
+            return x % 256 if isinstance(x, Fraction) else self._apply("byte", term(x))
+
+        return super().byte(a) if is_index(a) else objects(np.frompyfunc(entry, 1, 1)(a))
+
     def _add(self, a: Array, b: Array) -> Array:
         return objects(_PLUS(a, b))
 

@@ -66,7 +66,7 @@ def _cast(d: Domain, x: Array, dtype: str) -> Array:
         return x if x.dtype.kind == "b" else d.compare("ne", x, np.zeros((), np.int64))
     if dtype in ("i64", "i32", "u8"):
         whole = x.astype(np.int64) if is_index(x) else d.truncate(x)
-        return whole % 256 if dtype == "u8" else whole
+        return d.byte(whole) if dtype == "u8" else whole
     return d.lift(x)
 
 

@@ -233,6 +233,7 @@ class Process:
             sys.path += [f for f in side["late"] if f not in self.home]
             self.home += [f for f in (*folders, *side["late"]) if f not in self.home]
             name = side["module"] or path.stem
+            sys.argv = [str(path)]
             try:
                 module = importlib.import_module(name) if side["module"] else loaded(name, path)
             except Exception:

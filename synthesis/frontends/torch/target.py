@@ -187,7 +187,7 @@ def _no_dropout(config: Any) -> list[str]:
 
 def import_file(path: Path, moved: Moved | None = None) -> Any:
     """Run a file of the user's as a module, a member of its package where it is in one; what lies
-    in its `ways` can be imported by it.
+    in its `ways` can be imported by it, and the process has no arguments.
 
     Raises:
         CaptureError: its name is another module's.
@@ -195,6 +195,7 @@ def import_file(path: Path, moved: Moved | None = None) -> Any:
     """
     home = home_of(path)
     make_importable(home, moved)
+    sys.argv = [str(home.file)]
     with watching(Places(str(home.base)), real=True, building=True, importing=True):
         if home.packaged:
             module = importlib.import_module(home.name)

@@ -160,8 +160,12 @@ def _is_bit(e: Emit, x: str) -> bool:
     table, made = e.table(x), e.made(x)
     if table is not None:
         return bool(np.isin(table, (0, 1)).all())
+    if made is None:
+        return False
+    if made.op == "where":
+        return all(_is_bit(e, v) for v in made.inputs[1:])
     views = ("cast", "reshape", "expand", "permute", "slice")
-    return made is not None and made.op in views and _is_bit(e, made.inputs[0])
+    return made.op in views and _is_bit(e, made.inputs[0])
 
 
 def _truth(e: Emit, x: str) -> str:
