@@ -241,25 +241,35 @@ def telling(
     changed = differing(extent)
     kept = [i for i in range(len(site.extents)) if i not in changed]
     alone = (i for i in kept if len(known(i)) == 1)
-    bound = {known(i)[0] for i in alone if not _is_of_made(function, site.extents[i])}
+    bound = {known(i)[0] for i in alone if not _is_of_made(tree, function, site.extents[i])}
     same = {n for i in kept for n in known(i) if fact.ints[n] == extent.whole[i]}
     return [name for name in known(index) if name not in bound - same]
 
 
-def _is_of_made(function: ast.FunctionDef, extent: ast.expr) -> bool:
-    """Whether an extent is taken from the shape of a tensor that a function makes, not of one that
-    it is given."""
+def _is_of_made(tree: ast.AST, function: ast.FunctionDef, extent: ast.expr) -> bool:
+    """Whether an extent is taken from the shape of a tensor that a function makes, or is given by
+    those that make it."""
     given, todo, seen = {a.arg for a in function.args.args}, [extent], set[str]()
     while todo:
         for leaf in ast.walk(todo.pop()):
             owner = leaf.value if isinstance(leaf, ast.Attribute) else None
             if isinstance(leaf, ast.Attribute) and isinstance(owner, ast.Name):
                 if leaf.attr in ("shape", "size"):
-                    return owner.id not in given
+                    return owner.id not in given or _is_made_by_callers(tree, function, owner.id)
             elif isinstance(leaf, ast.Name) and leaf.id not in seen:
                 seen.add(leaf.id)
                 todo += (*assigned(function, leaf.id), *unpacked(function, leaf.id))
     return False
+
+
+def _is_made_by_callers(tree: ast.AST, function: ast.FunctionDef, name: str) -> bool:
+    """Whether what calls in the file pass for a parameter is assigned where they are."""
+    passed = list(calls_with(tree, function, name))
+    around = [(function_at(tree, value.lineno), value) for value in passed]
+    return bool(passed) and all(
+        caller is not None and isinstance(value, ast.Name) and any(assigned(caller, value.id))
+        for caller, value in around
+    )
 
 
 def _alike(
@@ -273,7 +283,10 @@ def _alike(
         if isinstance(written, ast.Constant) and written.value not in (1, whole):
             return False
         known = [n for n in attributes_of(tree, function, written) if n in fact.ints]
-        single = isinstance(written, ast.Attribute | ast.Name) and len(known) == 1
+        values = [written]
+        if isinstance(written, ast.Name):
+            values += [*assigned(function, written.id), *calls_with(tree, function, written.id)]
+        single = all(isinstance(v, ast.Attribute | ast.Name) for v in values) and len(known) == 1
         if single and fact.ints[known[0]] != whole:
             return False
     return True

@@ -49,6 +49,8 @@ def site_of(node: ast.AST) -> Site | None:
     if method not in SHAPED | SPLITS:
         return None
     owner = node.func.value
+    if isinstance(owner, ast.Name) and owner.id == "self":
+        return None  # a method of the module that is called so
     free = isinstance(owner, ast.Name) and owner.id == "torch"
     arguments = node.args[1:] if free else node.args
     if method in SPLITS:
