@@ -21,6 +21,7 @@ from shardproof.synthesis.frontends.torch.materialize import (
     parameters_on_meta,
     tied_groups,
 )
+from shardproof.synthesis.frontends.torch.ranks.arguments import nested
 from shardproof.synthesis.frontends.torch.request import CaptureRequest
 from shardproof.synthesis.frontends.torch.session import block_lists
 from shardproof.synthesis.frontends.torch.torch_api import plain_kernels
@@ -195,7 +196,8 @@ def collect(request: CaptureRequest) -> ModelFacts:
             module.register_forward_hook(watch(path), with_kwargs=True)
         for path in block_lists(model):
             _run_once(path, model.get_submodule(path), seen)
-        decided(lambda: with_rows(lambda: model(**make_inputs(found, 0, torch.float32))))
+        given = make_inputs(found, 0, torch.float32)
+        decided(lambda: with_rows(lambda: model(**nested(type(model).forward, given))))
     modules: list[ModuleFact] = []
     forwards: dict[str, ForwardFact] = {}
     known: set[Any] = set()

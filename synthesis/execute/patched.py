@@ -47,6 +47,7 @@ from shardproof.synthesis.frontends.torch.materialize import (
 )
 from shardproof.synthesis.frontends.torch.modes import mode_of
 from shardproof.synthesis.frontends.torch.provenance import Provenance
+from shardproof.synthesis.frontends.torch.ranks.arguments import nested
 from shardproof.synthesis.frontends.torch.ranks.build import join_world
 from shardproof.synthesis.frontends.torch.ranks.collectives import Seen, Watch
 from shardproof.synthesis.frontends.torch.ranks.draws import Draws, drawn_inputs, ranges, reaching
@@ -210,7 +211,7 @@ def _read_rank(job: Job, folder: Path, order: Order, rank: int) -> None:
             found = follow(
                 Trace(
                     model,
-                    lambda v: model(**v),
+                    lambda v: model(**nested(type(model).forward, v)),
                     inputs,
                     order.returned,
                     watch,

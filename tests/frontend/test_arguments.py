@@ -1,7 +1,7 @@
 """What a constructor, or a function that builds a model, is given."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -10,6 +10,8 @@ from shardproof.synthesis.frontends.torch.ranks.arguments import (
     Settings,
     arguments,
     known_fields,
+    leaves,
+    nested,
 )
 
 
@@ -77,3 +79,26 @@ def test_settings_are_read_by_attribute_and_by_name() -> None:
     assert not hasattr(settings, "depth")
     with pytest.raises(AttributeError, match="give --config depth=VALUE"):
         _ = settings.depth
+
+
+class Pair(NamedTuple):
+    left: Any
+    right: Any
+
+
+def forward(sizes: Sizes, pair: Pair, both: tuple[Any, Any], batch: Any, x: Any) -> None: ...
+
+
+def test_names_with_dots_are_put_together_as_they_were_taken_apart() -> None:
+    given = {
+        "sizes": Sizes(3, 4),
+        "pair": Pair(5, 6),
+        "both": (7, 8),
+        "batch": {"ids": 9, "deep": [{"a": 10}, {"a": 11}]},
+        "x": 12,
+    }
+    flat = dict(leaf for item in given.items() for leaf in leaves(*item))
+    assert flat["sizes.layers"] == 4
+    assert flat["batch.deep.1.a"] == 11
+    assert nested(forward, flat) == given
+    assert type(nested(forward, flat)["pair"]) is Pair

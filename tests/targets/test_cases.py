@@ -35,6 +35,7 @@ TARGETS = {
     "bare_config.py:Net": ("bare_config.py",),
     "built_elsewhere.py:small": ("built_elsewhere.py",),
     "root_sequential.py:stacked": ("root_sequential.py",),
+    "nested_inputs.py:Net": ("nested_inputs.py",),
     "split_method.py:Net": ("split_method.py",),
     "written_after_dropout.py:Net": ("written_after_dropout.py",),
 }

@@ -39,7 +39,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
-from arguments import argument_names, arguments, by_position, takes_any
+from arguments import argument_names, arguments, by_position, leaves, nested, takes_any
 from results import named_outputs, returned_names
 from stages import SCHEDULE, Stages
 from torch import nn
@@ -449,7 +449,8 @@ class Process:
         function = getattr(module, self.order["step"])
         renamed = given["arguments"] if given is not None else {}
         own: Any = model.schedule if isinstance(model, Stages) else model
-        result = function(own, *self.held, **{renamed.get(n, n): v for n, v in inputs.items()})
+        named = {renamed.get(n, n): v for n, v in inputs.items()}
+        result = function(own, *self.held, **nested(function, named))
         outputs, loss = named_outputs(result, returned_names(function))
         self.told(outputs, loss)
         found: dict[str, Any] = {group: {} for group in GROUPS} | {"plain": False, "changed": []}
@@ -673,7 +674,7 @@ class Process:
         if isinstance(found, (tuple, list)):
             found = dict(zip(argument_names(type(model).forward), found, strict=False))
         lines = []
-        for name, value in found.items():
+        for name, value in (leaf for item in found.items() for leaf in leaves(*item)):
             integral = not value.is_floating_point() and value.dtype is not torch.bool
             below = int(value.max()) + 1 if integral and value.numel() else 0
             kind = "bool" if value.dtype is torch.bool else "i64" if integral else "f32"

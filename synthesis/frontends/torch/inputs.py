@@ -11,6 +11,7 @@ from torch import nn
 
 from shardproof.synthesis.frontends.torch.errors import CaptureError
 from shardproof.synthesis.frontends.torch.lower import DTYPES
+from shardproof.synthesis.frontends.torch.ranks.arguments import leaves
 from shardproof.synthesis.frontends.torch.request import CaptureRequest, InputSpec
 from shardproof.synthesis.frontends.torch.target import TORCH_DTYPES, Target
 
@@ -31,7 +32,7 @@ def find_inputs(request: CaptureRequest, target: Target, model: nn.Module) -> tu
     signature = inspect.signature(target.cls.forward)
     takes_any = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
     for spec in found:
-        if spec.name not in signature.parameters and not takes_any:
+        if spec.name.partition(".")[0] not in signature.parameters and not takes_any:
             raise CaptureError(
                 f"{target.cls.forward.__qualname__} has no argument {spec.name!r}",
                 hint=f"it takes {', '.join(list(signature.parameters)[1:])}",
@@ -75,7 +76,7 @@ def _example_inputs(request: CaptureRequest, target: Target) -> tuple[InputSpec,
         result = dict(zip(names, result, strict=False))
     if not isinstance(result, dict):
         raise CaptureError("example_inputs() returns neither tensors nor a dict of tensors")
-    return tuple(_spec(name, value) for name, value in result.items())
+    return tuple(_spec(*leaf) for item in result.items() for leaf in leaves(*item))
 
 
 def _spec(name: str, value: Any) -> InputSpec:

@@ -35,6 +35,7 @@ from shardproof.synthesis.frontends.torch.digest import (
     unsteady,
 )
 from shardproof.synthesis.frontends.torch.errors import CaptureError, shown
+from shardproof.synthesis.frontends.torch.ranks.arguments import nested
 from shardproof.synthesis.frontends.torch.ranks.places import Places
 from shardproof.synthesis.frontends.torch.results import flatten_result
 from shardproof.synthesis.frontends.torch.runs import noted_functions
@@ -299,7 +300,7 @@ def _api_calls(
         stack.enter_context(mode)
         stack.enter_context(torch.set_grad_enabled(gradients))
         stack.enter_context(made)
-        result = called(lambda: model(**kwargs))
+        result = called(lambda: model(**nested(type(model).forward, kwargs)))
     made.returned = [made.name(t) for _, t in flatten_result(result)]
     return made
 
@@ -352,7 +353,7 @@ def _call(
         stack.enter_context(drawn)
         stack.enter_context(mode)
         stack.enter_context(digest)
-        result = called(lambda: model(**kwargs))
+        result = called(lambda: model(**nested(type(model).forward, kwargs)))
         digest.log.returned = [digest.name(t) for _, t in flatten_result(result)]
         digest.log.left = _held(model, digest)
     return digest.log

@@ -28,7 +28,7 @@ def silent(phase: str) -> None:
 
 
 _INPUT = re.compile(
-    r"^(?P<name>[A-Za-z_]\w*)=(?P<dtype>\w+)\[(?P<shape>[\d,\s]*)\](?:<(?P<below>\d+))?"
+    r"^(?P<name>[A-Za-z_]\w*(?:\.\w+)*)=(?P<dtype>\w+)\[(?P<shape>[\d,\s]*)\](?:<(?P<below>\d+))?"
     r"(?:\|(?P<ignored>-\d+))?$"
 )
 EXPERTS = {"experts_implementation": "batched_mm"}

@@ -13,6 +13,7 @@ from torch import fx, nn
 from shardproof.synthesis.frontends.torch import torch_api
 from shardproof.synthesis.frontends.torch.chosen import called
 from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.ranks.arguments import nested
 from shardproof.synthesis.frontends.torch.results import beside_tensors, named_outputs
 
 if TYPE_CHECKING:
@@ -110,15 +111,18 @@ class Run(nn.Module):
     gradients of both come in through one.
     """
 
-    def __init__(self, model: nn.Module, result_names: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, model: nn.Module, names: Sequence[str], result_names: tuple[str, ...] = ()
+    ) -> None:
         super().__init__()
-        self.root = model
+        self.root, self.names = model, names
         self.result_names = result_names
         self.record = Record()
 
     def forward(self, **kwargs: Any) -> tuple[torch.Tensor, ...]:
+        given = dict(zip(self.names, kwargs.values(), strict=True))
         with assignments_written(self.root):
-            result = called(lambda: self.root(**kwargs))
+            result = called(lambda: self.root(**nested(type(self.root).forward, given)))
         named, loss = named_outputs(result, self.result_names)
         self.record.names, self.record.loss = [name for name, _ in named], loss
         self.record.notes = [*ungraded(named, loss), *uncompared(result)]
@@ -135,12 +139,14 @@ def trace(model: nn.Module, kwargs: dict[str, Any], result_names: tuple[str, ...
         Exception: whatever the user's code raises.
     """
     torch_api.check_version()
-    run = Run(model, result_names)
+    names = list(kwargs)
+    run = Run(model, names, result_names)
+    kwargs = {name.replace(".", "_of_"): value for name, value in kwargs.items()}
     module = torch_api.export(run, kwargs)
     if not run.record.names:
         raise CaptureError(f"{type(model).__name__}.forward returns no tensor")
     joint = torch_api.joint_graph(module, kwargs)
-    return _describe(joint, run, list(kwargs), model)
+    return _describe(joint, run, names, model)
 
 
 def _describe(joint: Any, run: Run, arguments: list[str], model: nn.Module) -> Traced:

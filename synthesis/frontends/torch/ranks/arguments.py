@@ -10,10 +10,10 @@ import dataclasses
 import inspect
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import takewhile
 from types import SimpleNamespace
-from typing import Any, get_type_hints
+from typing import Any, get_origin, get_type_hints
 
 CALLED = r"(?i)config|cfg|^(args|hps|hparams|params|opts?|options|settings)$"
 """Names that people give to one object of all settings."""
@@ -73,7 +73,8 @@ def arguments(
 
 def _hints(factory: Any) -> dict[str, Any]:
     try:
-        return get_type_hints(factory.__init__ if isinstance(factory, type) else factory)
+        own = isinstance(factory, type) and not hasattr(factory, "_fields")
+        return get_type_hints(factory.__init__ if own else factory)
     except Exception:  # noqa: BLE001  (names that only a type checker knows)
         return {}
 
@@ -144,9 +145,55 @@ def argument_names(forward: Any) -> list[str]:
     return [p.name for p in found if p.kind in kinds][1:]
 
 
+def nested(forward: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of a `forward` by name. Those with dots are put together: `batch.ids` is an entry
+    of a dict, or a field of the dataclass or named tuple that `batch` is annotated as, and `xs.0`
+    of a list, or of what is annotated as a tuple."""
+    return _together(_hints(forward), given)
+
+
+def _together(hints: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    parts: dict[str, dict[str, Any]] = {}
+    out: dict[str, Any] = {}
+    for name, value in given.items():
+        head, dot, rest = name.partition(".")
+        out[head] = value
+        if dot:
+            parts.setdefault(head, {})[rest] = value
+    return out | {head: _whole(hints.get(head), inside) for head, inside in parts.items()}
+
+
+def _whole(kind: Any, inside: Mapping[str, Any]) -> Any:
+    named = dataclasses.is_dataclass(kind) or hasattr(kind, "_fields")
+    values = _together(_hints(kind) if named else {}, inside)
+    if named:
+        return kind(**values)
+    if all(name.isdigit() for name in values):
+        items = [values[name] for name in sorted(values, key=int)]
+        return tuple(items) if (get_origin(kind) or kind) is tuple else items
+    return values
+
+
+def leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """What an argument holds by names with dots, as `nested` puts them together: of a dict, a
+    dataclass, a named tuple or a sequence its entries, else itself."""
+    if dataclasses.is_dataclass(value):
+        value = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+    elif hasattr(value, "_asdict"):
+        value = value._asdict()
+    elif isinstance(value, (tuple, list)):
+        value = dict(enumerate(value))
+    if not isinstance(value, dict):
+        yield name, value
+        return
+    for key, inside in value.items():
+        yield from leaves(f"{name}.{key}", inside)
+
+
 def by_position(forward: Any, given: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
     """Arguments as people write them: by position as far as they go on from the first, for hooks
     see these alone; the others by name."""
+    given = nested(forward, given)
     found = list(inspect.signature(forward).parameters.values())[1:]
     kinds = {p.kind for p in found}
     if ANY_PLACE in kinds and ANY_NAME not in kinds and not argument_names(forward):

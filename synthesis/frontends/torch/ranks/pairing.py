@@ -31,13 +31,16 @@ def pair_names_of_arguments(
     Raises:
         CaptureError: other names, and another number of them.
     """
-    if set(given) <= set(accepted) or (any_names and not accepted):
+    heads = {n: n.partition(".")[0] for n in given}
+    wanted = list(dict.fromkeys(heads.values()))
+    if set(wanted) <= set(accepted) or (any_names and not accepted):
         return {n: n for n in given}
-    if len(given) == len(accepted):
-        return dict(zip(given, accepted, strict=True))
+    if len(wanted) == len(accepted):
+        taken = dict(zip(wanted, accepted, strict=True))
+        return {n: taken[head] + n.removeprefix(head) for n, head in heads.items()}
     raise CaptureError(
         f"{kind}.forward takes {', '.join(accepted) or 'nothing'}, the model takes "
-        f"{', '.join(given)}",
+        f"{', '.join(wanted)}",
         hint="give both the same arguments",
     )
 

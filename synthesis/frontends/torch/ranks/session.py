@@ -429,7 +429,7 @@ def _one(
                 hint=f"it has {', '.join(s.name for s in specs)}",
             )
     names = argument_names(built.target.cls.forward)
-    given = {n: n for n in names}
+    given = {n: n for n in (*names, *(s.name for s in specs))}
     if request.alone:
         wanted = [s.name for s in specs]
         forward = built.target.cls.forward

@@ -33,6 +33,7 @@ from shardproof.synthesis.frontends.torch.digest import Digest
 from shardproof.synthesis.frontends.torch.errors import CaptureError
 from shardproof.synthesis.frontends.torch.provenance import Provenance
 from shardproof.synthesis.frontends.torch.ranks import averaging, dtensors
+from shardproof.synthesis.frontends.torch.ranks.arguments import nested
 from shardproof.synthesis.frontends.torch.ranks.collectives import Seen, Watch, storage
 from shardproof.synthesis.frontends.torch.ranks.draws import Draws, reaching
 from shardproof.synthesis.frontends.torch.ranks.new_groups import noted
@@ -192,7 +193,7 @@ def follow_one(
     followed = follow(
         Order(
             model,
-            lambda given: model(**given),
+            lambda given: model(**nested(type(model).forward, given)),
             inputs,
             result_names,
             watch,
