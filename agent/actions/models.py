@@ -50,7 +50,7 @@ Inputs = Annotated[
     Words,
     Option(
         "name=dtype[sizes], e.g. idx=i64[4,32] or idx=i64[4,32]<65 (values below 65). "
-        "An entry of a dict, dataclass or sequence: batch.ids=i64[4,32]. "
+        "An entry of a dict: batch.ids=i64[4,32]. "
         "Labels may also be -100: labels=i64[4,32]<65|-100.",
         "ITEM",
         flags=("--input",),

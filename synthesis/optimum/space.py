@@ -134,7 +134,7 @@ class Space:
             if item.role == "param":
                 parameters[item.path] = self._parameter(top, item.name)
             else:
-                layout = batch_split(item, batch, state.mesh, state.dp)
+                layout = batch_split(state.program, item, batch, state.mesh, state.dp)
                 top.made[item.name] = {layout: [self.one]}
         self.gradients = {
             o.value: list(parameters[o.path]) for o in state.program.outputs if o.role == "grad"

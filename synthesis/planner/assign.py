@@ -10,6 +10,7 @@ from shardproof.synthesis.lower import Choices
 from shardproof.synthesis.planner.roles import Module, Param, heads
 from shardproof.verifier.kernel.contract import output_key
 from shardproof.verifier.kernel.layout import Atom, Layout, bound, normal, split_leading, whole
+from shardproof.verifier.kernel.ops import lookup
 from shardproof.verifier.kernel.program.program import Input, Program
 from shardproof.verifier.kernel.program.types import Mesh
 
@@ -200,7 +201,31 @@ def batch_extent(program: Program) -> int | None:
     return found[0] if found else None
 
 
-def batch_split(item: Input, batch: int | None, mesh: Mesh, dp: str | None) -> Layout:
+def leads_with_batch(program: Program, batch: int | None, item: Input) -> bool:
+    """Whether the batch comes first in an input, or in the output that a cotangent is of. Its rows
+    may be joined with what follows it: logits `[batch * tokens, classes]`."""
+    shape = item.type.shape
+    if item.role not in ("input", "cotangent") or not shape or not batch:
+        return False
+    if item.role == "input" or shape[0] == batch or shape[0] % batch:
+        return shape[0] == batch
+    makers = program.producers()
+    value = next((o.value for o in program.outputs if o.path == item.path), "")
+    while (node := makers.get(value)) is not None and program.types[value].shape[0] != batch:
+        op, first = lookup(node.op), program.types[value].shape[0]
+        same = [v for v in node.inputs if program.types[v].shape[:1] == (first,)]
+        if op.kind == "map" and same:
+            value = same[0]
+        elif node.op in ("reshape", "mm") and program.types[node.inputs[0]].shape[0] % batch == 0:
+            value = node.inputs[0]
+        else:
+            return False
+    return value in program.types and program.types[value].shape[:1] == (batch,)
+
+
+def batch_split(
+    program: Program, item: Input, batch: int | None, mesh: Mesh, dp: str | None
+) -> Layout:
     """The layout of an input that is no parameter: its batch is split over dp.
 
     Raises:
@@ -208,9 +233,11 @@ def batch_split(item: Input, batch: int | None, mesh: Mesh, dp: str | None) -> L
     """
     shape = item.type.shape
     layout = Layout.replicate(shape)
-    if not dp or item.role not in ("input", "cotangent") or not shape or shape[0] != batch:
+    if not dp or not leads_with_batch(program, batch, item):
         return layout
-    chunk = split_leading(layout.dims[0], mesh[dp], dp)
+    chunk = split_leading(layout.dims[0], mesh[dp], dp) if shape[0] == batch else None
+    if shape[0] != batch and batch and batch % mesh[dp] == 0:
+        chunk = split_leading(layout.dims[0], mesh[dp], dp)
     if chunk is None:
         raise PlanError(
             f"the batch of {shape[0]} does not divide by {dp}={mesh[dp]}; "
@@ -267,7 +294,7 @@ def choices(
     leaves = frozenset(module.path for module, _ in owners.values())
     for item in program.inputs:
         if item.role != "param":
-            inputs[item.name] = batch_split(item, batch, mesh, dp)
+            inputs[item.name] = batch_split(program, item, batch, mesh, dp)
             continue
         module, param = owners[item.name]
         style, piece = styles[module.path], pieces.get(item.name)

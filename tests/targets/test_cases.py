@@ -34,6 +34,7 @@ TARGETS = {
     "mixed_tokens.py:Net": ("mixed_tokens.py",),
     "bare_config.py:Net": ("bare_config.py",),
     "built_elsewhere.py:small": ("built_elsewhere.py",),
+    "flat_logits.py:Net": ("flat_logits.py",),
     "root_sequential.py:stacked": ("root_sequential.py",),
     "nested_inputs.py:Net": ("nested_inputs.py",),
     "split_method.py:Net": ("split_method.py",),
@@ -49,10 +50,16 @@ def done(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*COMMAND, *words], cwd=folder, env=env, capture_output=True, text=True)
 
 
-@pytest.mark.parametrize("target", TARGETS)
-def test_a_model_is_split_proved_and_run(tmp_path: Path, target: str) -> None:
+WITH_DATA_PARALLELISM = ("flat_logits.py:Net", "nested_inputs.py:Net")
+
+
+@pytest.mark.parametrize(
+    ("target", "mesh"),
+    [(t, "tp=2") for t in TARGETS] + [(t, "dp=2,tp=2") for t in WITH_DATA_PARALLELISM],
+)
+def test_a_model_is_split_proved_and_run(tmp_path: Path, target: str, mesh: str) -> None:
     out = tmp_path / "out"
-    words = ("parallelize", target, "--mesh", "tp=2", "--run", "--out", str(out))
+    words = ("parallelize", target, "--mesh", mesh, "--run", "--out", str(out))
     ran = done(CASES, *words)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "agrees" in ran.stdout + ran.stderr
