@@ -38,7 +38,10 @@ def _source(path: str, text: str) -> SourceText:
 
 
 def method_changes(
-    facts: ModelFacts, extents: Sequence[LocalExtent], read: Callable[[str], str]
+    facts: ModelFacts,
+    extents: Sequence[LocalExtent],
+    read: Callable[[str], str],
+    made_only: bool = False,
 ) -> list[MethodChange]:
     """The shapes of which an extent is that of a tensor given to `forward`, or a number: it stays
     as it is on one device, and becomes -1, or is divided where a tensor is made. So it does in all
@@ -46,6 +49,7 @@ def method_changes(
 
     Args:
         read: gives the text of a source file.
+        made_only: only tensors that are made; the other shapes are edited where they stand.
     """
     found: dict[tuple[str, str], dict[str, str]] = {}
     paths: dict[tuple[str, str], dict[str, None]] = {}
@@ -55,7 +59,8 @@ def method_changes(
         if owner is None or owner[1].replaced or not differing(extent):
             continue
         path, fact = owner
-        for site in sites(source.tree, extent.line, len(extent.whole)):
+        written = [] if made_only else sites(source.tree, extent.line, len(extent.whole))
+        for site in written:
             function = _method_at(source.tree, site.call.lineno)
             if site.method == "split" or function is None:
                 continue

@@ -156,6 +156,8 @@ def _local_extents(files: _Files, facts: ModelFacts, plan: Plan) -> list[Change]
     changes += attribute_changes(facts, others, plan.tp_size, read)
     changes += length_changes(facts, plan.local_extents, plan.tp_size)
     changes += method_changes(facts, others, read)
+    own = [e for e in plan.local_extents if e not in others]
+    changes += method_changes(facts, own, read, made_only=True)
     for file, extent, error in refused:
         if (file, extent.line, len(extent.whole)) not in written:
             parted = parting_edits(file.source, extent)

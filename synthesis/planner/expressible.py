@@ -17,7 +17,7 @@ from shardproof.synthesis.planner.roles import Module, heads
 from shardproof.synthesis.planner.shared import Shared, ends
 from shardproof.verifier.kernel.ops import lookup
 from shardproof.verifier.kernel.program.program import Node, Program
-from shardproof.verifier.ops.classes import PRODUCTS, REARRANGING, VIEWS
+from shardproof.verifier.ops.classes import PRODUCTS, REARRANGING, SCATTERS, VIEWS
 
 
 class Obstacle(NamedTuple):
@@ -168,9 +168,11 @@ def _cut_of(passed: Passed, scope: Scope, value: str, dim: int, tp: str) -> tupl
         if made.op == "all_gather" and not _moves(made, tp):  # over dp, where it is stored
             value = made.inputs[0]
             continue
-        if kind not in ("map", "view"):
+        looked_up = kind == "index" and made.op not in SCATTERS and made.number("dim") != dim
+        if kind not in ("map", "view") and not looked_up:
             return None
-        at = [(v, dim_of(scope.program, made, v, dim)) for v in made.inputs]
+        read = made.inputs[:1] if looked_up else made.inputs
+        at = [(v, dim_of(scope.program, made, v, dim)) for v in read]
         along = [(v, d) for v, d in at if d is not None and not scope.is_moved(v, tp)]
         along = [(v, d) for v, d in along if scope.program.types[v].shape[d] == extent]
         if len(along) != 1:

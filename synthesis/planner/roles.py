@@ -134,6 +134,8 @@ def modules(program: Program, kinds: Mapping[str, str] | None = None) -> list[Mo
     holders = {path.rpartition(".")[0] for path in kinds or ()}
     for module in found.values():
         module.holds = module.path in holders
+        if module.holds and module.use == "embedding":
+            module.use, module.heads, module.out_dim = "other", 0, 0  # a table beside other modules
         _settle_own(module, found)
         _settle_experts(module, biases, grains)
         if module.kind == ATTENTION:

@@ -36,6 +36,8 @@ TARGETS = {
     "built_elsewhere.py:small": ("built_elsewhere.py",),
     "flat_logits.py:Net": ("flat_logits.py",),
     "root_sequential.py:stacked": ("root_sequential.py",),
+    "bias_table.py:Net": ("bias_table.py",),
+    "made_state.py:Net": ("made_state.py",),
     "nested_inputs.py:Net": ("nested_inputs.py",),
     "split_method.py:Net": ("split_method.py",),
     "written_after_dropout.py:Net": ("written_after_dropout.py",),
