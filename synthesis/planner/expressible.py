@@ -132,7 +132,7 @@ def obstacle(
                 continue
         asking = _asking(scope, node)
         where = str(asking.source) or f"the model itself, on %{node.inputs[0]}"
-        makers = frozenset[str]() if asking is node else _makers(scope, asking, node, owners)
+        makers = _makers(scope, asking, node, owners)
         text = f"needs {node.op} over {tp} inside {where}"
         return Obstacle(module, text, makers=makers, piece=piece)
     return None
