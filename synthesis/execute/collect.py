@@ -197,7 +197,8 @@ def collect(request: CaptureRequest) -> ModelFacts:
         for path in block_lists(model):
             _run_once(path, model.get_submodule(path), seen)
         given = make_inputs(found, 0, torch.float32)
-        decided(lambda: with_rows(lambda: model(**nested(type(model).forward, given))))
+        kind: Any = type(model)
+        decided(lambda: with_rows(lambda: model(**nested(kind.forward, given))))
     modules: list[ModuleFact] = []
     forwards: dict[str, ForwardFact] = {}
     known: set[Any] = set()

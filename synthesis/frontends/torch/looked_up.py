@@ -4,6 +4,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from torch import fx
 
@@ -44,9 +45,10 @@ def _sizes(start: fx.Node) -> set[int]:
             if size is not None:
                 sizes.add(size)
                 continue
-            kept = [user.args[i] for i in JOINED.get(name, ()) if i < len(user.args)]
+            operands: Any = user.args
+            kept = [operands[i] for i in JOINED.get(name, ()) if i < len(operands)]
             flat = [x for k in kept for x in (k if isinstance(k, list | tuple) else [k])]
-            if (name in SAME and user.args[0] is value) or value in flat:
+            if (name in SAME and operands[0] is value) or value in flat:
                 if not is_integer(user):
                     return set()
                 if user not in seen:
@@ -58,7 +60,7 @@ def _sizes(start: fx.Node) -> set[int]:
 
 
 def _size(user: fx.Node, name: str, value: fx.Node) -> int | None:
-    args = user.args
+    args: Any = user.args
     if name == "embedding" and args[1] is value:
         return _shape(args[0])[0]
     if name in CLASSES and args[1] is value:
@@ -72,7 +74,7 @@ def _size(user: fx.Node, name: str, value: fx.Node) -> int | None:
     return None
 
 
-def _shape(node: object) -> Sequence[int]:
+def _shape(node: Any) -> Any:
     return node.meta["val"].shape if isinstance(node, fx.Node) else ()
 
 

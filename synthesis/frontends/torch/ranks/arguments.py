@@ -164,10 +164,10 @@ def _together(hints: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, A
 
 
 def _whole(kind: Any, inside: Mapping[str, Any]) -> Any:
-    named = dataclasses.is_dataclass(kind) or hasattr(kind, "_fields")
-    values = _together(_hints(kind) if named else {}, inside)
-    if named:
-        return kind(**values)
+    make: Any = kind if dataclasses.is_dataclass(kind) or hasattr(kind, "_fields") else None
+    values = _together(_hints(kind) if make else {}, inside)
+    if make:
+        return make(**values)
     if all(name.isdigit() for name in values):
         items = [values[name] for name in sorted(values, key=int)]
         return tuple(items) if (get_origin(kind) or kind) is tuple else items
