@@ -197,8 +197,7 @@ def collect(request: CaptureRequest) -> ModelFacts:
         for path in block_lists(model):
             _run_once(path, model.get_submodule(path), seen)
         given = make_inputs(found, 0, torch.float32)
-        kind: Any = type(model)
-        decided(lambda: with_rows(lambda: model(**nested(kind.forward, given))))
+        decided(lambda: with_rows(lambda: model(**nested(model.__class__.forward, given))))
     modules: list[ModuleFact] = []
     forwards: dict[str, ForwardFact] = {}
     known: set[Any] = set()

@@ -207,12 +207,11 @@ def _read_rank(job: Job, folder: Path, order: Order, rank: int) -> None:
         refuse_uncovered(model, job.patched_file)
         inputs = fake_inputs(torch_types(order.inputs))
         names = tuple(inputs)
-        kind: Any = type(model)
         with mode_of(model, job.train):
             found = follow(
                 Trace(
                     model,
-                    lambda v: model(**nested(kind.forward, v)),
+                    lambda v: model(**nested(model.__class__.forward, v)),
                     inputs,
                     order.returned,
                     watch,
