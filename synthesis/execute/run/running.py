@@ -93,6 +93,8 @@ class Order:
     after_backward: str = ""
     step: str = ""
     """The training step that is called in place of the module: by how much parameters change."""
+    step_of_one: str = ""
+    """That of one device."""
     share: float = 1.0
     """What cotangents of the ranks' outputs are multiplied by."""
     placed_by_code: bool = False
