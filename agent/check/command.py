@@ -304,7 +304,13 @@ def _request(asked: Check, mesh: Mesh, stated: Statements) -> RanksRequest:
             where=f"--load-with {asked.load_with}",
             expected="--load made-up, or a folder with *.safetensors",
         )
-    step, _, step_of_one = (name.strip() for name in asked.step.partition("="))
+    step, equals, step_of_one = (name.strip() for name in asked.step.partition("="))
+    if equals and not (step and step_of_one):
+        raise InputError(
+            "no pair of steps",
+            where=f"--step {asked.step}",
+            expected="the step of TARGET's file, then that of the model's: train_step=one_step",
+        )
     return RanksRequest(
         resolved(asked.target),
         resolved(asked.target if asked.against in ("", ALONE) else asked.against),
