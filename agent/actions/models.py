@@ -223,6 +223,16 @@ class Parallelize(Asking, Constrained, Chosen, work="pipeline.starting:paralleli
         "Run the patched model on local processes and compare it with one process; by default "
         "where the model is small enough.",
     )
+    launcher: bool = option(
+        False,
+        "Also write train_parallel.py: optimizer, clipping, micro-batches, checkpoints. Proves its "
+        "training step, and where the patch is run runs it too.",
+    )
+    micro_batches: int = option(1, "Micro-batches of the launcher's step.", "N", min=1)
+    optimizer: str = option("adamw", "Of the launcher.", "adamw|adam|sgd")
+    run_steps: int | None = option(
+        None, "Steps of the launcher that are run before its checkpoint: 3.", "N", min=1
+    )
     require_useful: bool = option(
         False, "End with exit code 5 where the plan shards less than half of what it could."
     )

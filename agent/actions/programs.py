@@ -169,8 +169,9 @@ class Check(Action, work="check.starting:check", limited=True, formats=True):
     step: str = option(
         "",
         "Of both files, a training step: called with what TARGET returns and the inputs, as "
-        "train_step(model, optimizer, x). Compares what it leaves in parameters and optimizers.",
-        "FUNCTION",
+        "train_step(model, optimizer, x). Compares what it leaves in parameters and optimizers. "
+        "Where MODEL's file calls it differently: train_step=one_step.",
+        "FUNCTION[=FUNCTION]",
     )
     op: Words = option(
         (),

@@ -19,7 +19,7 @@ from shardproof.synthesis.strategy.space import FIXED
 from shardproof.verifier.kernel.program.types import Mesh
 
 if TYPE_CHECKING:
-    from shardproof.agent.actions.models import Captured
+    from shardproof.agent.actions.models import Captured, Parallelize
 
 
 ENTRIES = ", ".join(
@@ -67,6 +67,30 @@ def read_fixed(items: Sequence[str]) -> tuple[tuple[str, int | str], ...]:
         if out.setdefault(key, read) != read:
             raise InputError(f"{key} is {out[key]} already", where=where)
     return tuple(out.items())
+
+
+def of_launcher(asked: Parallelize) -> None:
+    """Refuse words about a launcher that make none.
+
+    Raises:
+        InputError: an unknown optimizer, options of a launcher that is not asked for, a launcher
+            of a translation.
+    """
+    from shardproof.synthesis.emit.launcher import OPTIMIZERS
+
+    if asked.optimizer not in OPTIMIZERS:
+        raise InputError(
+            "no such optimizer",
+            where=f"--optimizer {asked.optimizer}",
+            expected=", ".join(OPTIMIZERS),
+        )
+    given = {"optimizer": "adamw", "micro_batches": 1, "run_steps": None}
+    for name, value in given.items():
+        if not asked.launcher and getattr(asked, name) != value:
+            flag = f"--{name.replace('_', '-')}"
+            raise InputError(f"{flag} is about a launcher", where=flag, hint="add --launcher")
+    if asked.launcher and asked.translation is not None:
+        raise InputError("a translation has no launcher", where="--launcher")
 
 
 def placed(target: str) -> Path:

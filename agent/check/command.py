@@ -304,6 +304,13 @@ def _request(asked: Check, mesh: Mesh, stated: Statements) -> RanksRequest:
             where=f"--load-with {asked.load_with}",
             expected="--load made-up, or a folder with *.safetensors",
         )
+    step, equals, step_of_one = (name.strip() for name in asked.step.partition("="))
+    if equals and not (step and step_of_one):
+        raise InputError(
+            "no pair of steps",
+            where=f"--step {asked.step}",
+            expected="the step of TARGET's file, then that of the model's: train_step=one_step",
+        )
     return RanksRequest(
         resolved(asked.target),
         resolved(asked.target if asked.against in ("", ALONE) else asked.against),
@@ -324,7 +331,8 @@ def _request(asked: Check, mesh: Mesh, stated: Statements) -> RanksRequest:
         alone=asked.against == ALONE,
         device_free=asked.device_free,
         full_depth=asked.full_depth,
-        step=asked.step,
+        step=step,
+        step_of_one=step_of_one or step,
         env=asked.env,
         meanings=tuple(asked.op),
         filled=tuple(line.pattern for line in stated.params),

@@ -124,6 +124,7 @@ def _order(request: RanksRequest, asked: Check, captured: Sequence[RanksCaptured
         tuple(asked.grad_of_input),
         request.after_backward,
         request.step,
+        request.step_of_one,
         alone=request.alone,
         modes=request.modes,
         env=request.env,

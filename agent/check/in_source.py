@@ -162,9 +162,9 @@ def read_source(request: RanksRequest, refuted: Checked) -> tuple[Module, Path, 
     run = [] if request.alone else [n.source for _, n in refuted.captured.one.program.walk()]
     shared = frozenset((at.file, at.line) for at in run)
     rows = frozenset(d for p in refuted.placed if p.kind == "input" for d in p.layout.sharded)
-    finish, step = request.after_backward, request.step
+    finish, steps = request.after_backward, (request.step, request.step_of_one)
     module = Module(
-        *(own, dims, params, wrong, only, finish, target, shared, rows, step, model, theirs)
+        *(own, dims, params, wrong, only, finish, target, shared, rows, *steps, model, theirs)
     )
     return module, root, {n: f.text for n, f in files.items()}
 

@@ -259,7 +259,7 @@ def _at_once(question: Problem) -> Problem | None:
 
 def _micro_batches(program: Program, rolled: Program) -> list[str]:
     """What mesh dims stand for that are none of the ranks'."""
-    added = rolled.mesh.dims[len(program.mesh.dims) :]
+    added = [d for d in rolled.mesh.dims if d not in program.mesh.dims]
     return [MICRO_BATCHES.format(dim=dim, count=count) for dim, count in added]
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from shardproof.agent.chat.state import Spent
 from shardproof.agent.patching.record import describe
+from shardproof.agent.pipeline.launching import launch
 from shardproof.agent.pipeline.writing import Written, told, write
 from shardproof.agent.report import render_html, render_markdown, summary
 from shardproof.agent.run import events, outdir
@@ -20,6 +21,7 @@ from shardproof.agent.training import strategy
 from shardproof.agent.verdict import verdicts
 from shardproof.agent.verdict.certificates import answers, certificate_text, second
 from shardproof.synthesis.emit import ModelFacts, Patch
+from shardproof.synthesis.emit.launcher import FILE as LAUNCHER
 from shardproof.synthesis.execute.run.running import PARAMETERS, PROCESSES
 from shardproof.synthesis.frontends.torch.captured import Captured
 from shardproof.synthesis.frontends.torch.request import CaptureRequest
@@ -89,11 +91,16 @@ def finish(
     if isinstance(found.verdict, Proof) and written is not None:
         found.patch = written.patch
         _try(run, job, made, found, written.patch)
+    if found.patch is not None and facts is not None and job.asked.launcher:
+        reason = found.run_note if found.ran is None else ""
+        found.launcher = launch(run, job, captured, facts, made.plan, found.patch, reason)
     if isinstance(found.verdict, Proof):
         found.verdict = replace(found.verdict, assumptions=summary.assumptions(found))
     outcome = verdicts.report(run, found.verdict, patch=found.patch_standing)
     if job.asked.require_useful and outcome.exit is Exit.PROVED and not made.plan.useful:
         outcome = replace(outcome, exit=Exit.NOTHING)
+    if found.launcher is not None and found.launcher.verdict != "proved":
+        outcome = replace(outcome, exit=Exit.NOT_PROVED)
     found.exit_code = int(outcome.exit)
     found.peak_memory = max(peak_memory(), captured.peak_bytes)
     return _write(run, job, found, judged, outcome, tried)
@@ -196,6 +203,8 @@ def _write(
             out.write("certificate.json", text)
         if found.patch is not None:
             out.write("patch.diff", found.patch.diff)
+        if found.launcher is not None and found.launcher.text:
+            out.write(LAUNCHER, found.launcher.text)
         page = summary.build(found)
         out.write("report.md", render_markdown(page))
         out.write("report.html", render_html(page))
@@ -256,6 +265,9 @@ def _answer(job: Job, found: summary.Findings) -> str:
     lines += [f"patch: {standing}"] if standing else []
     if found.patch is not None:
         lines.append(f"diff: {job.out / 'patch.diff'}")
+    if found.launcher is not None:
+        lines.append(f"launcher: {found.launcher.standing}")
+        lines += [f"launch: {found.launcher.launch}"] if found.launcher.launch else []
     lines.append(f"report: {job.out / 'report.html'}")
     if not found.plan.useful:
         lines.append(f"not useful: shards {summary.sharded(found.plan)}")

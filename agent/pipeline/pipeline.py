@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from shardproof.agent.actions.models import Parallelize
 from shardproof.agent.actions.words import mesh_for
+from shardproof.agent.pipeline import launching
 from shardproof.agent.pipeline.finishing import finish
 from shardproof.agent.pipeline.planning import Planning, Tried
 from shardproof.agent.pipeline.writing import Written, write
@@ -139,6 +140,7 @@ def parallelize(
     outdir.check_free(job.out, force=job.asked.force)
     model = take(run, job.request)
     captured, facts = model.captured, model.facts
+    launching.refuse(job, captured, facts)
     whole_loss = loss_obstacle(facts)
     if whole_loss:
         run.note(f"the loss is not vocabulary-parallel: {whole_loss}")

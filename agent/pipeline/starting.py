@@ -32,6 +32,7 @@ def parallelize(run: Run, asked: Parallelize) -> Outcome:
     words.mesh_for(asked.mesh, asked.gpus)
     if asked.fixed and asked.mesh is not None:
         raise InputError("--mesh leaves nothing to fix", where="--fix", hint="give --gpus")
+    words.of_launcher(asked)
     out = asked.out or words.placed(asked.target)
     outdir.check_free(out, force=asked.force)
     asked.constraints()

@@ -193,6 +193,24 @@ class Counterexample:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Launcher:
+    """The launcher of a patch."""
+
+    verdict: DecidedWord
+    """On its step, after a run."""
+    standing: str
+    found: str
+    """The verdict on its step: scope, difference, or what was missing."""
+    assumptions: tuple[str, ...] = ()
+    launch: str = ""
+    """The command that starts it; empty where it was not written."""
+    check: str = ""
+    """The command that proves its step again."""
+    text: str = ""
+    """The file; empty where it was not written."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Missing:
     """What an Unknown lacked."""
 
@@ -266,6 +284,7 @@ class Report:
     refuter: RefuterFacts | None = None
     execution: Execution | None = None
     patch: Patch | None = None
+    launcher: Launcher | None = None
     obligations: tuple[str, ...] = ()
     """What the caller of the patched model must see to."""
     candidates: tuple[PassedOver, ...] = ()

@@ -67,6 +67,8 @@ class Findings:
     patch: Patch | None = None
     ran: Ran | None = None
     run_note: str = ""
+    launcher: m.Launcher | None = None
+    """That of the patch, where one is asked for."""
     again: str = ""
     """What came of proving the patch itself, in words."""
     read: Verdict | None = None
@@ -156,6 +158,7 @@ def build(found: Findings) -> m.Report:
         refuter=refuter(verdict, found.stats),
         execution=_execution(found),
         patch=m.Patch(diff=found.patch.diff, run=found.patch.entry) if found.patch else None,
+        launcher=found.launcher,
         obligations=found.patch.obligations if found.patch else plan.obligations,
         candidates=tuple(found.candidates),
         counterexample=_counterexample(verdict) if isinstance(verdict, Counterexample) else None,

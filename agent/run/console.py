@@ -120,6 +120,12 @@ class Console:
                     f"{event.largest_relative_difference:.2e} (tolerance {event.tolerance:.0e})",
                     "" if event.agrees else "31",
                 )
+            case events.LauncherJudged():
+                self._say("launcher", f"{event.verdict}: {event.message}", "")
+                for name, text in (("at", event.where), ("check", event.check)):
+                    self._say(f"  {name}", text) if text else None
+                for assumption in counted_up(event.assumptions):
+                    self._say("  given", assumption, "")
             case events.Written(report=report):
                 self._say("report", report)
             case events.Problem():

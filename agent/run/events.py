@@ -200,6 +200,22 @@ class Executed(Event, event="executed"):
     tolerance: float
 
 
+class LauncherJudged(Event, event="launcher"):
+    """The launcher of a patch: the verdict on its training step."""
+
+    verdict: DecidedWord
+    message: str
+    where: str = ""
+    """`file:line`, see `VerdictReached`."""
+    assumptions: list[str] = []
+    standing: str
+    """What was done with it, in words."""
+    launch: str = ""
+    """The command that starts it; empty where it was not written."""
+    check: str
+    """The command that proves its step again."""
+
+
 class Written(Event, event="written"):
     directory: str
     report: str

@@ -87,6 +87,12 @@ class ModelFacts:
     """Name of the loss function a transformers model holds, where its forward calls it."""
     tied: tuple[tuple[str, ...], ...] = ()
     """Groups of parameter paths that are one parameter, owner first."""
+    build: str = ""
+    """An expression that builds it, of names of its file or of `build_model` of a new one."""
+    names: tuple[str, ...] = ()
+    """The names of its file that `build` needs; empty for a library."""
+    loss_of_call: str = ""
+    """An expression that calls `model` and gives its loss; empty where it returns none."""
 
     @property
     def file(self) -> str | None:

@@ -49,6 +49,18 @@ def literal(value: object, indent: int = 0) -> str:
     return repr(value)
 
 
+def keywords(values: Mapping[str, object]) -> str:
+    """Keyword arguments of a call, on one line."""
+    return ", ".join(f"{name}={on_line(value)}" for name, value in values.items())
+
+
+def on_line(value: object) -> str:
+    if isinstance(value, Mapping):
+        entries = cast(Mapping[object, object], value).items()
+        return "{" + ", ".join(f"{literal(k)}: {on_line(v)}" for k, v in entries) + "}"
+    return literal(value)
+
+
 def file_stem(class_name: str) -> str:
     """`LlamaForCausalLM` gives `parallel_llama`."""
     stem = class_name.lower()

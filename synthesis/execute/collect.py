@@ -4,7 +4,7 @@ import contextlib
 import functools
 import inspect
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import FunctionType
 from typing import Any, cast
 
@@ -12,6 +12,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from shardproof.synthesis.emit.facts import Argument, ForwardFact, ModelFacts, ModuleFact
+from shardproof.synthesis.emit.library_file import keywords, on_line
 from shardproof.synthesis.execute.load import make_inputs, open_target
 from shardproof.synthesis.frontends.torch import compiled
 from shardproof.synthesis.frontends.torch.asserts import decided
@@ -23,7 +24,9 @@ from shardproof.synthesis.frontends.torch.materialize import (
 )
 from shardproof.synthesis.frontends.torch.ranks.arguments import nested
 from shardproof.synthesis.frontends.torch.request import CaptureRequest
+from shardproof.synthesis.frontends.torch.results import returned_names
 from shardproof.synthesis.frontends.torch.session import block_lists
+from shardproof.synthesis.frontends.torch.target import Target
 from shardproof.synthesis.frontends.torch.torch_api import plain_kernels
 
 INDEX = ("layer_idx", "layer_index")
@@ -166,6 +169,56 @@ def _shapes(values: Any) -> Any:
     return values if isinstance(values, (bool, int, float, str, type(None))) else id(values)
 
 
+def _built(target: Target, name: str) -> tuple[str, tuple[str, ...]]:
+    """An expression that builds the model as it was captured, and the names of the user's file
+    that it needs. Empty where it cannot be written."""
+    if target.module is None:
+        plain = {"use_cache": False} if target.hf_config is not None else {}
+        changed = {**plain, **dict.fromkeys(target.dropout, 0.0)}
+        return f"build_model({keywords(changed)})", ()
+    names, arguments = [name], list[str]()
+    for key, value in target.arguments.items():
+        kind = type(value).__name__
+        if key in target.config and value == target.config[key]:
+            arguments.append(f"{key}={on_line(value)}")
+        elif key in target.config or getattr(target.module, kind, None) is not type(value):
+            return "", ()
+        else:
+            names.append(kind)
+            arguments.append(f"{key}={kind}({keywords(target.config)})")
+    return f"{names[0]}({', '.join(arguments)})", tuple(names)
+
+
+def _loss_of_call(forward: Any, inputs: Sequence[str], result: Any) -> str:
+    """An expression that calls `model` with inputs and gives its loss, where it returns one: a
+    single float, called `loss` or else the first."""
+    label = returned_names(forward)
+    if isinstance(result, torch.Tensor):
+        found = [("", "output", result)]
+    elif isinstance(result, Mapping):
+        held = cast(Mapping[str, Any], result)
+        found = [(f".{k}" if hasattr(held, k) else f'["{k}"]', k, v) for k, v in held.items()]
+    elif isinstance(result, (tuple, list)):
+        values = cast(Sequence[Any], result)
+        label = label if len(label) == len(values) else ("",) * len(values)
+        found = [(f"[{i}]", label[i], v) for i, v in enumerate(values)]
+    else:
+        found = [
+            (f".{k}", k, getattr(result, k)) for k in getattr(result, "__dataclass_fields__", ())
+        ]
+    single = [(at, name) for at, name, v in found if isinstance(v, torch.Tensor) and _is_loss(v)]
+    if not single:
+        return ""
+    at = next((at for at, name in single if name == "loss"), single[0][0])
+    taken = list(inspect.signature(forward).parameters)[: len(inputs)]
+    call = ", ".join(inputs if taken == list(inputs) else [f"{n}={n}" for n in inputs])
+    return f"model({call}){at}"
+
+
+def _is_loss(value: torch.Tensor) -> bool:
+    return value.ndim == 0 and value.is_floating_point()
+
+
 def collect(request: CaptureRequest) -> ModelFacts:
     """Build the model on the meta device and run its forward on fake tensors."""
     plain_kernels()
@@ -197,7 +250,8 @@ def collect(request: CaptureRequest) -> ModelFacts:
         for path in block_lists(model):
             _run_once(path, model.get_submodule(path), seen)
         given = make_inputs(found, 0, torch.float32)
-        decided(lambda: with_rows(lambda: model(**nested(model.__class__.forward, given))))
+        forward = target.cls.forward
+        result: Any = decided(lambda: with_rows(lambda: model(**nested(forward, given))))
     modules: list[ModuleFact] = []
     forwards: dict[str, ForwardFact] = {}
     known: set[Any] = set()
@@ -227,5 +281,6 @@ def collect(request: CaptureRequest) -> ModelFacts:
     called = "self.loss_function(" in forwards[type(model).__name__].text
     return ModelFacts(
         request.target, name, config, config_class, tuple(modules), forwards,
-        loss if called else "", tied,
+        loss if called else "", tied, *_built(target, request.target.rpartition(":")[2]),
+        _loss_of_call(model.forward, [spec.name for spec in found], result),
     )  # fmt: skip

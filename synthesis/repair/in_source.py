@@ -143,7 +143,9 @@ class Module:
     rows: frozenset[str] = frozenset()
     """Mesh dims that inputs are split over."""
     step: str = ""
-    """The function that is a training step, of the module's file and of the model's."""
+    """The function that is a training step, of the module's file."""
+    step_of_one: str = ""
+    """That of the model's file."""
     model: str = ""
     """The class or function of the model."""
     model_files: Mapping[str, SourceFile] = field(default_factory=dict[str, SourceFile])

@@ -22,16 +22,15 @@ Given = tuple[str, str | int]
 def _of_model(looked: Looked) -> Reached:
     """What the model on one device is made of, and its step."""
     module = looked.module
-    return reached(module.model_files, (module.model, module.step) if module.step else ())
+    return reached(module.model_files, (module.model, module.step_of_one) if module.step else ())
 
 
 def lacking(looked: Looked) -> Iterator[Fault]:
     """Where a call lacks that the model's step makes for what it does, as `optimizer.step()`; or
     comes too early, where outputs stay what they were."""
-    step = looked.module.step
-    (_, theirs), (file, ours) = (
-        found.get(step, (None, None)) for found in (_of_model(looked), looked.reached)
-    )
+    module, none = looked.module, (None, None)
+    _, theirs = _of_model(looked).get(module.step_of_one, none)
+    file, ours = looked.reached.get(module.step, none)
     if file is None or not isinstance(ours, Function) or not isinstance(theirs, Function):
         return
     wanted, have = _calls(theirs), _calls(ours)

@@ -150,6 +150,10 @@ IN_A_SESSION = {
         "translation": "/translate --reply",
         "force": "the report in a session's own folder is replaced, another one never",
         "require_useful": "the plan itself says whether it is useful",
+        "launcher": "the command alone writes one",
+        "micro_batches": "of a launcher",
+        "optimizer": "of a launcher",
+        "run_steps": "of a launcher",
     },
     Translate: {
         "target": "/translate TARGET",

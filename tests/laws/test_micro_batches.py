@@ -15,7 +15,7 @@ from shardproof.synthesis.frontends.torch.ranks.drawn_rows import in_rows
 from shardproof.synthesis.frontends.torch.ranks.micro_batches import TIME, in_one_body
 from shardproof.verifier.kernel.program.builder import Builder
 from shardproof.verifier.kernel.program.program import Program, Timing
-from shardproof.verifier.kernel.program.types import Mesh, TensorType
+from shardproof.verifier.kernel.program.types import Mesh, Source, TensorType
 from shardproof.verifier.refute.evaluate import simulate
 
 pytestmark = pytest.mark.torch
@@ -183,3 +183,30 @@ def test_sums_of_some_copies_may_be_reshaped_before_the_others_are_added(
     rolled = in_one_body(program)
     assert (rolled.mesh == MESH) == scaled
     _same(program, rolled, k, seed)
+
+
+@pytest.mark.parametrize("wrong", ["", "scaled", "constant"])
+def test_rows_of_ranks_in_each_copy_are_rolled_up_over_an_outermost_dim(wrong: str) -> None:
+    """Each copy has its constant from another module; a wrong one is another number."""
+    k = 3
+    b = Builder("rows", MESH)
+    x = b.input("x", TensorType((k * 2, WIDTH), "f32"))
+    made: list[str] = []
+    for i in range(k):
+        part = b.add("slice", x, dim=0, start=2 * i, stop=2 * i + 2, step=1)
+        part = b.add("shard_slice", part, mesh_dim="dp", dim=0)
+        with b.at(Source("model.py", 1, module=f"layer{i}")):
+            value = Fraction(5 if wrong == "constant" and i else 2)
+            number = b.add("full", shape=(WIDTH,), value=value, dtype="f32")
+        part = b.add("mul", part, number)
+        part = b.add("mul_scalar", part, value=Fraction(3)) if wrong == "scaled" and i else part
+        made.append(b.add("all_reduce", part, mesh_dim="dp", reduce="sum"))
+    b.output(b.add("add", b.add("add", made[0], made[1]), made[2]), "output", "y")
+    program = b.build()
+    rolled = in_one_body(program)
+    assert rolled.mesh.dims == (MESH.dims if wrong else ((TIME, k), *MESH.dims))
+    rows = {"x": np.random.default_rng(0).normal(size=(k * 2, WIDTH))}
+    want = simulate(program, [rows] * MESH.size)
+    for rank, found in enumerate(simulate(rolled, [rows] * rolled.mesh.size)):
+        whole = want[rank % MESH.size][program.outputs[0].value]
+        np.testing.assert_allclose(found[rolled.outputs[0].value], whole, atol=1e-9)

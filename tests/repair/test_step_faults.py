@@ -65,7 +65,7 @@ def of_step(
     theirs = {"one.py": SourceFile("one.py", ONE)}
     module = Module(
         *(files, {"dp": 2}, (), (), False, "", "sharded", frozenset(), frozenset({"dp"})),
-        *(step, "build", theirs),
+        *(step, step, "build", theirs),
     )
     made = parse_text(REDUCED.replace("LINE", "11")) if program is None else program
     found = blamed(Looked(module, place, pending=pending, program=made))

@@ -2,7 +2,7 @@
 
 `python launch.py NAME...` in a folder of its own, with nothing of shardproof; each NAME is a module
 to import besides. It listens on the socket `orders` in that folder. Whoever connects sends a run as
-one line of JSON: `folder`, `processes`, `variables` of the environment, `cwd`, `seconds` and
+one line of JSON: `folder`, `processes`, `work`, `variables` of the environment, `cwd`, `seconds`,
 `patience`. The answer is one line, the exit status of each process, None of one that was ended.
 Where the other side closes, the run is ended; where standard input is closed, all are.
 """
@@ -35,8 +35,8 @@ MODULES = (
 )
 DIE_WITH_PARENT = 1
 """PR_SET_PDEATHSIG."""
-_process: Callable[[Path, int], None]
-"""What a process does."""
+_works: dict[str, Callable[[Path, int], None]] = {}
+"""What a process does, by the module that does it."""
 _LAST_WORDS_S = 0.5
 """Seconds in which a process that is ended writes where it waits."""
 
@@ -97,7 +97,7 @@ def _fork(order: dict, index: int) -> int:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.environ.update(order["variables"])
         os.chdir(order["cwd"])
-        _process(folder, index)
+        _works[order["work"]](folder, index)
         code = 0
     except BaseException:  # noqa: BLE001  (the process ends here in any case; `rank` told what it was)
         pass
@@ -147,9 +147,15 @@ if __name__ == "__main__":
     import arguments
     import rank
     import results
+    import trained
 
-    _process = rank.main
+    _works |= {"rank": rank.main, "trained": trained.main}
     _home = Path(sys.path.pop(0))
-    for _own in (arguments, rank, results):  # the owner's code may have modules of these names
+    for _own in (
+        arguments,
+        rank,
+        results,
+        trained,
+    ):  # the owner's code may have modules of these names
         del sys.modules[_own.__name__]
     main(_home)

@@ -22,6 +22,7 @@ HERE = Path(__file__).parent
 FILES = (
     HERE / "launch.py",
     HERE / "rank.py",
+    HERE / "trained.py",
     Path(str(arguments.__file__)),
     Path(__file__).parents[2] / "frontends" / "torch" / "results.py",
     Path(__file__).parents[2] / "frontends" / "torch" / "ranks" / "stages.py",
@@ -76,9 +77,11 @@ class Launcher:
         seconds: float,
         meanwhile: Callable[[], None],
         variables: Mapping[str, str],
+        work: str = "rank",
     ) -> list[int | None]:
         """Run `processes` of them, and call `meanwhile` again and again until all have ended;
-        their exit statuses, None of one that had to be ended. `variables` are set in them.
+        their exit statuses, None of one that had to be ended. `variables` are set in them;
+        `work` is the module whose `main` each of them calls.
 
         Raises:
             LaunchError: the parent was ended.
@@ -86,6 +89,7 @@ class Launcher:
         order = {
             "folder": str(folder),
             "processes": processes,
+            "work": work,
             "variables": {**variables, "GLOO_SOCKET_IFNAME": "lo", "TMPDIR": str(folder)},
             "cwd": str(Path.cwd()),
             "seconds": seconds,

@@ -445,8 +445,7 @@ class Process:
     def trained(self, model: nn.Module, inputs: dict[str, Any], given: Any) -> dict[str, Any]:
         """What the owner's step returns, and by how much it changes parameters."""
         held = {n: full(p).clone() for n, p in model.named_parameters()}
-        module = self.imported(self.order["many" if self.index else "one"])
-        function = getattr(module, self.order["step"])
+        function = self.step_function()
         renamed = given["arguments"] if given is not None else {}
         own: Any = model.schedule if isinstance(model, Stages) else model
         named = {renamed.get(n, n): v for n, v in inputs.items()}
@@ -656,8 +655,12 @@ class Process:
         """Names of the arguments that are inputs."""
         if not self.order["step"]:
             return argument_names(type(model).forward)
+        return argument_names(self.step_function())[len(self.held) :]
+
+    def step_function(self) -> Callable:
+        """The training step of this process, one device or a rank."""
         module = self.imported(self.order["many" if self.index else "one"])
-        return argument_names(getattr(module, self.order["step"]))[len(self.held) :]
+        return getattr(module, self.order["step" if self.index else "step_of_one"])
 
     def write_inputs(self, model: nn.Module) -> None:
         """What the arguments are like: as ordered, or as the examples in the owner's file are."""

@@ -93,6 +93,8 @@ class Order:
     after_backward: str = ""
     step: str = ""
     """The training step that is called in place of the module: by how much parameters change."""
+    step_of_one: str = ""
+    """That of one device."""
     share: float = 1.0
     """What cotangents of the ranks' outputs are multiplied by."""
     placed_by_code: bool = False
@@ -293,8 +295,8 @@ class _Run:
         order = {
             **asdict(replace(self.order, mesh=Mesh())),
             **asdict(turn),
-            "one": _side(self.order.one),
-            "many": _side(self.order.many),
+            "one": to_json(self.order.one),
+            "many": to_json(self.order.many),
             "mesh": list(self.order.mesh.dims),
             "inputs": None if self.order.inputs is None else list(self.order.inputs),
             "dtype": self.dtype,
@@ -312,7 +314,9 @@ class _Run:
             lambda: self._meanwhile(at, count, said),
             owners(self.order.env),
         )
-        failed = self._failed(at, status, turn)
+        failed = failure(at, status, tuple(map(str, turn.modes)))
+        if self.unlike:
+            failed = Failed(0, "UnlikeError", self.unlike, "build", "")
         if failed is not None:
             return failed
         found = _Turned(at)
@@ -358,27 +362,6 @@ class _Run:
         draft.write_text(text)
         draft.replace(path)
 
-    def _failed(self, at: Path, status: Sequence[int | None], turn: Turn) -> Failed | None:
-        if self.unlike or all(code == 0 for code in status):
-            return Failed(0, "UnlikeError", self.unlike, "build", "") if self.unlike else None
-        found: list[Failed] = []
-        for process in range(len(status)):
-            file = at / f"error-{process}.json"
-            if file.exists():
-                said = json.loads(file.read_text())
-                mode: int = said.pop("mode")
-                found.append(Failed(process=process, mode=str(turn.modes[mode]), **said))
-        first = min(found, key=lambda f: (_waited(f), f.process), default=None)
-        if first is not None and not _waited(first):
-            return first
-        ended = next((p for p, c in enumerate(status) if c not in (0, 1, None)), None)
-        if ended is not None:
-            return Failed(ended, "Exit", f"it ended with code {status[ended]}", "run", "a run")
-        if first is not None:
-            return replace(first, kind="Stuck", stage="stuck")
-        waiting = next((p for p, c in enumerate(status) if c != 0), 0)
-        return Failed(waiting, "Stuck", "it does not end", "stuck", "a run")
-
 
 @dataclass
 class _Turned:
@@ -408,13 +391,37 @@ def _row(rank: int, turn: Turn, found: Mapping[str, Any]) -> Row:
     return Row(rank=rank, **fields)
 
 
+def failure(at: Path, status: Sequence[int | None], modes: Sequence[str]) -> Failed | None:
+    """What ended a run in a folder, by the exit statuses of its processes; None where all came to
+    their end. `modes`: what they were at, in words, by number."""
+    if all(code == 0 for code in status):
+        return None
+    found: list[Failed] = []
+    for process in range(len(status)):
+        file = at / f"error-{process}.json"
+        if file.exists():
+            said = json.loads(file.read_text())
+            mode: int = said.pop("mode")
+            found.append(Failed(process=process, mode=modes[mode], **said))
+    first = min(found, key=lambda f: (_waited(f), f.process), default=None)
+    if first is not None and not _waited(first):
+        return first
+    ended = next((p for p, c in enumerate(status) if c not in (0, 1, None)), None)
+    if ended is not None:
+        return Failed(ended, "Exit", f"it ended with code {status[ended]}", "run", "a run")
+    if first is not None:
+        return replace(first, kind="Stuck", stage="stuck")
+    waiting = next((p for p, c in enumerate(status) if c != 0), 0)
+    return Failed(waiting, "Stuck", "it does not end", "stuck", "a run")
+
+
 def _waited(failed: Failed) -> bool:
     """Whether a process ended because another one did not come."""
     words = ("Timed out waiting", "Connection closed by peer", "Connection reset", "timed out")
     return any(w in failed.message for w in words)
 
 
-def _side(side: Side) -> dict[str, Any]:
+def to_json(side: Side) -> dict[str, Any]:
     found = asdict(side)
     if side.plan is None:
         found.pop("plan")
@@ -525,10 +532,18 @@ def _rounding(
     nudged = made.turn(Turn(tuple(modes), nudge=nudge, against=str(found.at)))
     if isinstance(nudged, Failed):
         return ()
+    return rounding(nudged.rows, kind)
+
+
+def rounding(
+    rows: Sequence[Row], kind: str = "float32"
+) -> tuple[tuple[tuple[str, str], float], ...]:
+    """By kind and name, the difference that is taken for rounding in a type, where one device
+    differs from itself as `rows` say once its values are changed as the type rounds them."""
     most: dict[tuple[str, str], float] = {}
-    for r in nudged.rows:
+    for r in rows:
         key = r.kind, r.name
-        most[key] = max(most.get(key, LEAST[kind] * nudge), ROUNDED[kind] * r.relative)
+        most[key] = max(most.get(key, LEAST[kind] * NUDGES[kind]), ROUNDED[kind] * r.relative)
     return tuple(most.items())
 
 

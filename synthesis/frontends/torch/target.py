@@ -8,8 +8,8 @@ import importlib.util
 import inspect
 import re
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +67,8 @@ class Target:
     """Channels, height and width of what a model of a library is given, where it tells them."""
     dropout: tuple[str, ...] = ()
     """Fields of the Hugging Face config that were set to 0."""
+    arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """What the user's class, or function, is given."""
 
 
 def find(request: CaptureRequest, moved: Moved | None = None) -> Target:
@@ -243,7 +245,8 @@ def _user(path: Path, name: str, fields: dict[str, Any], moved: Moved | None) ->
         return without_sparse(model)
 
     found = Target(
-        made if is_class else nn.Module, build, fields, root_of(f"{path}:{name}"), module
+        *(made if is_class else nn.Module, build, fields, root_of(f"{path}:{name}"), module),
+        arguments=kwargs,
     )
     return found
 

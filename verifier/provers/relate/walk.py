@@ -29,6 +29,9 @@ from shardproof.verifier.provers.sequential import Sequential, as_terms
 from shardproof.verifier.terms import Ref, Terms, times
 
 MAX_COMBINATIONS = 48
+MAX_READINGS = 8
+"""Facts of a number that is the same at every place: as many as three mesh dims may split one dim.
+"""
 MAX_PEELS = 64
 MAX_WIDE = 700
 """Combinations of facts, where single ranks are told apart."""
@@ -212,9 +215,9 @@ def _alike(operands: list[list[Fact]]) -> Iterator[tuple[int, ...]]:
 
 
 def keep(sequential: Sequential, facts: list[Fact]) -> list[Fact]:
-    """Prefer facts about terms that the one-device program computes; cap the rest. A number that
-    is the same at every place is kept whole too: which pieces it is of, others say. So is the
-    piece that one rank is left with: others may hold the same."""
+    """Prefer facts about terms that the one-device program computes; cap the rest. Of a number that
+    is the same at every place all are kept: which pieces it is of, others say. So is the piece that
+    one rank is left with: others may hold the same."""
     out: list[Fact] = []
     for where in dict.fromkeys(f.where for f in facts):
         here = [f for f in facts if f.where == where]
@@ -224,7 +227,8 @@ def keep(sequential: Sequential, facts: list[Fact]) -> list[Fact]:
             here = known + [
                 f for f in rest if _is_piece(sequential.terms, f) or _uniform(sequential, f)
             ]
-        out += here[:MAX_FACTS]
+        number = all(_uniform(sequential, f) for f in here)
+        out += here[: MAX_READINGS if number else MAX_FACTS]
     return out
 
 
@@ -236,9 +240,8 @@ def _is_piece(terms: Terms, fact: Fact) -> bool:
 
 
 def _uniform(sequential: Sequential, fact: Fact) -> bool:
-    """Whether a fact says of a value that it is one number but 0, whole on every rank."""
-    one = sequential.terms[fact.ref.id].op == "ones" and fact.ref.coef != 0
-    return one and not fact.layout.mentioned
+    """Whether a fact says of a value that it is one number but 0, everywhere."""
+    return sequential.terms[fact.ref.id].op == "ones" and fact.ref.coef != 0
 
 
 def _assume(

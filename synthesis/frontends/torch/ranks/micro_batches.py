@@ -57,7 +57,8 @@ class UnlikeError(Exception):
 
 
 def in_one_body(program: Program) -> Program:
-    """The program with its micro-batches over a mesh dim of time, innermost; else as it is."""
+    """The program with its micro-batches over a mesh dim of time; else as it is. It is innermost,
+    or outermost where ranks take their rows of each micro-batch."""
     if any(n.body is not None or n.timing.buffer or n.timing.stream for n in program.nodes):
         return program  # what is in flight in one micro-batch may be written in the next
     needed = live(program)
@@ -89,6 +90,13 @@ def cuts(program: Program) -> Iterator[tuple[Node, int]]:
         whole = program.types[value].shape[dim]
         if {n.number("start") for n in nodes} == set(range(0, whole, extent)):
             yield from ((node, whole // extent) for node in nodes)
+
+
+def _before_ranks(program: Program) -> bool:
+    """Whether ranks take their pieces of what was cut."""
+    dims = {node.outputs[0]: node.attrs["dim"] for node, _ in cuts(program)}
+    pieces = (n for n in program.nodes if n.op == "shard_slice")
+    return any(dims.get(n.inputs[0]) == n.attrs["dim"] for n in pieces)
 
 
 def _counts(program: Program) -> list[int]:
@@ -135,7 +143,9 @@ class _Rolling:
         mesh = self.program.mesh
         free = (TIME if not n else f"{TIME}{n}" for n in count())
         self.dim = next(name for name in free if name not in mesh.names)
-        self.b = Builder(self.program.name, Mesh((*mesh.dims, (self.dim, self.copies))))
+        time = (self.dim, self.copies)
+        dims = (time, *mesh.dims) if _before_ranks(self.program) else (*mesh.dims, time)
+        self.b = Builder(self.program.name, Mesh(dims))
         self.b.reserve(self.program.types)
 
     def rolled(self) -> Program:
@@ -326,9 +336,10 @@ class _Rolling:
 
 def _around(node: Node) -> Key:
     """Where an op runs. Layers of one kind stay apart: they are rolled up as what they are. What
-    ranks send each other is of none, nor is its shape: each copy may begin it elsewhere."""
+    ranks send each other is of none, nor is its shape, nor a constant: each copy may begin it
+    elsewhere."""
     sent = lookup(node.op).kind in ("collective", "movement") or node.op == "reshape"
-    return (node.where, node.timing, "" if sent else node.source.module)
+    return (node.where, node.timing, "" if sent or not node.inputs else node.source.module)
 
 
 def _frozen(attrs: Mapping[str, Attr]) -> Key:

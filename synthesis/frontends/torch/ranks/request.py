@@ -80,8 +80,10 @@ class RanksRequest:
     env: tuple[str, ...] = ()
     """Variables of the environment that the owner's code is given, each `NAME` or `NAME=VALUE`."""
     step: str = ""
-    """A function of both files that is a training step: it is called with what TARGET returns and
-    with the inputs, and what it leaves in parameters and optimizers is compared."""
+    """A function of the ranks' file that is a training step: it is called with what TARGET returns
+    and with the inputs, and what it leaves in parameters and optimizers is compared."""
+    step_of_one: str = ""
+    """That of the model's file, which it is compared with."""
     limits: Limits = field(default_factory=Limits)
 
     def to_json(self) -> dict[str, Any]:

@@ -405,7 +405,7 @@ def _one(
             places,
             attention=attention,
             filled=stated,
-            step=request.step,
+            step=request.step_of_one,
         )
     model = built.model
     every = request.full_depth or request.load or request.step

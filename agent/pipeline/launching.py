@@ -1,0 +1,198 @@
+"""The launcher of a patch: written, its step proved, and run with its checkpoints."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING
+
+from shardproof.agent.actions.programs import Check
+from shardproof.agent.check.command import decided
+from shardproof.agent.report import model as m
+from shardproof.agent.run import events
+from shardproof.agent.run.errors import InputError
+from shardproof.agent.run.run import Run
+from shardproof.agent.verdict import real_run, verdicts
+from shardproof.synthesis.emit import ModelFacts, Patch
+from shardproof.synthesis.emit.launcher import (
+    FILE,
+    Launcher,
+    Training as Asked,
+    launcher,
+    obstacle,
+    stamped,
+)
+from shardproof.synthesis.execute.job import patched_folder, place_of
+from shardproof.synthesis.execute.run.launcher import LaunchError
+from shardproof.synthesis.execute.run.running import Ran, of_file
+from shardproof.synthesis.execute.run.training import STEPS, Training, train
+from shardproof.synthesis.frontends.torch.captured import Captured
+from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.homes import Moved, home_of
+from shardproof.synthesis.planner.plan import Plan
+from shardproof.synthesis.planner.search import axes
+from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.verdict import Counterexample, Proof, Unknown, Verdict
+
+if TYPE_CHECKING:
+    from shardproof.agent.pipeline.pipeline import Job
+
+STEP = "train_step=one_step"
+PROVED = (
+    "# Proved: leaves in parameters, optimizer and results what one_step leaves; see report.md."
+)
+
+
+def refuse(job: Job, captured: Captured, facts: ModelFacts | None) -> None:
+    """Refuse a model, a mesh or a batch that no launcher can be written for.
+
+    Raises:
+        InputError: what, and what to try.
+    """
+    if not job.asked.launcher:
+        return
+    dims = dict(job.mesh.dims)
+    _, dp = axes(job.mesh)
+    ranks = dims[dp] if dp else 1
+    reason = "the source is not captured" if facts is None else None
+    reason = reason or obstacle(facts, captured.facts.inputs, ranks, asked_of(job))  # pyright: ignore[reportArgumentType]
+    if reason is not None:
+        raise InputError(f"no launcher can be written: {reason}", where="--launcher")
+
+
+def asked_of(job: Job) -> Asked:
+    """What the step of a job is to be."""
+    return Asked(job.asked.micro_batches, job.asked.optimizer)
+
+
+def launch(
+    run: Run,
+    job: Job,
+    captured: Captured,
+    facts: ModelFacts,
+    plan: Plan,
+    patch: Patch,
+    not_run: str,
+) -> m.Launcher:
+    """Write the launcher of a proved patch, prove its step, and run it unless there is a reason,
+    `not_run`, not to.
+
+    Raises:
+        EmitError: it cannot be written.
+    """
+    inputs = captured.facts.inputs
+    script = launcher(facts, plan, patch, inputs, asked_of(job))
+    words = tuple(f"{i.name}={i.dtype}[{','.join(map(str, i.shape))}]{i.range}" for i in inputs)
+    asked = Check(
+        target=f"{job.out / FILE}:parallel",
+        against=f"{job.out / FILE}:one_device",
+        mesh=",".join(f"{n}={size}" for n, size in plan.mesh.dims),
+        step=STEP,
+        inputs=words,
+        env=job.request.env,
+    )
+    path = f"PYTHONPATH={shlex.quote(script.folder)}"
+    torchrun = f"{path} torchrun {script.torchrun} {shlex.quote(str(job.out / FILE))}"
+    check = f"{path} {shlex.join(('shardproof', *asked.words()))}"
+    _, root = place_of(job.request, patch)
+    with patched_folder(patch, root) as folder:
+        tree = folder / "tree"
+        base = tree if root is None else tree / home_of(str(facts.file)).base.relative_to(root)
+        place = base / FILE
+        place.write_text(script.text, encoding="utf-8")
+        at = {"target": f"{place}:parallel", "against": f"{place}:one_device"}
+        verdict = _proved(run, asked.model_copy(update={**at, "run": False, "repair_seconds": 0}))
+        ran = None
+        if not not_run and not isinstance(verdict, Counterexample):
+            moved = None if root is None else Moved(root, tree.resolve())
+            side = of_file("parallel", place, {}, moved)
+            rows, parts = inputs[0].shape[0], plan.mesh.size * job.asked.micro_batches
+            training = Training(
+                side,
+                plan.mesh,
+                job.asked.run_steps or STEPS,
+                plan.dp,
+                divides=plan.dp_size == 1 or rows % parts == 0,
+                env=job.request.env,
+                library="transformers" if job.request.target.startswith("hf:") else "",
+            )
+            verdict, ran = _run(run, training, verdict)
+    text = _text(script, verdict)
+    parts = [f"step {verdicts.word(verdict)}"]
+    if ran is not None:
+        how = "agrees" if ran.agrees else "differs"
+        parts.append(f"steps and checkpoints run on {ran.ranks} processes, {how}")
+    made = m.Launcher(
+        verdict=verdicts.word(verdict),
+        standing=" | ".join([*parts, *([] if text else ["not written"])]),
+        found=verdicts.message(verdict),
+        assumptions=verdict.assumptions if isinstance(verdict, Proof) else (),
+        launch=torchrun if text else "",
+        check=check if text else "",
+        text=text,
+    )
+    run.emit(
+        events.LauncherJudged(
+            verdict=made.verdict,
+            message=made.found,
+            where=verdicts.place(verdict),
+            assumptions=list(made.assumptions),
+            standing=made.standing,
+            launch=made.launch,
+            check=made.check,
+        )
+    )
+    return made
+
+
+def _text(script: Launcher, verdict: Verdict) -> str:
+    """The file with what is known of it; empty where its step is refuted."""
+    match verdict:
+        case Proof():
+            return stamped(script.text, PROVED)
+        case Counterexample():
+            return ""
+        case Unknown(reason=reason):
+            return stamped(script.text, f"# Not proved: {' '.join(reason.split())[:60]}")
+
+
+def _proved(run: Run, asked: Check) -> Verdict:
+    """The verdict on the step, as `check` gives it."""
+    quiet = Run([_Notes(run)])
+    with run.phase("step") as phase:
+        try:
+            verdict, _, _ = decided(quiet, asked)
+        except (CaptureError, InputError, IRError) as problem:
+            verdict = Unknown(str(problem))
+        phase.summary = f"train_step against one_step: {verdicts.word(verdict)}"
+    return verdict
+
+
+class _Notes:
+    """Passes on what the work is at, and no events."""
+
+    def __init__(self, run: Run) -> None:
+        self.note = run.note
+
+    def show(self, event: events.Event) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def _run(run: Run, training: Training, verdict: Verdict) -> tuple[Verdict, Ran | None]:
+    """Run the launcher, and what that does to the verdict on its step."""
+    with run.phase("launch") as phase:
+        try:
+            ran = train(training)
+        except LaunchError as problem:
+            phase.summary = f"not run: {problem}"
+            return Unknown(f"the launcher did not run: {problem}"), None
+        verdict = real_run.judged(verdict, ran, training.mesh, "the launcher", True)
+        phase.summary = "; ".join(training.modes)
+        if ran.failed is not None:
+            phase.summary = (
+                f"{ran.failed.who} failed: {ran.failed.message.strip().splitlines()[-1]}"
+            )
+    real_run.told(run, ran, training.mesh)
+    return verdict, ran
