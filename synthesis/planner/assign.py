@@ -13,6 +13,7 @@ from shardproof.verifier.kernel.layout import Atom, Layout, bound, normal, split
 from shardproof.verifier.kernel.ops import lookup
 from shardproof.verifier.kernel.program.program import Input, Program
 from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.ops.classes import PRODUCTS
 
 
 class PlanError(ValueError):
@@ -216,9 +217,11 @@ def leads_with_batch(program: Program, batch: int | None, item: Input) -> bool:
         same = [v for v in node.inputs if program.types[v].shape[:1] == (first,)]
         if op.kind == "map" and same:
             value = same[0]
-        elif node.op in ("reshape", "mm") and program.types[node.inputs[0]].shape[0] % batch == 0:
+        elif node.op in PRODUCTS or node.op == "reshape":
             value = node.inputs[0]
         else:
+            return False
+        if program.types[value].shape[0] % batch:
             return False
     return value in program.types and program.types[value].shape[:1] == (batch,)
 
