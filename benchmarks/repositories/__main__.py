@@ -1,0 +1,108 @@
+"""`python -m benchmarks.repositories CLONES [NAME ...]`: from a clone to three training steps.
+
+CLONES is a folder of clones, each under the name of its repository. A clone is copied, a file of
+`targets/` put into it that builds the model small, and `parallelize --launcher` run as it is typed.
+Then `git apply` applies the patch, and the launcher takes three steps under torchrun and on one
+device: both must print the same losses and norms. Nothing else of a clone is changed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+TARGETS = Path(__file__).parent / "targets"
+MESHES = {"tp=2": 2, "dp=2,tp=2": 4}
+IDS = "i64[4,32]<64"
+STEPS = 3
+
+
+@dataclass(frozen=True)
+class Repository:
+    """A repository, the target that is added to it, and what its model is given."""
+
+    name: str
+    target: str
+    inputs: tuple[str, ...]
+
+
+TRIED = (
+    Repository("nanoGPT", "small", (f"idx={IDS}", f"targets={IDS}")),
+    Repository("minGPT", "small", (f"idx={IDS}", f"targets={IDS}")),
+    Repository("llama2.c", "Loss", (f"tokens={IDS}", f"targets={IDS}")),
+    Repository(
+        "whisper", "Loss", ("mel=f32[4,8,32]", "tokens=i64[4,16]<64", "targets=i64[4,16]<64")
+    ),
+    Repository(
+        "DiT", "Loss", ("x=f32[4,4,8,8]", "t=i64[4]<1000", "y=i64[4]<10", "noise=f32[4,4,8,8]")
+    ),
+)
+
+
+def run(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(folder)}
+    return subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, check=False)
+
+
+def steps(words: list[str], folder: Path) -> list[str]:
+    """What a launcher prints of each step."""
+    ran = run([*words, "--steps", str(STEPS)], folder)
+    return [line for line in ran.stdout.splitlines() if line.startswith("step ")]
+
+
+def tried(one: Repository, clone: Path, mesh: str) -> str:
+    """What came of a repository on a mesh, in words."""
+    with tempfile.TemporaryDirectory() as scratch:
+        folder, out = Path(scratch) / one.name, Path(scratch) / "out"
+        shutil.copytree(clone, folder, ignore=shutil.ignore_patterns(".git"))
+        shutil.copy(TARGETS / f"{one.name}.py", folder / "train_target.py")
+        given = [word for item in one.inputs for word in ("--input", item)]
+        words = ["parallelize", f"train_target.py:{one.target}", *given, "--mesh", mesh]
+        words += ["--run", "--launcher", "--require-useful", "--out", str(out)]
+        print("$ shardproof", shlex.join(words), file=sys.stderr)
+        ran = run([sys.executable, "-m", "shardproof", *words], folder)
+        if ran.returncode:
+            return f"exit code {ran.returncode}: {(ran.stdout + ran.stderr).splitlines()[-1]}"
+        run(["git", "init", "-q", "."], folder)
+        applied = run(["git", "apply", str(out / "patch.diff")], folder)
+        if applied.returncode:
+            return f"git apply: {applied.stderr.splitlines()[-1]}"
+        launcher = str(out / "train_parallel.py")
+        ranks = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node"]
+        found = steps([*ranks, str(MESHES[mesh]), launcher], folder)
+        alone = steps([sys.executable, launcher], folder)
+        if len(alone) != STEPS or found != alone:
+            return f"ranks: {found}; one device: {alone}"
+        return f"proved, {STEPS} steps equal: {alone[-1].partition(': ')[2]}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="benchmarks.repositories")
+    parser.add_argument("clones", type=Path, help="a folder of clones")
+    parser.add_argument("names", nargs="*", help="of these alone")
+    parser.add_argument("--mesh", choices=MESHES, action="append")
+    asked = parser.parse_args()
+    wrong = 0
+    for one in TRIED:
+        if asked.names and one.name not in asked.names:
+            continue
+        for mesh in asked.mesh or MESHES:
+            start = time.monotonic()
+            came = tried(one, asked.clones / one.name, mesh)
+            wrong += not came.startswith("proved")
+            print(
+                f"| {one.name} | {mesh} | {came} | {time.monotonic() - start:.0f} s |", flush=True
+            )
+    return int(wrong > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
