@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
+from typing import Any, Literal
 
 import z3 as _z3
 
@@ -64,10 +64,7 @@ class Solver:
     rlimit: int = RLIMIT
     timeout_ms: int = TIMEOUT_MS
     """0: none, so that every machine has the same answer."""
-    keep: bool = False
-    """Whether every query is kept in `archive` as SMT-LIB text."""
     stats: Stats = field(default_factory=Stats)
-    archive: list[str] = field(default_factory=list[str])
 
     def __post_init__(self) -> None:
         self._z3: Any = self._fresh()
@@ -98,10 +95,11 @@ class Solver:
     def prove(self, goal: Term) -> Answer:
         """Whether the premises imply `goal`. Signal handlers run once Z3 returns: `interrupt`."""
         with self.scope(z3.Not(goal)):
-            result, answer = self._check(self._z3)
+            _, answer = self._check(self._z3)
             if isinstance(answer, Undecided):
-                result, answer = self._afresh()
-        return answer if result != z3.unsat else Valid()
+                _, answer = self._afresh()
+        _record(self._z3.assertions(), goal, answer)
+        return answer
 
     def consistent(self) -> Answer:
         """Whether the premises have a model: `Valid` where they do, `Invalid` where none exists.
@@ -120,8 +118,6 @@ class Solver:
         return self._check(once)
 
     def _check(self, solver: Any) -> tuple[Any, Answer]:
-        if self.keep:
-            self.archive.append(str(solver.to_smt2()))
         begin = time.perf_counter()
         with _query():
             result = solver.check()
@@ -134,6 +130,71 @@ class Solver:
             return result, Valid()
         self.stats.undecided += 1
         return result, Undecided(str(solver.reason_unknown()))
+
+
+@dataclass(frozen=True, slots=True)
+class Obligation:
+    """Premises and a goal as SMT-LIB text, which asks for a model in which the goal fails."""
+
+    text: str
+    status: Literal["unsat", "sat", "unknown"]
+    """What Z3 answers; `unsat`: the premises imply the goal."""
+
+
+_RECORDS: list[dict[str, Obligation]] = []
+
+
+@contextmanager
+def obligations() -> Generator[dict[str, Obligation]]:
+    """Every distinct goal that is asked of Z3 inside, also those that its simplifier closes."""
+    found: dict[str, Obligation] = {}
+    _RECORDS.append(found)
+    try:
+        yield found
+    finally:
+        _RECORDS.pop()
+
+
+def _record(premises: Iterable[Term], goal: Term, answer: Answer) -> None:
+    if not _RECORDS:
+        return
+    status = {Valid: "unsat", Invalid: "sat", Undecided: "unknown"}[type(answer)]
+    made = Obligation(_smtlib(list(premises), goal, status), status)
+    for record in _RECORDS:
+        record.setdefault(made.text, made)
+
+
+def _smtlib(premises: Sequence[Term], goal: Term, status: str) -> str:
+    """A file that any solver of SMT-LIB 2.6 reads."""
+    declared: dict[str, str] = {}
+    quantified = False
+    for term in _subterms([*premises, goal]):
+        quantified |= bool(z3.is_quantifier(term))
+        if z3.is_app(term) and term.decl().kind() == z3.Z3_OP_UNINTERPRETED:
+            declared[str(term.decl().name())] = str(term.decl().sexpr())
+    named = [f"(assert (! {f.sexpr()} :named premise-{i}))" for i, f in enumerate(premises)]
+    head = ["(set-info :smt-lib-version 2.6)", f"(set-info :status {status})"]
+    logic = "(set-logic UFNIRA)" if quantified else "(set-logic QF_UFNIRA)"
+    goals = [f"(assert (! (not {goal.sexpr()}) :named goal-fails))", "(check-sat)"]
+    lines = [*head, logic, *(declared[name] for name in sorted(declared)), *named, *goals]
+    return "\n".join(lines) + "\n"
+
+
+def read_smtlib(text: str) -> Literal["unsat", "sat", "unknown"]:
+    """What Z3 answers to an obligation that is read from text.
+
+    Raises:
+        ValueError: it is no SMT-LIB text.
+    """
+    solver: Any = z3.Solver()
+    solver.set("rlimit", RLIMIT)
+    try:
+        solver.from_string(text)
+    except z3.Z3Exception as error:
+        raise ValueError(f"no SMT-LIB text: {error}") from None
+    answers: tuple[Literal["unsat", "sat", "unknown"], ...] = ("unsat", "sat", "unknown")
+    said = str(solver.check())
+    return next(a for a in answers if a == said)
 
 
 class _Queries:
@@ -213,6 +274,15 @@ def rational(value: Fraction) -> Term:
     return z3.RealVal(f"{value.numerator}/{value.denominator}")
 
 
+def truth(value: Any) -> Term:
+    """A truth value of Python or of the solver."""
+    return value if z3.is_bool(value) else z3.BoolVal(bool(value))
+
+
+def is_truth(term: Term) -> bool:
+    return bool(z3.is_bool(term))
+
+
 def function(name: str, *kinds: str) -> Any:
     """An uninterpreted function; `kinds` are `int`, `real` or `bool`, the result last."""
     sorts = {"int": z3.IntSort(), "real": z3.RealSort(), "bool": z3.BoolSort()}
@@ -229,9 +299,19 @@ def disj(*facts: Term) -> Term:
 
 def simplifies(goal: Term) -> bool:
     """Whether Z3's simplifier takes a goal to true; equations as polynomials."""
+    flat = goal
     if z3.is_eq(goal) and not z3.is_bool(goal.arg(0)):
-        goal = z3.simplify(goal.arg(0) - goal.arg(1), som=True) == 0
-    return bool(z3.is_true(z3.simplify(goal)))
+        try:
+            rest = z3.simplify(
+                goal.arg(0) - goal.arg(1), som=True, som_blowup=1000, max_steps=1_000_000
+            )
+        except z3.Z3Exception:  # the step limit
+            return False
+        flat = rest == 0
+    closed = bool(z3.is_true(z3.simplify(flat)))
+    if closed:
+        _record((), goal, Valid())
+    return closed
 
 
 def negation(fact: Term) -> Term:
@@ -252,16 +332,18 @@ def when(condition: Term, then: Term, otherwise: Term) -> Term:
 
 def names(term: Term) -> set[str]:
     """The constants and functions in a term that Z3 gives no meaning to."""
-    found: set[str] = set()
+    found = (t for t in _subterms([term]) if z3.is_app(t))
+    return {str(t.decl().name()) for t in found if t.decl().kind() == z3.Z3_OP_UNINTERPRETED}
+
+
+def _subterms(terms: Iterable[Term]) -> Generator[Term]:
+    """All that terms are made of, each once."""
     seen: set[int] = set()
-    left = [term]
+    left = list(terms)
     while left:
         at = left.pop()
         if at.get_id() in seen:
             continue
         seen.add(at.get_id())
-        if z3.is_app(at):
-            if at.decl().kind() == z3.Z3_OP_UNINTERPRETED:
-                found.add(str(at.decl().name()))
-            left.extend(at.children())
-    return found
+        yield at
+        left.extend(at.children())
