@@ -167,8 +167,8 @@ def check(
         _outputs(at["outputs"], one, distributed, contract, known)
         assumed = *_assumed(contract), *labels
         steps = _settled(discharge, walk.told, one) if discharge is not None else None
-        if steps is not None and steps.refuted:
-            return Rejected(f"Z3 refutes a rule: {steps.refuted[0]}", "the rules of the checker")
+        if steps is not None and steps.faults:
+            return Rejected(steps.faults[0], "the rules of the checker")
         if steps is not None and steps.terms.wrong:
             return Rejected(f"numbers refute an equality: {steps.terms.wrong}", "the terms")
         used = _used(at, given, one, walk.parts)

@@ -107,6 +107,11 @@ class Symbolic(Domain):
         self._applied: dict[str, list[tuple[Any, Any]]] = {}
         self._fresh = 0
 
+    @property
+    def opaque(self) -> bool:
+        """Whether a maximum was taken of which no law is recorded."""
+        return bool(self._maxima) and "max" not in self.laws
+
     def symbols(self, name: str, shape: tuple[int, ...]) -> Array:
         """An array of distinct constants `name[i,j]`."""
         out = np.empty(shape, dtype=object)

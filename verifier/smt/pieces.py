@@ -30,6 +30,9 @@ class Asked:
     queries: int = 0
     undecided: str = ""
     """Why a goal was left open."""
+    opaque: bool = False
+    """Whether a goal that fails is about functions of which the solver knows nothing: then its
+    model refutes nothing."""
 
 
 Wholes = Callable[[Sequence[Array], Sequence[Sequence[Array]]], Array]
@@ -136,6 +139,8 @@ def _unproved(goals: Sequence[smt.Term], domain: Symbolic, asked: Asked) -> str 
     answer = smt.prove(smt.conj(*goals), domain.facts, timeout_ms=0)
     if isinstance(answer, smt.Undecided):
         asked.undecided = answer.reason
+    elif isinstance(answer, smt.Invalid):
+        asked.opaque = domain.opaque or any(map(smt.applies, goals))
     return None if isinstance(answer, smt.Valid) else str(answer)[:300]
 
 

@@ -330,6 +330,12 @@ def when(condition: Term, then: Term, otherwise: Term) -> Term:
     return z3.If(condition, then, otherwise)
 
 
+def applies(term: Term) -> bool:
+    """Whether a term applies a function that Z3 gives no meaning to."""
+    found = (t for t in _subterms([term]) if z3.is_app(t) and t.num_args())
+    return any(t.decl().kind() == z3.Z3_OP_UNINTERPRETED for t in found)
+
+
 def names(term: Term) -> set[str]:
     """The constants and functions in a term that Z3 gives no meaning to."""
     found = (t for t in _subterms([term]) if z3.is_app(t))
