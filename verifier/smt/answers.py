@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 from shardproof.verifier.kernel.instance import Instance
 from shardproof.verifier.kernel.program.jsondata import Cursor
-from shardproof.verifier.smt.equalities import Tried, equalities
+from shardproof.verifier.smt.equalities import RESTS, How, Tried, equalities
 from shardproof.verifier.smt.forms import Form, form
 from shardproof.verifier.smt.instance_json import from_json, to_json
 from shardproof.verifier.smt.instances import normal_form
@@ -83,7 +83,7 @@ class Summary:
     faults: tuple[str, ...] = ()
     """What is refuted, or not shown."""
     terms: Tried = NOTHING
-    """What numbers say of the terms."""
+    """On what the equal terms rest."""
 
     def __str__(self) -> str:
         told = [f"{self.counts[e]} {_SAID[e]}" for e in EXTENTS if self.counts.get(e)]
@@ -126,8 +126,8 @@ class Answers:
 
     path: Path | None = None
     known: dict[str, Kept] = field(default_factory=dict[str, "Kept"])
-    equal: dict[str, bool] = field(default_factory=dict[str, bool])
-    """Forms of equal terms that numbers do not refute: whether they are too large to be tried."""
+    equal: dict[str, How] = field(default_factory=dict[str, How])
+    """Forms of equal terms that are not refuted: on what each rests."""
 
     def __post_init__(self) -> None:
         self._read()
@@ -202,7 +202,7 @@ class Answers:
                 for key, (extent, queries, why, instance) in data["answers"].items()
                 if extent in EXTENTS
             }
-            equal = {str(key): bool(large) for key, large in data["equal"].items()}
+            equal = {str(key): how for key, how in data["equal"].items() if how in RESTS}
             self.known, self.equal = found | self.known, equal | self.equal
 
     def _write(self) -> None:

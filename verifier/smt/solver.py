@@ -5,6 +5,7 @@ Z3's own steps (`rlimit`, the same on every machine) with a wall-clock limit beh
 live in Z3's main context, so one thread asks at a time.
 """
 
+import math
 import threading
 import time
 from collections.abc import Generator, Iterable, Sequence
@@ -281,6 +282,39 @@ def truth(value: Any) -> Term:
 
 def is_truth(term: Term) -> bool:
     return bool(z3.is_bool(term))
+
+
+def to_real(value: Any) -> Term:
+    """An integer of Python or of the solver as a real."""
+    return z3.RealVal(value) if isinstance(value, int) else z3.ToReal(value)
+
+
+def to_int(value: Term) -> Term:
+    """The integer that a real is, or the one below it."""
+    return z3.ToInt(value)
+
+
+def is_whole(value: Term) -> Term:
+    return z3.IsInt(value)
+
+
+def instead(term: Term, pairs: Sequence[tuple[Term, Term]]) -> Term:
+    """The term with other terms in place of constants."""
+    return z3.substitute(term, *pairs) if pairs else term
+
+
+def scale(term: Term) -> tuple[Fraction, Term]:
+    """The rational factors of a product, and the rest."""
+    if z3.is_rational_value(term):
+        return term.as_fraction(), z3.RealVal(1)
+    if not z3.is_mul(term):
+        return Fraction(1), term
+    parts = [scale(child) for child in term.children()]
+    by = math.prod((b for b, _ in parts), start=Fraction(1))
+    if by == 1:
+        return by, term
+    rest = [t for _, t in parts if not z3.is_rational_value(t)]
+    return by, math.prod(rest[1:], start=rest[0]) if rest else z3.RealVal(1)
 
 
 def function(name: str, *kinds: str) -> Any:
