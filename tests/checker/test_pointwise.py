@@ -109,6 +109,10 @@ def twice(t: Told, x: Ref) -> Ref:
     return t.apply("concat", [x, x], {"dim": 0}, ("f32", "f32"))
 
 
+def doubled(t: Told, x: Ref) -> Ref:
+    return t.combine([(Fraction(2), t.mapped("exp", [summed(t, x, 2)], ()))])
+
+
 LAWS: list[tuple[str, bool, Of, Of]] = [
     ("a sum of a sum", True, lambda t, x: summed(t, summed(t, x, 2), 0),
      lambda t, x: summed(t, x, 0, 2)),
@@ -120,6 +124,12 @@ LAWS: list[tuple[str, bool, Of, Of]] = [
      lambda t, x: summed(t, x, 1, 2)),
     ("a product of powers", True, lambda t, x: t.product([x, x, t.product([x])]),
      lambda t, x: t.product([t.product([x, x]), x])),
+    ("a sum of squares of sums", False,
+     lambda t, x: summed(t, t.product([summed(t, x, 2)] * 2), 1),
+     lambda t, x: t.combine([(Fraction(3), summed(t, t.product([summed(t, x, 1)] * 2), 1))])),
+    ("a sum of functions of sums", True,
+     lambda t, x: summed(t, t.mapped("exp", [summed(t, x, 2)], ()), 1),
+     lambda t, x: t.combine([(Fraction(1, 2), summed(t, doubled(t, x), 1))])),
     ("a shift of exp", False,
      lambda t, x: t.mapped("exp", [t.combine([(ONE, x), (ONE, t.ones(()))])], ()),
      lambda t, x: t.mapped("exp", [x], ())),

@@ -130,16 +130,19 @@ class Entries:
     defined: list[Real] = field(default_factory=list[Any])
     """That what is asked for has a value."""
     folds: dict[int, _Fold] = field(default_factory=dict[int, _Fold])
-    """By the constant that stands for each."""
+    """By what stands for each."""
     constants: dict[int, Real] = field(default_factory=dict[int, Any])
+    """What stands for each fold."""
     opaque: bool = False
     """Whether Z3 knows less than all of something."""
     asking: bool = False
     """Whether what is read must have a value."""
     _known: dict[object, tuple[Real, Place]] = field(default_factory=dict[object, Any])
     """Entries by term and place; a place is kept, as Z3 gives the numbers of its terms anew."""
-    _under: list[Real] = field(default_factory=list[Any])
+    _conditions: list[Real] = field(default_factory=list[Any])
     """Where what is read is taken."""
+    _indices: dict[str, Real] = field(default_factory=dict[str, Any])
+    _functions: dict[int, Any] = field(default_factory=dict[int, Any])
     _made: int = 0
     _rows: int = 0
     _depth: int = 0
@@ -152,7 +155,7 @@ class Entries:
         if extent == 1:
             return 0
         self._made += 1
-        at = smt.integer(f"i{self._made}")
+        at = self._indices[f"i{self._made}"] = smt.integer(f"i{self._made}")
         self.facts += [at >= 0, at < extent]
         return at
 
@@ -213,15 +216,17 @@ class Entries:
 
     @contextmanager
     def _where(self, condition: Real) -> Iterator[None]:
-        self._under.append(condition)
+        self._conditions.append(condition)
         yield
-        self._under.pop()
+        self._conditions.pop()
 
     def function(self, name: str, needs: str, *args: Real) -> Real:
         """A real function that is known by name, and by its axiom where it has one."""
         if needs and self.asking:
             need = NEEDS[needs](args[-1])
-            self.defined.append(smt.implies(smt.conj(*self._under), need) if self._under else need)
+            self.defined.append(
+                smt.implies(smt.conj(*self._conditions), need) if self._conditions else need
+            )
         made = smt.function(name, *["real"] * len(args), "real")(*args)
         if name in AXIOMS:
             self.axioms.append(AXIOMS[name](args[0], made))
@@ -254,26 +259,44 @@ class Entries:
         indices = [(p, n) for p, n in zip(at, extents, strict=True) if not isinstance(p, int)]
         if inner is not None and inner.kind == kind:
             indices, body = [*indices, *inner.indices], inner.body
-        used = smt.names(body)
+        used = {str(at) for at in self._read(body)}
         for p, n in indices:
             by *= n if kind == "sum" and str(p) not in used else 1
         indices = [(p, n) for p, n in indices if str(p) in used]
         return _times(by, self._folded(_Fold(kind, tuple(indices), body)) if indices else body)
 
+    def _read(self, body: Real) -> list[Real]:
+        """The indices in an expression, in the order in which they come up."""
+        return [at for at in smt.constants(body) if str(at) in self._indices]
+
     def _folded(self, fold: _Fold) -> Real:
-        """The constant that stands for a fold, the same for one that is written alike."""
+        """What stands for a fold: a function of the other indices that its entries depend on, the
+        same for folds that are written alike."""
+        free = self._free_of(fold)
         for id, other in self.folds.items():
-            if fold.kind == other.kind and [n for _, n in fold.indices] == [
-                n for _, n in other.indices
-            ]:
-                pairs = [(p, q) for (p, _), (q, _) in zip(fold.indices, other.indices, strict=True)]
-                if smt.instead(fold.body, pairs).eq(other.body):
-                    return self.constants[id]
+            others = self._free_of(other)
+            alike = fold.kind == other.kind and len(free) == len(others)
+            if not alike or [n for _, n in fold.indices] != [n for _, n in other.indices]:
+                continue
+            bound = [(p, q) for (p, _), (q, _) in zip(fold.indices, other.indices, strict=True)]
+            pairs = [*bound, *zip(free, others, strict=True)]
+            if smt.instead(fold.body, pairs).eq(other.body):
+                return self._named(self._functions[id], fold, free)
         self._made += 1
-        made = smt.real(f"{fold.kind}{self._made}")
-        self.folds[made.get_id()], self.constants[made.get_id()] = fold, made
+        made = smt.function(f"{fold.kind}{self._made}", *["int"] * len(free), "real")
+        return self._named(made, fold, free)
+
+    def _named(self, function: Any, fold: _Fold, free: Sequence[Real]) -> Real:
+        made = function(*free)
+        id = made.get_id()
+        if id not in self.folds:
+            self.folds[id], self.constants[id], self._functions[id] = fold, made, function
         self.opaque = True
         return made
+
+    def _free_of(self, fold: _Fold) -> list[Real]:
+        bound = {str(p) for p, _ in fold.indices}
+        return [at for at in self._read(fold.body) if str(at) not in bound]
 
     def applied(
         self,

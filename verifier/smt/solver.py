@@ -376,6 +376,12 @@ def names(term: Term) -> set[str]:
     return {str(t.decl().name()) for t in found if t.decl().kind() == z3.Z3_OP_UNINTERPRETED}
 
 
+def constants(term: Term) -> list[Term]:
+    """The constants in a term that Z3 gives no meaning to, in the order in which they come up."""
+    found = (t for t in _subterms([term]) if z3.is_app(t) and not t.num_args())
+    return [t for t in found if t.decl().kind() == z3.Z3_OP_UNINTERPRETED]
+
+
 def _subterms(terms: Iterable[Term]) -> Generator[Term]:
     """All that terms are made of, each once."""
     seen: set[int] = set()
