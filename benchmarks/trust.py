@@ -42,6 +42,8 @@ LAWS = {
     "peeling": "loop peeling",
     "claims_of_ops": "claims of declarations",
     "order": "order in time",
+    "equal_terms": "equal terms",
+    "obligations": "obligations as text",
 }
 CHECKER = "shardproof.verifier.checker"
 REPLAY = "shardproof.verifier.checker.replay"
