@@ -107,6 +107,13 @@ WRONG: dict[str, Callable[[Told, Ref, Ref], Equality]] = {
         of(t, "mm", square(t), box(t, 4, 4)),
         total(t, t.product([t.reshape(square(t), (4, 1, 4)), t.reshape(box(t, 4, 4), (1, 4, 4))]),
               2)),
+    "a block twice": lambda t, x, y: (
+        total(t, tall(t), 0), plus(t, *[total(t, part(t, tall(t), 0, 0, 100), 0)] * 2)),
+    "the first block for the second": lambda t, x, y: (
+        total(t, tall(t), 0),
+        plus(t, total(t, part(t, tall(t), 0, 0, 100), 0), raw(t, "sum", (raw(
+            t, "reshape", (part(t, tall(t), 0, 0, 100),), (), 10, 10),), ((0, 1),)))),
+    "a block": lambda t, x, y: (total(t, tall(t), 0), total(t, part(t, tall(t), 0, 0, 100), 0)),
     "columns for rows": lambda t, x, y: (
         t.permute(t.reshape(box(t, 16), (4, 4)), (1, 0)), t.reshape(box(t, 16), (4, 4))),
     "a minimum": lambda t, x, y: (of(t, "minimum", x, y), of(t, "maximum", x, y)),
@@ -130,6 +137,11 @@ def square(t: Told) -> Ref:
 def wide(t: Told, x: Ref) -> Ref:
     """With an entry more."""
     return raw(t, "concat", (x, t.var("more", (1,))), (0,), 5)
+
+
+def tall(t: Told) -> Ref:
+    """Of more entries than are written out."""
+    return t.var("tall", (200,))
 
 
 def line(t: Told) -> Ref:

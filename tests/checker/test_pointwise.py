@@ -109,6 +109,23 @@ def twice(t: Told, x: Ref) -> Ref:
     return t.apply("concat", [x, x], {"dim": 0}, ("f32", "f32"))
 
 
+def tall(t: Told) -> Ref:
+    return t.var("tall", (2, 90))
+
+
+def block(t: Told, start: int, stop: int) -> Ref:
+    attrs = {"dim": 1, "start": start, "stop": stop, "step": 1}
+    return t.apply("slice", [tall(t)], attrs, ("f32",))
+
+
+def both(t: Told, *at: tuple[int, int]) -> Ref:
+    return t.combine([(ONE, summed(t, block(t, *each), 1)) for each in at])
+
+
+def most(t: Told, *at: tuple[int, int]) -> Ref:
+    return t.mapped("maximum", [t.reduce("amax", block(t, *each), (1,), False) for each in at], ())
+
+
 def doubled(t: Told, x: Ref) -> Ref:
     return t.combine([(Fraction(2), t.mapped("exp", [summed(t, x, 2)], ()))])
 
@@ -130,6 +147,12 @@ LAWS: list[tuple[str, bool, Of, Of]] = [
     ("a sum of functions of sums", True,
      lambda t, x: summed(t, t.mapped("exp", [summed(t, x, 2)], ()), 1),
      lambda t, x: t.combine([(Fraction(1, 2), summed(t, doubled(t, x), 1))])),
+    ("a sum of blocks", True, lambda t, x: summed(t, tall(t), 1),
+     lambda t, x: both(t, (0, 40), (40, 90))),
+    ("a sum of blocks that overlap", False, lambda t, x: summed(t, tall(t), 1),
+     lambda t, x: both(t, (0, 40), (39, 89))),
+    ("a maximum of blocks", True, lambda t, x: t.reduce("amax", tall(t), (1,), False),
+     lambda t, x: most(t, (0, 40), (40, 90))),
     ("a shift of exp", False,
      lambda t, x: t.mapped("exp", [t.combine([(ONE, x), (ONE, t.ones(()))])], ()),
      lambda t, x: t.mapped("exp", [x], ())),

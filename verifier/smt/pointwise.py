@@ -638,26 +638,62 @@ def _wanted(entries: Entries, call: Call, shape: Shape, place: Place) -> Real:
 
 
 def _alike(entries: Entries, premises: Sequence[Real]) -> list[Real]:
-    """Folds that are equal: their entries are, under a bijection of their indices."""
+    """Folds that are equal: their entries are, under a bijection of their indices; or the entries
+    of one are those of others, block after block."""
     found: list[Real] = []
-    folds, asked = list(entries.folds.items()), 0
+    left = QUERIES
+
+    def same(fold: _Fold, other: _Fold) -> bool:
+        nonlocal left
+        for pairs in _bijections(fold, other):
+            goal = smt.instead(fold.body, pairs) == other.body
+            if smt.simplifies(goal):
+                return True
+            left -= 1
+            known = [*premises, *found]
+            if left > 0 and isinstance(
+                smt.prove(goal, known, rlimit=RLIMIT, timeout_ms=TIMEOUT_MS), smt.Valid
+            ):
+                return True
+        return False
+
+    folds = list(entries.folds.items())
     for k, (id, fold) in enumerate(folds):
         for other_id, other in folds[:k]:
-            if fold.kind != other.kind or fold.count != other.count:
-                continue
-            for pairs in _bijections(fold, other):
-                goal = smt.instead(fold.body, pairs) == other.body
-                if not smt.simplifies(goal):
-                    if asked == QUERIES:
-                        return found
-                    asked += 1
-                    said = smt.prove(
-                        goal, [*premises, *found], rlimit=RLIMIT, timeout_ms=TIMEOUT_MS
-                    )
-                    if not isinstance(said, smt.Valid):
-                        continue
+            alike = fold.kind == other.kind and fold.count == other.count
+            if alike and same(fold, other):
                 found.append(entries.constants[id] == entries.constants[other_id])
                 break
+    for id, fold in folds:
+        parts = {i: f for i, f in folds if f.kind == fold.kind and f.count < fold.count}
+        blocks = next(
+            (b for at in range(len(fold.indices)) if (b := _blocks(fold, at, parts, same))), []
+        )
+        if blocks:
+            join = _total if fold.kind == "sum" else _largest
+            found.append(entries.constants[id] == join([entries.constants[i] for i in blocks]))
+    return found
+
+
+def _blocks(
+    fold: _Fold, at: int, parts: Mapping[int, _Fold], same: Callable[[_Fold, _Fold], bool]
+) -> list[int]:
+    """Folds whose entries are those of one fold, block after block along one of its indices;
+    nothing where there are none."""
+    index, extent = fold.indices[at]
+    row, start, found = fold.count // extent, 0, list[int]()
+    while start < extent:
+        for id, part in parts.items():
+            size = part.count // row
+            if part.count % row or start + size > extent or id in found:
+                continue
+            cut = (*fold.indices[:at], (index, size), *fold.indices[at + 1 :])
+            body = smt.instead(fold.body, [(index, index + start)])
+            if same(_Fold(fold.kind, cut, body), part):
+                found, start = [*found, id], start + size
+                break
+        else:
+            return []
     return found
 
 
