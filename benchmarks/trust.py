@@ -222,7 +222,7 @@ def _obligations(asked: Iterable[Obligation], compared: Compared) -> str:
     counts = Counter(one.status for one in asked)
     left = counts["sat"] + counts["unknown"]
     more = f", and leaves {left:,} open" if left else ""
-    said = f"- Z3 discharges {counts['unsat']:,} distinct obligations of these certificates{more}"
+    said = f"- Z3 discharges {counts['unsat']:,} obligations of certificates of the corpus{more}"
     return f"{said}. {compared}."
 
 
@@ -231,10 +231,9 @@ def _equalities(answers: Answers) -> str:
     rest = Counter(answers.equal.values())
     asked, left = rest.total() - rest["definition"], rest["numbers"] + rest["large"]
     return (
-        f"- These certificates rest on {rest.total():,} distinct equalities of terms; "
-        f"{rest['definition']:,} say that a term is the op itself. Of the other {asked:,}, Z3 "
-        f"shows {rest['shown']:,} ({rest['shown'] / asked:.1%}), and {left:,} rest on numbers "
-        f"alone, {rest['large']:,} of them too large to be computed."
+        f"- Of their {rest.total():,} distinct equalities of terms, {rest['definition']:,} hold by "
+        f"definition, Z3 shows {rest['shown']:,} ({rest['shown'] / asked:.1%} of the others), and "
+        f"{left:,} rest on numbers alone."
     )
 
 

@@ -205,6 +205,6 @@ def test_obligations_of_equal_terms_are_written() -> None:
     told, call = built("div", "x:4,6 y:6", {})
     with obligations() as found:
         assert answer(told, call) == "shown"
+        assert answer(told, replace(call, made=call.args[0])) == "open"
     assert found
-    assert {one.status for one in found.values()} <= {"unsat", "sat", "unknown"}
-    assert [read_smtlib(one.text) for one in found.values()] == [o.status for o in found.values()]
+    assert {read_smtlib(one.text) for one in found.values()} == {"unsat"}

@@ -532,8 +532,10 @@ def _viewed(
     terms: Terms, call: Call, shape: Shape, kinds: Mapping[int, str], seen: Set[int]
 ) -> Answer:
     for closed, unrolled in _views(terms, call, seen):
-        with suppress(NotStatedError):
+        with suppress(NotStatedError), smt.attempt() as keep:
             said = _asked(Entries(terms, kinds, closed, seen, unrolled), call, shape)
+            if said == "shown":
+                keep()
             if said != "open":
                 return said
     return "open"

@@ -8,7 +8,7 @@ live in Z3's main context, so one thread asks at a time.
 import math
 import threading
 import time
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -154,6 +154,27 @@ def obligations() -> Generator[dict[str, Obligation]]:
         yield found
     finally:
         _RECORDS.pop()
+
+
+@contextmanager
+def attempt() -> Generator[Callable[[], None]]:
+    """Goals that are asked inside are obligations only where what is given is called: then those
+    that were shown are."""
+    outer = _RECORDS[:]
+    if not outer:
+        yield lambda: None
+        return
+    found: dict[str, Obligation] = {}
+    _RECORDS[:] = [found]
+
+    def keep() -> None:
+        for record in outer:
+            record.update({t: o for t, o in found.items() if o.status == "unsat"})
+
+    try:
+        yield keep
+    finally:
+        _RECORDS[:] = outer
 
 
 def _record(premises: Iterable[Term], goal: Term, answer: Answer) -> None:
