@@ -202,7 +202,8 @@ class Answers:
                 for key, (extent, queries, why, instance) in data["answers"].items()
                 if extent in EXTENTS
             }
-            equal = {str(key): how for key, how in data["equal"].items() if how in RESTS}
+            known: Any = data["equal"].items()
+            equal = {str(key): how for key, said in known for how in RESTS if how == said}
             self.known, self.equal = found | self.known, equal | self.equal
 
     def _write(self) -> None:

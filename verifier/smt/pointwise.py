@@ -7,7 +7,7 @@ their entries are, one by one, under a bijection of the indices, which is an obl
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -215,7 +215,7 @@ class Entries:
                 return self.applied(term.op, given, named(term), term.shape, place)
 
     @contextmanager
-    def _where(self, condition: Real) -> Iterator[None]:
+    def _where(self, condition: Real) -> Generator[None]:
         self._conditions.append(condition)
         yield
         self._conditions.pop()
@@ -337,22 +337,22 @@ class Entries:
             case "reshape":
                 return given[0][1](_reshaped(place, shape, given[0][0]))
             case "permute":
-                source: list[Index] = [0] * len(place)
+                moved: list[Index] = [0] * len(place)
                 for p, d in zip(place, attrs["dims"], strict=True):
-                    source[d] = p
-                return given[0][1](tuple(source))
+                    moved[d] = p
+                return given[0][1](tuple(moved))
             case "flip" | "slice":
-                dim = attrs["dim"]
-                start, step = (
-                    (shape[dim] - 1, -1) if op == "flip" else (attrs["start"], attrs["step"])
-                )
-                moved = _plus(_scaled(place[dim], step), start)
-                return given[0][1]((*place[:dim], moved, *place[dim + 1 :]))
+                dim: int = attrs["dim"]
+                start: int = shape[dim] - 1 if op == "flip" else attrs["start"]
+                step: int = -1 if op == "flip" else attrs["step"]
+                along = _plus(_scaled(place[dim], step), start)
+                return given[0][1]((*place[:dim], along, *place[dim + 1 :]))
             case "pad":
                 dim = attrs["dim"]
                 return self._inside(given[0], place, dim, _plus(place[dim], -attrs["lo"]))
             case "concat":
-                dim, before, parts = attrs["dim"], 0, list[Real]()
+                dim, before = attrs["dim"], 0
+                parts: list[Real] = []
                 for part in given:
                     parts.append(self._inside(part, place, dim, _plus(place[dim], -before)))
                     before += part[0][dim]
@@ -423,7 +423,7 @@ class Entries:
 
     def _reduced(self, kind: str, source: Operand, attrs: Mapping[str, Any], place: Place) -> Real:
         shape, read = source
-        dims = [d % len(shape) for d in attrs["dims"]]
+        dims: list[int] = [d % len(shape) for d in attrs["dims"]]
         if attrs.get("keepdim"):
             place = tuple(p for i, p in enumerate(place) if i not in dims)
 
@@ -668,10 +668,9 @@ def _alike(entries: Entries, premises: Sequence[Real]) -> list[Real]:
                 break
     for id, fold in folds:
         parts = {i: f for i, f in folds if f.kind == fold.kind and f.count < fold.count}
-        blocks = next(
-            (b for at in range(len(fold.indices)) if (b := _blocks(fold, at, parts, same))), []
-        )
-        if blocks:
+        split = (_blocks(fold, at, parts, same) for at in range(len(fold.indices)))
+        blocks = next(filter(None, split), None)
+        if blocks is not None:
             join = _total if fold.kind == "sum" else _largest
             found.append(entries.constants[id] == join([entries.constants[i] for i in blocks]))
     return found

@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import z3 as _z3
 
@@ -133,12 +133,16 @@ class Solver:
         return result, Undecided(str(solver.reason_unknown()))
 
 
+Status = Literal["unsat", "sat", "unknown"]
+STATUSES: tuple[Status, ...] = get_args(Status)
+
+
 @dataclass(frozen=True, slots=True)
 class Obligation:
     """Premises and a goal as SMT-LIB text, which asks for a model in which the goal fails."""
 
     text: str
-    status: Literal["unsat", "sat", "unknown"]
+    status: Status
     """What Z3 answers; `unsat`: the premises imply the goal."""
 
 
@@ -180,7 +184,8 @@ def attempt() -> Generator[Callable[[], None]]:
 def _record(premises: Iterable[Term], goal: Term, answer: Answer) -> None:
     if not _RECORDS:
         return
-    status = {Valid: "unsat", Invalid: "sat", Undecided: "unknown"}[type(answer)]
+    names: dict[type, Status] = {Valid: "unsat", Invalid: "sat", Undecided: "unknown"}
+    status = names[type(answer)]
     made = Obligation(_smtlib(list(premises), goal, status), status)
     for record in _RECORDS:
         record.setdefault(made.text, made)
@@ -202,7 +207,7 @@ def _smtlib(premises: Sequence[Term], goal: Term, status: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def read_smtlib(text: str) -> Literal["unsat", "sat", "unknown"]:
+def read_smtlib(text: str) -> Status:
     """What Z3 answers to an obligation that is read from text.
 
     Raises:
@@ -214,9 +219,8 @@ def read_smtlib(text: str) -> Literal["unsat", "sat", "unknown"]:
         solver.from_string(text)
     except z3.Z3Exception as error:
         raise ValueError(f"no SMT-LIB text: {error}") from None
-    answers: tuple[Literal["unsat", "sat", "unknown"], ...] = ("unsat", "sat", "unknown")
     said = str(solver.check())
-    return next(a for a in answers if a == said)
+    return next(status for status in STATUSES if status == said)
 
 
 class _Queries:
