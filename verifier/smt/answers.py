@@ -202,8 +202,9 @@ class Answers:
                 for key, (extent, queries, why, instance) in data["answers"].items()
                 if extent in EXTENTS
             }
-            known: Any = data["equal"].items()
-            equal = {str(key): how for key, said in known for how in RESTS if how == said}
+            equal: dict[str, How] = {
+                key: how for key, said in data["equal"].items() for how in RESTS if how == said
+            }
             self.known, self.equal = found | self.known, equal | self.equal
 
     def _write(self) -> None:
