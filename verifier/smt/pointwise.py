@@ -23,8 +23,8 @@ from shardproof.verifier.terms import Ref, Term, Terms
 from shardproof.verifier.terms.refs import Shape
 from shardproof.verifier.terms.told import Call
 
-RLIMIT, TIMEOUT_MS = 100_000, 200
-QUERIES = 12
+RLIMIT, TIMEOUT_MS = 50_000, 200
+QUERIES = 8
 """Bijections of indices that are asked about for one equality."""
 UNROLLED = 64
 """Entries up to which the folds of an equality are written out."""
