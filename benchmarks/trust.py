@@ -1,7 +1,8 @@
 """`python -m benchmarks.trust`: what must be right for a proof to mean anything.
 
 Lines of the checker and of all that it imports, by room; which of them run while it accepts the
-certificates of the corpus; what each of these programs was proved by; steps and faults as measured.
+certificates of the corpus; what each of these programs was proved by; steps and faults as measured;
+what cvc5 says of the obligations that Z3 discharges for them, which ends 1 where the two disagree.
 Tables go to `benchmarks/results/trust.md`, totals to docs/trust.md.
 """
 
@@ -22,9 +23,12 @@ import networkx as nx
 
 from benchmarks.blocks import DOCS, RESULTS, write
 from benchmarks.mutation_testing.corpus import cases
+from benchmarks.second_solver import Compared, compare
 from shardproof.verifier.checker import Accepted, Result, check
 from shardproof.verifier.checker.replay import PARTS
 from shardproof.verifier.problem import Problem
+from shardproof.verifier.smt.answers import UNACCEPTED, Answers
+from shardproof.verifier.smt.solver import Obligation, obligations
 from shardproof.verifier.verdict import Proof
 from shardproof.verifier.verification import verify
 
@@ -38,6 +42,8 @@ LAWS = {
     "peeling": "loop peeling",
     "claims_of_ops": "claims of declarations",
     "order": "order in time",
+    "equal_terms": "equal terms",
+    "obligations": "obligations as text",
 }
 CHECKER = "shardproof.verifier.checker"
 REPLAY = "shardproof.verifier.checker.replay"
@@ -180,11 +186,12 @@ def engine(proof: Proof) -> str:
     return "relations in further ways" if "widened_s" in proof.stats else "relations"
 
 
-def pages() -> tuple[str, str]:
-    """The totals and the tables, made anew."""
+def pages() -> tuple[str, str, Compared]:
+    """The totals and the tables, made anew, and what a second solver says."""
+    asked, answers = dict[str, Obligation](), Answers()
     runs, engines = Runs(), Counter[str]()
     sections: list[int] = []
-    asked = Counter[tuple[str, ...]]()
+    rooms = Counter[tuple[str, ...]]()
     for case in cases():
         if case.kind in ("time", "schedule") or "right" not in case.sides:
             continue
@@ -196,13 +203,38 @@ def pages() -> tuple[str, str]:
         runs(lambda p=problem, c=certificate, told=told: told.append(check(c, p)))
         (accepted,) = told
         assert isinstance(accepted, Accepted), case.path
-        asked[accepted.rests] += 1
+        rooms[accepted.rests] += 1
         engines[engine(verdict)] += 1
+        with obligations() as found:
+            again = check(certificate, problem, answers)
+        assert isinstance(again, Accepted), case.path
+        asked |= found
         if certificate["order"]:
             sections.append(len(json.dumps(certificate["order"])))
-    found = reach()
-    told = totals(found, runs.seen, engines, sections, asked)
-    return told, tables(found, runs.seen, engines)
+    reached, compared = reach(), compare(asked.values())
+    told = totals(reached, runs.seen, engines, sections, rooms)
+    told = f"{_obligations(asked.values(), compared)}\n{_equalities(answers)}\n{told}"
+    return told, tables(reached, runs.seen, engines), compared
+
+
+def _obligations(asked: Iterable[Obligation], compared: Compared) -> str:
+    """What Z3 was asked for the certificates of the corpus."""
+    counts = Counter(one.status for one in asked)
+    left = counts["sat"] + counts["unknown"]
+    more = f", and leaves {left:,} open" if left else ""
+    said = f"- Z3 discharges {counts['unsat']:,} obligations of certificates of the corpus{more}"
+    return f"{said}. {compared}."
+
+
+def _equalities(answers: Answers) -> str:
+    """On what the equal terms rest that the certificates of the corpus need."""
+    rest = Counter(answers.equal.values())
+    asked, left = rest.total() - rest["definition"], rest["numbers"] + rest["large"]
+    return (
+        f"- Of their {rest.total():,} distinct equalities of terms, {rest['definition']:,} hold by "
+        f"definition, Z3 shows {rest['shown']:,} ({rest['shown'] / asked:.1%} of the others), and "
+        f"{left:,} rest on numbers alone."
+    )
 
 
 def totals(
@@ -235,7 +267,8 @@ def totals(
             f"{sum(t['large_accepted'] for t in put)} of {sum(t['large'] for t in put)} at inputs "
             "of 262,144 numbers and more.",
             f"- {len(rules)} faults were put into rules of the checker: Z3 refutes "
-            f"{sum(r['after'] == 'refuted' for r in rules)} of the steps they admit. "
+            f"{sum(r['after'] == 'refuted' for r in rules)} of the steps they admit, and does not "
+            f"show {sum(r['after'] == 'not shown' for r in rules)}. "
             f"{len(whole)} faults were put where no single step shows them: "
             f"{sum(bool(r['after']) for r in whole)} break a law.",
             "",
@@ -293,7 +326,7 @@ def shown() -> list[str]:
         "## How steps are shown",
         "",
         "`python -m benchmarks.discharge --write`: distinct steps that proofs rest on, how far Z3 "
-        "shows them, and the equal terms that are computed on numbers. A form is a step with its "
+        "shows them, and on what the distinct equalities of terms rest. A form is a step with its "
         "extents as variables. Processor seconds: to prove, to check without Z3, with an empty "
         "cache, with a full one. [What Z3 is asked](../../docs/proofs.md#the-steps-of-a-proof).",
         "",
@@ -378,8 +411,8 @@ def faults() -> list[str]:
         ),
         "",
         f"{len(rules)} faults of rules of the checker, each with a step that it lets through; "
-        f"{sum(r['after'] == 'refuted' for r in rules)} of these steps are refuted when Z3 is "
-        f"asked about them. {len(whole)} faults of what no single step shows; "
+        f"{sum(r['after'] in UNACCEPTED for r in rules)} of these steps are refuted, or not "
+        f"shown, when Z3 is asked about them. {len(whole)} faults of what no single step shows; "
         f"{sum(bool(r['after']) for r in whole)} break a law "
         "(`benchmarks/verifier_faults/laws.py`), which holds without them.",
         "",
@@ -391,12 +424,14 @@ def faults() -> list[str]:
     ]
 
 
-def main() -> None:
-    told, rows = pages()
+def main() -> int:
+    told, rows, compared = pages()
     TABLES.write_text(rows, encoding="utf-8")
     write(DOCS / "trust.md", "trust", told)
     print(told)
+    print(*compared.disagreements, sep="\n")
+    return 1 if compared.disagreements else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

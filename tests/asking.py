@@ -9,12 +9,13 @@ from typing import Any
 import z3 as _z3
 
 from shardproof.verifier.domains.base import Array
-from shardproof.verifier.domains.symbolic import Symbolic, equations
+from shardproof.verifier.domains.symbolic import Symbolic
 from shardproof.verifier.kernel.contract import Contract, output_key
 from shardproof.verifier.kernel.program.program import Program
 from shardproof.verifier.provers.scalars.outputs import all_ranks, pairs
 from shardproof.verifier.refute.evaluate import Ranks, Values, evaluate
 from shardproof.verifier.smt import solver as smt
+from shardproof.verifier.smt.pieces import equations
 from shardproof.verifier.smt.solver import Answer
 
 z3: Any = _z3

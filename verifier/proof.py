@@ -11,6 +11,11 @@ SCOPE = (
     "defined; of gradients, where these are defined too"
 )
 """Of which inputs a proof speaks."""
+MASKED_SCOPE = SCOPE.replace(
+    "for all inputs and parameters on which",
+    "for inputs and parameters so small that every number beside a mask is below 10^29, on which",
+)
+"""Of which inputs a proof speaks that takes constants of -10^29 and below for minus infinity."""
 NAMED = 6
 """Inputs whose extents a scope names; the programs hold them all."""
 

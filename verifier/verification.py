@@ -30,6 +30,7 @@ from shardproof.verifier.refute.search import (
     Tried,
     elements_of,
     nowhere_defined,
+    overflows,
     refute,
 )
 from shardproof.verifier.verdict import Counterexample, Location, Proof, Relation, Unknown, Verdict
@@ -52,6 +53,10 @@ NOWHERE = "no input was found on which the outputs of one device are defined"
 DISAGREE = (
     "the deciders disagree: a difference was replayed on numbers, yet every output was related; "
     "this is a fault of the verifier, please report it"
+)
+OVERFLOW = (
+    "every output is related, but integers of more than 64 bits are outside the proof, and on the "
+    "inputs that were tried one overflows and an output differs; keep the integers below 2^63"
 )
 REJECTED = (
     "the checker rejects the certificate of a proof, at {}: {}; this is a fault of the verifier, "
@@ -305,7 +310,8 @@ def _related(run: Examination) -> Verdict | None:
         return None
     if by.wrong:
         return run.refuted()
-    return Unknown(DISAGREE, run.location, run.difference.outputs)
+    why = OVERFLOW if overflows(p, run.difference.inputs) else DISAGREE
+    return Unknown(why, run.location, run.difference.outputs)
 
 
 def _run_again(run: Examination) -> Verdict | None:

@@ -74,13 +74,14 @@ class CheckCertificate(Action, work="verdict.certificates:check_alone", limited=
     """Run the checker alone on a certificate.
 
     Searches nothing and reads nothing else of a directory. Asks Z3 about each step of the
-    certificate; --rules-trusted needs numpy alone. Exit codes: accepted (0), rejected (1),
-    unreadable file (2).
+    certificate; --rules-trusted needs numpy alone; --smtlib writes what Z3 is asked. Exit codes:
+    accepted (0), rejected (1), unreadable file (2).
 
     \b
     Examples:
       shardproof check-certificate out/
       shardproof check-certificate out/ --rules-trusted --json
+      shardproof check-certificate out/ --smtlib obligations/
       shardproof check-certificate c.json --sequential s.txt --distributed d.txt --contract c.txt
     """
 
@@ -91,6 +92,9 @@ class CheckCertificate(Action, work="verdict.certificates:check_alone", limited=
     distributed: Path | None = option(None, "Program of the ranks, if not distributed.json there.")
     contract: Path | None = option(None, "The contract, if not contract.json there.")
     rules_trusted: bool = option(False, "Do not ask Z3 about the steps.")
+    smtlib: Path | None = option(
+        None, "Ask Z3 about all steps anew, and write each obligation there as SMT-LIB.", "DIR"
+    )
     cache: Cache = True
 
 

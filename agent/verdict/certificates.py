@@ -5,8 +5,10 @@ Imports neither PyTorch nor what searches, and Z3 only to ask it about steps.
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -24,6 +26,7 @@ from shardproof.verifier.verdict import Proof, Unknown, Verdict
 if TYPE_CHECKING:
     from shardproof.agent.actions.programs import CheckCertificate
     from shardproof.verifier.smt.answers import Answers
+    from shardproof.verifier.smt.solver import Obligation
 
 T = TypeVar("T")
 CERTIFICATE = "certificate.json"
@@ -84,23 +87,34 @@ def answers(cache: bool = True) -> Answers:
 
 
 def check_alone(run: Run, asked: CheckCertificate) -> Outcome:
-    """Replay a certificate; with `rules_trusted` Z3 is asked about none of its steps.
+    """Replay a certificate; with `rules_trusted` Z3 is asked about none of its steps, with `smtlib`
+    about all, and what it is asked is written to that directory.
 
     Raises:
-        InputError, MalformedError, ContractError: a file that cannot be read.
+        InputError, MalformedError, ContractError: a file that cannot be read or written, or
+            options that exclude each other.
     """
+    if asked.smtlib is not None and asked.rules_trusted:
+        raise InputError(
+            "--smtlib writes what Z3 is asked, and --rules-trusted asks it nothing",
+            where="--smtlib",
+            hint="leave one of the two options out",
+        )
     files = Files.beside(asked.path, asked.sequential, asked.distributed, asked.contract)
     with run.phase("load") as phase:
         problem, certificate = files.read()
         sizes = (len(p.nodes) for p in (problem.sequential, problem.distributed))
         phase.summary = "{} and {} ops".format(*sizes)
-    known = None if asked.rules_trusted else answers(asked.cache)
+    known = None if asked.rules_trusted else answers(asked.cache and asked.smtlib is None)
     with run.phase("check") as phase:
-        result = check(certificate, problem, known)
+        with _written(asked.smtlib) as obligations:
+            result = check(certificate, problem, known)
         if isinstance(result, Rejected):
             return rejected(run, files.certificate.name, result.reason, result.where)
         phase.summary = str(result)
         phase.facts["claims"] = result.claims
+        if asked.smtlib is not None:
+            phase.summary += f"; {len(obligations)} obligations in {asked.smtlib}"
     said = ("the ranks' program computes that of one device", *result.scope)
     more = ("the checker's rules are trusted",) if asked.rules_trusted else ()
     run.emit(
@@ -112,6 +126,31 @@ def check_alone(run: Run, asked: CheckCertificate) -> Outcome:
         )
     )
     return Outcome(Exit.PROVED, "accepted", answer="accepted")
+
+
+@contextmanager
+def _written(folder: Path | None) -> Generator[Mapping[str, Obligation]]:
+    """Each distinct obligation that is asked inside, as a file of a folder where one is given.
+
+    Raises:
+        InputError: it cannot be written.
+    """
+    if folder is None:
+        yield {}
+        return
+    from shardproof.verifier.smt.solver import obligations
+
+    with obligations() as found:
+        yield found
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for one in found.values():
+            name = hashlib.sha256(one.text.encode()).hexdigest()[:16]
+            (folder / f"{name}.smt2").write_text(one.text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(
+            "obligations cannot be written", where=str(folder), got=str(error)
+        ) from None
 
 
 def second(

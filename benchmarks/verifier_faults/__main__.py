@@ -18,6 +18,7 @@ from benchmarks.verifier_faults.edits import made
 from benchmarks.verifier_faults.rules import FAULTS as RULES
 from benchmarks.verifier_faults.structure import FAULTS as STRUCTURE
 from shardproof.verifier.checker.conclusion import conclude
+from shardproof.verifier.smt.answers import UNACCEPTED
 from shardproof.verifier.smt.discharge import discharge
 from shardproof.verifier.smt.forms import form
 
@@ -59,7 +60,7 @@ def main() -> int:
     FOUND.write_text(json.dumps(found, indent=1) + "\n")
     idle = [t["name"] for t in believed if not t["proved"] and not t["changed"]]
     accepted = [t["name"] for t in believed if t["accepted"]]
-    left = [r["name"] for r in steps if r["after"] != "refuted" or r["before"] == "refuted"]
+    left = [r["name"] for r in steps if r["after"] not in UNACCEPTED or r["before"] in UNACCEPTED]
     left += [r["name"] for r in whole if not r["after"] or r["before"]]
     sys.stdout.write(f"idle: {idle}\naccepted: {accepted}\nnot found: {left}\n")
     return 1 if idle or accepted or left else 0

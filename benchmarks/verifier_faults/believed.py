@@ -411,6 +411,42 @@ fault(
     ),
 )
 fault(
+    "a factor near 1 is 1",
+    "terms.building:BUILD[mul_scalar]",
+    "",
+    lambda t, a, k, d: (
+        a[0]
+        if abs(Fraction(k["value"]) - 1) < Fraction(1, 10**7)
+        else t.combine([(Fraction(k["value"]), a[0])])
+    ),
+    pair(lambda op, a: by(op, a, 1 + Fraction(1, 10**8)), lambda op, a: by(op, a, 1), A),
+    pair(
+        lambda op, a: by(op, op("tanh", a), 1 + Fraction(1, 10**8)),
+        lambda op, a: op("tanh", a),
+        A,
+    ),
+)
+fault(
+    "a small number that is added is nothing",
+    "terms.building:BUILD[add_scalar]",
+    "",
+    lambda t, a, k, d: (
+        a[0]
+        if abs(Fraction(k["value"])) < Fraction(1, 10**9)
+        else t.combine([(Fraction(1), a[0]), (Fraction(k["value"]), t.ones(t.shape(a[0])))])
+    ),
+    pair(
+        lambda op, a: op("rsqrt", op("add_scalar", op("mul", a, a), value=Fraction(1, 10**12))),
+        lambda op, a: op("rsqrt", op("mul", a, a)),
+        A,
+    ),
+    pair(
+        lambda op, a: op("log", op("add_scalar", op("mul", a, a), value=Fraction(1, 10**10))),
+        lambda op, a: op("log", op("mul", a, a)),
+        A,
+    ),
+)
+fault(
     "greater is less",
     "terms.building:BUILD[gt]",
     "",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from benchmarks.verifier_faults.edits import Edit
+from benchmarks.verifier_faults.equal import equal_terms, obligations
 from benchmarks.verifier_faults.laws import Law, claims_of_ops, induction, layouts, order, peeling
 from shardproof.verifier.ops import REGISTRY
 
@@ -332,3 +333,74 @@ for _name in ("cumsum", "take"):
         "",
         replace(_op, traits=replace(_op.traits, strict=True)),
     )
+
+ENTRIES = "smt.pointwise:Entries."
+EQUAL = "smt.pointwise:"
+for name, place, old, new in (
+    ("only the first entry is compared", ENTRIES + "index", "at >= 0", "at == 0"),
+    ("the last entry is not compared", ENTRIES + "index", "at < extent", "at < extent - 1"),
+    ("all entries of a tensor are one", ENTRIES + "_free", "if n != 1]", "if n > 99]"),
+    ("factors of terms are left out", ENTRIES + "read", "ref.coef", "Fraction(1)"),
+    ("powers are left out", ENTRIES + "_made_of", "range(k)", "range(1)"),
+    ("one is zero", ENTRIES + "_made_of", "Fraction(1)", "Fraction(0)"),
+    ("what a guard excludes is assumed", ENTRIES + "function", "if self._conditions else need",
+     "if False else need"),
+    ("functions with one initial are one", ENTRIES + "function", "smt.function(name,",
+     "smt.function(name[:1],"),
+    ("casts to integers keep a number", ENTRIES + "cast",
+     'self.function("truncate" if to != "u8" else "truncate to u8", "", x)', "x"),
+    ("casts to bool keep a number", ENTRIES + "cast", "_flag(x != 0)", "x"),
+    ("any factor leaves a maximum", ENTRIES + "fold", "and by != 1", "and False"),
+    ("a fold of any fold is one fold", ENTRIES + "fold", "inner.kind == kind", "True"),
+    ("a sum of a number is that number", ENTRIES + "fold", "by *= n if", "by *= 1 if"),
+    ("folds of anything are written alike", ENTRIES + "_folded", ".eq(other.body)",
+     ".sort().eq(other.body.sort())"),
+    ("sums and maxima are written alike", ENTRIES + "_folded", "fold.kind == other.kind and ", ""),
+    ("sums and maxima of equal entries are equal", EQUAL + "_alike",
+     "fold.kind == other.kind and ", ""),
+    ("folds of entries that differ are equal", EQUAL + "_alike", "if smt.simplifies(goal):",
+     "if True:"),
+    ("every block begins where the first does", EQUAL + "_blocks", "index + start", "index"),
+    ("a fold is its first blocks", EQUAL + "_blocks", "while start < extent:",
+     "while 2 * start < extent:"),
+    ("one place stands for all", EQUAL + "_reshaped", "_scaled(flat, shape[c])", "flat"),
+    ("permuted dims are where they were", ENTRIES + "applied",
+     'for p, d in zip(place, attrs["dims"], strict=True)', "for d, p in enumerate(place)"),
+    ("the step of a slice is left out", ENTRIES + "applied", "_scaled(place[dim], step)",
+     "place[dim]"),
+    ("padding is at the end", ENTRIES + "applied", '-attrs["lo"]', "0"),
+    ("parts lie on each other", ENTRIES + "applied", "before += part[0][dim]", "before += 0"),
+    ("the first branch is taken", ENTRIES + "applied", "smt.when(holds, then, otherwise)", "then"),
+    ("the second factor is transposed", ENTRIES + "applied", "(*place[:-2], *k, place[-1])",
+     "(*place[:-2], place[-1], *k)"),
+    ("a minimum is a maximum", ENTRIES + "_mapped", "args[0] <= args[1], args[0]",
+     "args[0] >= args[1], args[0]"),
+    ("the largest is the smallest", EQUAL + "_largest", "out >= part", "out <= part"),
+    ("contradictions show anything", EQUAL + "_asked",
+     '"open" if isinstance(solver.consistent(), smt.Invalid) else "shown"', '"shown"'),
+    ("the result may have no value", EQUAL + "_asked", "entries.asking = False",
+     "entries.asking = True"),
+    ("terms that no form shows are looked into", EQUAL + "_arbitrary", "id not in seen", "False"),
+    ("what is open is shown", EQUAL + "_asked", 'certain else "open"', 'certain else "shown"'),
+):  # fmt: skip
+    fault(equal_terms, name, place, old, new)
+for name, law in (
+    ("exp", lambda x, y: y == x + 1),
+    ("sigmoid", lambda x, y: y + y == 1),
+    ("relu", lambda x, y: y == x),
+    ("abs", lambda x, y: y == x),
+    ("rsqrt", lambda x, y: y * x == 1),
+):
+    fault(equal_terms, f"another axiom of {name}", f"smt.pointwise:AXIOMS[{name}]", "", law)
+for name, place, old, new in (
+    ("goals are written as they are", "_smtlib", "(not {goal.sexpr()})", "{goal.sexpr()}"),
+    ("premises are not written", "_smtlib", "enumerate(premises)]", "enumerate(premises[:0])]"),
+    (
+        "what the simplifier closes is not written",
+        "simplifies",
+        "_record((), goal, Valid())",
+        "pass",
+    ),
+    ("an open goal is written as discharged", "_record", 'Invalid: "sat"', 'Invalid: "unsat"'),
+):
+    fault(obligations, name, f"smt.solver:{place}", old, new)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from shardproof.verifier.checker.certificate import seal
+from shardproof.verifier.smt.solver import read_smtlib
 from tests.checker.edits import certified, put_down
 from tests.commands import Command, environment
 
@@ -61,6 +62,24 @@ def test_z3_is_asked_about_the_steps(command: Command, out: Path) -> None:
     assert (done.code, done.last["verdict"]) == (0, "accepted")
     (checked,) = [e for e in done.events if e.get("phase") == "check" and "summary" in e]
     assert "for all sizes" in checked["summary"]
+
+
+def test_obligations_are_written_as_smtlib(command: Command, out: Path, tmp_path: Path) -> None:
+    """Z3 reads each back, and says of it what the file says."""
+    folder = tmp_path / "obligations"
+    done = command("check-certificate", str(out), "--smtlib", str(folder), "--json")
+    assert (done.code, done.last["verdict"]) == (0, "accepted")
+    files = sorted(folder.glob("*.smt2"))
+    assert files
+    assert any("premise-0" in file.read_text() for file in files)
+    for file in files:
+        text = file.read_text()
+        assert "(set-logic " in text
+        assert f"(set-info :status {read_smtlib(text)})" in text
+        assert "(set-info :status unsat)" in text
+    done = command("check-certificate", str(out), "--smtlib", str(folder), "--rules-trusted")
+    assert done.code == 2
+    assert "--rules-trusted" in done.err
 
 
 def test_forged_certificate_is_rejected_with_the_place(command: Command, out: Path) -> None:

@@ -14,8 +14,8 @@ import shardproof.verifier.kernel  # noqa: F401  ops declare the forms of functi
 from shardproof.verifier.domains.algebra import Algebra, Budget, ExceededError, Expr
 from shardproof.verifier.domains.base import Array, Domain
 from shardproof.verifier.domains.floats import Floats
-from shardproof.verifier.domains.symbolic import equations
 from shardproof.verifier.smt import solver as smt
+from shardproof.verifier.smt.pieces import equations
 from tests.asking import Lawful
 from tests.domains.identities import IDENTITIES, Identity, Scalars
 

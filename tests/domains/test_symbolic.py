@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 import z3
 
-from shardproof.verifier.domains.symbolic import Symbolic, equations
+from shardproof.verifier.domains.symbolic import Symbolic
 from shardproof.verifier.ops import facets
 from shardproof.verifier.smt import solver as smt
+from shardproof.verifier.smt.pieces import equations
 from tests.asking import Lawful
 
 

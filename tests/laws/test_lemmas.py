@@ -36,11 +36,10 @@ def test_unknown_is_no_proof() -> None:
 
 def test_contradictory_premises_are_seen() -> None:
     x = smt.real("x")
-    solver = smt.Solver(keep=True)
+    solver = smt.Solver()
     solver.assume(x > 1, x < 0)
     assert solver.consistent() == smt.Invalid(())
     assert solver.stats.queries == 1
-    assert "(assert" in solver.archive[0]
 
 
 @pytest.mark.parametrize("name", LEMMAS)

@@ -251,6 +251,11 @@ ALLOWED: dict[str, str] = {
     "provers/scalars/cases.py": "dropout_mask",
     "smt/equalities.py": "bmm cast mm where",
     # what single entries of these ops are, read a second time on purpose
+    "smt/pointwise.py": (
+        "abs add add_scalar amax bmm cast div dropout_mask eq exp flip ge gt index_add iota le "
+        "logical_and logical_not logical_or lt maximum minimum mm mul mul_scalar ne neg pad pow "
+        "reciprocal relu rsqrt sigmoid silu sqrt sub take take_along where"
+    ),
     "smt/values.py": (
         "amax bmm cast cumsum dropout_mask flip index_add iota mm pad put_along take take_along "
         "topk_index topk_mask"

@@ -11,7 +11,7 @@ from shardproof.synthesis.repair.diagnosis import verify
 from shardproof.verifier.kernel.program.errors import IRError
 from shardproof.verifier.kernel.program.types import Affine, Attr, TensorType
 from shardproof.verifier.problem import Problem
-from shardproof.verifier.verdict import Counterexample, Proof
+from shardproof.verifier.verdict import Counterexample, Proof, Unknown
 from tests.verifier.pieces import TP, Build, pair, program, typed, whole
 
 FLOATS, INTS, BOOLS = typed(2), typed(2, dtype="i64"), typed(2, dtype="bool")
@@ -135,3 +135,30 @@ def test_one_coordinate_of_a_group_given_as_a_list_is_refuted_not_a_traceback() 
         lambda b, x: x, lambda b, x: b.add("on_coord", x, mesh_dim=("tp",), index=0), FLOATS
     )
     assert isinstance(verify(Problem(*programs)), Counterexample)
+
+
+def test_integers_beyond_64_bits_are_outside_the_proof() -> None:
+    """A difference that an overflow makes is no fault of the verifier."""
+
+    def one(b: Build, x: str, i: str) -> str:
+        return b.add("add", x, b.add("cast", b.add("mul_scalar", i, value=2**62), dtype="f32"))
+
+    def ranks(b: Build, x: str, i: str) -> str:
+        return b.add("add", x, b.add("mul_scalar", b.add("cast", i, dtype="f32"), value=2**62))
+
+    verdict = verify(Problem(*pair(one, ranks, typed(4), typed(4, dtype="i64"))))
+    assert isinstance(verdict, Unknown)
+    assert "more than 64 bits are outside the proof" in verdict.reason
+    assert "fault of the verifier" not in verdict.reason
+
+
+@pytest.mark.parametrize("masked", [True, False])
+def test_the_scope_says_what_a_mask_assumes(masked: bool) -> None:
+    def one(b: Build, x: str) -> str:
+        return b.add("maximum", x, b.add("full", shape=(4,), value=-BIG)) if masked else x
+
+    verdict = verify(Problem(*pair(one, lambda b, x: b.add("mul_scalar", x, value=1), typed(4))))
+    assert isinstance(verdict, Proof)
+    assert ("beside a mask is below 10^29" in verdict.scope[-1]) == masked
+    assert ("for all inputs" in verdict.scope[-1]) != masked
+    assert any("-10^29" in said for said in verdict.assumptions) == masked

@@ -135,11 +135,11 @@ def check(
 ) -> Result:
     """Whether the certificate shows that the distributed program meets the contract.
 
-    With `discharge`, Z3 is asked about every distinct step that it rests on, where no answer is
-    kept yet, equal terms are computed, and small programs are run on numbers. What is refuted in
-    one of these ways is a fault of the verifier, and nothing is accepted: `discharge` can reject,
-    and show nothing. `evaluated` is what the checker itself has just found element by element,
-    where it did.
+    With `discharge`, Z3 is asked about every distinct step that it rests on and about equal terms,
+    where no answer is kept yet; equal terms are computed besides, and small programs are run on
+    numbers. What is refuted in one of these ways is a fault of the verifier, and nothing is
+    accepted: `discharge` can reject, and show nothing. `evaluated` is what the checker itself has
+    just found element by element, where it did.
     """
     try:
         given = prepare(problem) if isinstance(problem, Problem) else problem
@@ -167,10 +167,10 @@ def check(
         _outputs(at["outputs"], one, distributed, contract, known)
         assumed = *_assumed(contract), *labels
         steps = _settled(discharge, walk.told, one) if discharge is not None else None
-        if steps is not None and steps.refuted:
-            return Rejected(f"Z3 refutes a rule: {steps.refuted[0]}", "the rules of the checker")
+        if steps is not None and steps.faults:
+            return Rejected(steps.faults[0], "the rules of the checker")
         if steps is not None and steps.terms.wrong:
-            return Rejected(f"numbers refute an equality: {steps.terms.wrong}", "the terms")
+            return Rejected(steps.terms.wrong, "the terms")
         used = _used(at, given, one, walk.parts)
         return Accepted(walk.count, scope_of(sequential, distributed), assumed, steps, rests=used)
     except BrokenError as broken:

@@ -1,11 +1,12 @@
 """Float64 with the real functions: what a witness is replayed on."""
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
 
-from shardproof.verifier.domains.base import COMPARE, Array, Domain, chosen, largest
+from shardproof.verifier.domains.base import COMPARE, Array, Domain, chosen, is_index, largest
 from shardproof.verifier.domains.functions import FUNCTIONS
 
 
@@ -20,6 +21,9 @@ def mixed(x: Array) -> Array:
 
 def _bits(a: Array) -> Array:
     return a.astype(np.int64).astype(np.uint64)
+
+
+LEAST_BEYOND = 2.0**63
 
 
 class Floats(Domain):
@@ -86,3 +90,26 @@ class Floats(Domain):
 
     def lift(self, a: Array) -> Array:
         return a.astype(np.float64) if a.dtype != np.float64 else a
+
+
+class Bounded(Floats):
+    """Floats that note whether an integer needed more than 64 bits."""
+
+    exceeded = False
+
+    def _noted(self, of: Callable[[Array, Array], Array], a: Array, b: Array) -> None:
+        if is_index(a) and is_index(b):
+            wide = np.abs(of(a.astype(np.float64), b.astype(np.float64)))
+            self.exceeded |= bool(np.any(wide >= LEAST_BEYOND))
+
+    def add(self, a: Array, b: Array) -> Array:
+        self._noted(np.add, a, b)
+        return super().add(a, b)
+
+    def sub(self, a: Array, b: Array) -> Array:
+        self._noted(np.subtract, a, b)
+        return super().sub(a, b)
+
+    def mul(self, a: Array, b: Array) -> Array:
+        self._noted(np.multiply, a, b)
+        return super().mul(a, b)

@@ -28,12 +28,13 @@ def term(value: Entry) -> Any:
     return value
 
 
-def _is_bool(value: Entry) -> bool:
+def is_truth(value: Entry) -> bool:
+    """Whether an entry is a truth value."""
     return isinstance(value, bool | np.bool_) or z3.is_bool(value)
 
 
 def _flags(a: Array) -> bool:
-    return a.size > 0 and all(_is_bool(v) for v in a.reshape(-1))
+    return a.size > 0 and all(is_truth(v) for v in a.reshape(-1))
 
 
 def _plus(a: Entry, b: Entry) -> Entry:
@@ -62,8 +63,9 @@ def _minus(a: Entry) -> Entry:
     return -a
 
 
-def _number(a: Entry) -> Entry:
-    if _is_bool(a):
+def number(a: Entry) -> Entry:
+    """An entry as a number: 1 where it is true, 0 where it is not."""
+    if is_truth(a):
         return z3.If(a, z3.RealVal(1), z3.RealVal(0)) if z3.is_bool(a) else Fraction(int(a))
     return a if isinstance(a, Fraction) or z3.is_expr(a) else Fraction(int(a))
 
@@ -83,7 +85,7 @@ RELATIONS: dict[str, Callable[[Entry, Entry], Entry]] = {
 _PLUS = np.frompyfunc(_plus, 2, 1)
 _TIMES = np.frompyfunc(_times, 2, 1)
 _MINUS = np.frompyfunc(_minus, 1, 1)
-_NUMBER = np.frompyfunc(_number, 1, 1)
+_NUMBER = np.frompyfunc(number, 1, 1)
 _CHOOSE = np.frompyfunc(_choose, 3, 1)
 
 
@@ -104,6 +106,11 @@ class Symbolic(Domain):
         self._seen: set[Any] = set()
         self._applied: dict[str, list[tuple[Any, Any]]] = {}
         self._fresh = 0
+
+    @property
+    def opaque(self) -> bool:
+        """Whether a maximum was taken of which no law is recorded."""
+        return bool(self._maxima) and "max" not in self.laws
 
     def symbols(self, name: str, shape: tuple[int, ...]) -> Array:
         """An array of distinct constants `name[i,j]`."""
@@ -133,7 +140,7 @@ class Symbolic(Domain):
         """Of a truth value 1 or 0; of a number some function, the same everywhere."""
 
         def entry(x: Entry) -> Entry:
-            return _number(x) if _is_bool(x) else self._apply("truncate", term(x))
+            return number(x) if is_truth(x) else self._apply("truncate", term(x))
 
         return objects(np.frompyfunc(entry, 1, 1)(a))
 
@@ -292,32 +299,3 @@ def _plain(a: Array) -> Array:
     if all(isinstance(v, bool) for v in a.reshape(-1)):
         return a.astype(bool)
     return a
-
-
-def _same_polynomial(a: Any, b: Any) -> bool:
-    """Whether Z3's simplifier takes the difference to 0, as a sum of monomials."""
-    try:
-        rest = z3.simplify(a - b, som=True, som_blowup=1000, max_steps=1_000_000)
-    except z3.Z3Exception:  # the step limit
-        return False
-    return bool(z3.is_rational_value(rest) and rest.as_fraction() == 0)
-
-
-def equations(a: Array, b: Array) -> list[Any]:
-    """What is left to prove for two arrays of one shape to be equal: entries that differ as terms.
-
-    Raises:
-        ValueError: the shapes differ.
-    """
-    if a.shape != b.shape:
-        raise ValueError(f"shapes {a.shape} and {b.shape}")
-    out: list[Any] = []
-    for x, y in zip(a.reshape(-1), b.reshape(-1), strict=True):
-        if _is_bool(x) or _is_bool(y):
-            left, right = (v if z3.is_bool(v) else z3.BoolVal(bool(v)) for v in (x, y))
-        else:
-            left, right = term(_number(x)), term(_number(y))
-        if left.eq(right) or (not z3.is_bool(left) and _same_polynomial(left, right)):
-            continue
-        out.append(left == right)
-    return out

@@ -51,13 +51,13 @@ def _over(a: Bounds, b: Bounds) -> Bounds:
 
 def _mul_scalar(d: Domain, x: Array, value: Fraction) -> Array:
     if x.dtype.kind == "i":
-        return x * int(value)
+        return d.mul(x, np.asarray(int(value)))
     return d.mul(d.lift(x), d.const(Fraction(value)))
 
 
 def _add_scalar(d: Domain, x: Array, value: Fraction) -> Array:
     if x.dtype.kind == "i":
-        return x + int(value)
+        return d.add(x, np.asarray(int(value)))
     return d.add(d.lift(x), d.const(Fraction(value)))
 
 

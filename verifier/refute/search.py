@@ -6,6 +6,7 @@ inputs are replaced by zeros or ones as long as the difference stays.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -13,7 +14,7 @@ import numpy as np
 
 from shardproof.verifier.domains.base import Array
 from shardproof.verifier.domains.field import Field, apart
-from shardproof.verifier.domains.floats import Floats
+from shardproof.verifier.domains.floats import Bounded, Floats
 from shardproof.verifier.kernel.program.attrs import KINDS, RATIONAL
 from shardproof.verifier.kernel.program.program import Program
 from shardproof.verifier.kernel.program.where import Where
@@ -211,6 +212,14 @@ def differ(problem: Problem) -> str:
         if not np.array_equal(gather(pieces, layout, mesh, floats), whole):
             return f"input {name}"
     return "" if found is None else f"output {found.witness.output}"
+
+
+def overflows(problem: Problem, inputs: Mapping[str, Array]) -> bool:
+    """Whether an integer of the programs needs more than 64 bits on these inputs."""
+    domain = Bounded()
+    with np.errstate(all="ignore"):
+        run_both(problem, inputs, domain, np.random.default_rng(0))
+    return domain.exceeded
 
 
 def nowhere_defined(problem: Problem) -> bool:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 from shardproof.verifier.kernel.instance import Instance
 from shardproof.verifier.kernel.program.jsondata import Cursor
-from shardproof.verifier.smt.equalities import Tried, equalities
+from shardproof.verifier.smt.equalities import RESTS, How, Tried, equalities
 from shardproof.verifier.smt.forms import Form, form
 from shardproof.verifier.smt.instance_json import from_json, to_json
 from shardproof.verifier.smt.instances import normal_form
@@ -34,8 +34,13 @@ if TYPE_CHECKING:
 
 Conclude = Callable[[Instance, "Sequence[Ref]", "Terms"], "Ref"]
 """What a rule takes the result for. Raises ValueError where it does not accept the step."""
-Extent = Literal["all sizes", "small sizes", "rule alone", "refuted"]
+Extent = Literal["all sizes", "small sizes", "rule alone", "not shown", "refuted"]
 EXTENTS: tuple[Extent, ...] = get_args(Extent)
+UNACCEPTED: dict[Extent, str] = {
+    "not shown": "Z3 does not show a rule",
+    "refuted": "Z3 refutes a rule",
+}
+"""Extents of steps on which no certificate is accepted."""
 CODE = (
     "checker",
     "domains",
@@ -57,7 +62,7 @@ class Discharged:
     queries: int = 0
     """Goals that went to Z3's solver; the others are identities, or closed by its simplifier."""
     why: str = ""
-    """Why no further; of what is refuted, the fault."""
+    """Why no further; of what is refuted or not shown, the fault."""
 
 
 NOTHING = Tried()
@@ -75,9 +80,10 @@ class Summary:
     """Forms of which a goal went to the solver."""
     asked: int
     """Forms that no answer was kept of."""
-    refuted: tuple[str, ...] = ()
+    faults: tuple[str, ...] = ()
+    """What is refuted, or not shown."""
     terms: Tried = NOTHING
-    """What numbers say of the terms."""
+    """On what the equal terms rest."""
 
     def __str__(self) -> str:
         told = [f"{self.counts[e]} {_SAID[e]}" for e in EXTENTS if self.counts.get(e)]
@@ -91,6 +97,7 @@ _SAID: dict[Extent, str] = {
     "all sizes": "shown for all sizes",
     "small sizes": "shown at small sizes",
     "rule alone": "by rule alone",
+    "not shown": "not shown",
     "refuted": "refuted",
 }
 
@@ -119,8 +126,8 @@ class Answers:
 
     path: Path | None = None
     known: dict[str, Kept] = field(default_factory=dict[str, "Kept"])
-    equal: dict[str, bool] = field(default_factory=dict[str, bool])
-    """Forms of equal terms that numbers do not refute: whether they are too large to be tried."""
+    equal: dict[str, How] = field(default_factory=dict[str, How])
+    """Forms of equal terms that are not refuted: on what each rests."""
 
     def __post_init__(self) -> None:
         self._read()
@@ -156,7 +163,9 @@ class Answers:
             self._write()
         answers = [self.known[key].answer for key in forms]
         counts = Counter[Extent](one.extent for one in answers)
-        wrong = tuple(one.why for one in answers if one.extent == "refuted")
+        wrong = tuple(
+            f"{UNACCEPTED[one.extent]}: {one.why}" for one in answers if one.extent in UNACCEPTED
+        )
         asked = sum(one.queries > 0 for one in answers)
         return Summary(
             len(instances),
@@ -193,7 +202,9 @@ class Answers:
                 for key, (extent, queries, why, instance) in data["answers"].items()
                 if extent in EXTENTS
             }
-            equal = {str(key): bool(large) for key, large in data["equal"].items()}
+            equal: dict[str, How] = {
+                key: how for key, said in data["equal"].items() for how in RESTS if how == said
+            }
             self.known, self.equal = found | self.known, equal | self.equal
 
     def _write(self) -> None:
@@ -204,7 +215,7 @@ class Answers:
         rows = {
             key: [one.answer.extent, one.answer.queries, one.answer.why, one.instance]
             for key, one in self.known.items()
-            if one.answer.extent != "refuted"
+            if one.answer.extent not in UNACCEPTED
         }
         told = {"code": code(), "answers": rows, "equal": self.equal}
         with contextlib.suppress(OSError):

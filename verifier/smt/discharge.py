@@ -1,7 +1,8 @@
 """What Z3 says of the steps of a proof: the one module that makes obligations of them.
 
 A step is tried at small extents: on symbols, every rank runs the op on its pieces, and the joined
-results are held against what the rule concludes there. A step whose rule is wrong is refuted.
+results are held against what the rule concludes there. A step whose rule is wrong is refuted, or,
+where only a model of uninterpreted functions tells, not shown.
 """
 
 import math
@@ -50,7 +51,8 @@ def discharge(named: Form, conclude: Conclude) -> Discharged:
         if asked.undecided:
             return Discharged("rule alone", asked.queries, asked.undecided)
         if wrong:
-            return Discharged("refuted", asked.queries, f"{small}: {wrong}")
+            extent = "not shown" if asked.opaque else "refuted"
+            return Discharged(extent, asked.queries, f"{small}: {wrong}")
         tried = True
         if said and said != _stated(named, sizes):
             why = "what the rule concludes is stated at no other sizes"

@@ -1,15 +1,19 @@
-"""Equalities of terms that a proof rests on, tried on numbers.
+"""Equalities of terms that a proof rests on: shown by Z3, and tried on numbers.
 
 That an op on terms is some term, and that laws or keys take one term to another, is told by code
-that prover and checker share. Here both sides are computed. What they are made of are arbitrary
-numbers first. Where the sides differ then, it is opened, one level after another, down to inputs.
+that prover and checker share. Each is an obligation of Z3 (`pointwise.py`). Before it is asked,
+both sides are computed, so that what is wrong is found although Z3 may not know enough to say so.
+What they are made of are arbitrary numbers first. Where the sides differ then, it is opened, one
+level after another, down to inputs.
 """
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence, Set
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -26,6 +30,7 @@ from shardproof.verifier.smt.values import (
     FractionError,
     Numbers,
     Whole,
+    cone,
     named,
     scaled,
 )
@@ -44,45 +49,81 @@ DEPTH = 4
 _D = Floats()
 
 
+How = Literal["definition", "shown", "numbers", "large"]
+"""On what an equality rests: the term is the op itself; Z3 shows it; numbers alone say it; neither,
+as it is too large for them."""
+RESTS: tuple[How, ...] = get_args(How)
+
+
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """What numbers say of the equalities of terms of one proof."""
+    """What is known of the equalities of terms of one proof."""
 
-    forms: int = 0
-    large: int = 0
-    """Forms that are too large to be tried."""
+    counts: Mapping[How, int] = field(default_factory=dict[How, int])
+    """Of forms."""
     wrong: str = ""
+    """What refutes an equality, and which."""
+
+    @property
+    def forms(self) -> int:
+        return sum(self.counts.values())
 
     def __str__(self) -> str:
-        left = f", {self.large} too large to try" if self.large else ""
-        return f"{self.forms} equal terms computed on numbers{left}"
+        told = [f"{self.counts[how]} {_SAID[how]}" for how in RESTS if self.counts.get(how)]
+        return f"{self.forms} equal terms" + (f": {', '.join(told)}" if told else "")
 
 
-def equalities(tables: Iterable[Told], known: dict[str, bool] | None = None) -> Tried:
+_SAID: dict[How, str] = {
+    "definition": "by definition",
+    "shown": "shown by Z3",
+    "numbers": "on numbers alone",
+    "large": "too large to try",
+}
+
+
+def equalities(tables: Iterable[Told], known: dict[str, How] | None = None) -> Tried:
     """Every form of equality in the tables, up to the first that is wrong.
 
-    What of a form is `known`, whether it is too large, is not asked again; what is found is added.
+    A form that is `known` is not asked about again; what is found is added.
     """
-    known, seen, large = {} if known is None else known, set[object](), 0
+    known, found = {} if known is None else known, dict[object, How]()
     for told in tables:
         kinds = _kinds(told)
         for call, of_ranks in told.calls.items():
-            lost = _lost(told, call) if of_ranks else ""
-            if lost:
-                return Tried(len(seen), large, lost)
-            form = _form(told, call, kinds)
-            if form in seen:
-                continue
-            seen.add(form)
-            key = hashlib.sha256(repr(form).encode()).hexdigest()[:32]
-            if key not in known:
-                own = {r.id: k for r, k in zip(call.args, call.dtypes, strict=False)}
-                found = _differs(told, call, kinds | own)
-                if found:
-                    return Tried(len(seen), large, found)
-                known[key] = found is None
-            large += known[key]
-    return Tried(len(seen), large)
+            wrong = _lost(told, call) if of_ranks else ""
+            form, seen = _form(told, call, kinds)
+            if not wrong and form not in found:
+                key = hashlib.sha256(repr(form).encode()).hexdigest()[:32]
+                if key not in known:
+                    how, wrong = _rests(told, call, kinds, seen)
+                    if not wrong:
+                        known[key] = how
+                found[form] = known.get(key, "numbers")
+            if wrong:
+                return Tried(Counter(found.values()), wrong)
+    return Tried(Counter(found.values()))
+
+
+def _rests(told: Told, call: Call, kinds: Mapping[int, str], seen: Set[int]) -> tuple[How, str]:
+    """On what an equality rests, and what refutes it.
+
+    Z3 is told of the terms that are `seen` in the form, and of no others: what it shows holds of
+    all equalities of the form.
+    """
+    from shardproof.verifier.smt.pointwise import ask
+
+    own = {r.id: k for r, k in zip(call.args, call.dtypes, strict=False)}
+    wrong = _differs(told, call, {**kinds, **own})
+    if wrong:
+        return "numbers", f"numbers refute an equality: {wrong}"
+    if _plain(told[call.made.id], call):
+        return "definition", ""
+    told_of = {id: k for id, k in kinds.items() if id not in seen or told[id].op in FREE}
+    answer = ask(told, call, _shape(told, call), {**told_of, **own}, seen)
+    if answer == "refuted":
+        sides = f"{call.op} of {[_said(told[a.id]) for a in call.args]}"
+        return "numbers", f"Z3 refutes an equality: {sides} is not {_said(told[call.made.id])}"
+    return "shown" if answer == "shown" else "numbers" if wrong == "" else "large", ""
 
 
 def _kinds(told: Told) -> dict[int, str]:
@@ -98,36 +139,48 @@ def _narrow(dtype: str) -> int:
     return 0 if dtype in FLOATS else 2 if dtype == "bool" else 1
 
 
-def _form(terms: Terms, call: Call, kinds: Mapping[int, str]) -> object:
-    """What an equality says, the terms below named by the order in which they come up."""
+def _form(terms: Terms, call: Call, kinds: Mapping[int, str]) -> tuple[object, Set[int]]:
+    """What an equality says, the terms below named by the order in which they come up; and those
+    terms of which it says what they are made of."""
+    refs = (*call.args, call.made)
+    if not call.op:
+        return _whole_form(terms, refs, kinds), cone(terms, (r.id for r in refs))
     names: dict[int, int] = {}
+    seen = _near(terms, [a.id for a in call.args], call.made.id)
 
-    def of(ref: Ref, depth: int) -> object:
+    def of(ref: Ref) -> object:
         name = names.get(ref.id)
         if name is not None:
             return ref.coef, name
         name = names[ref.id] = len(names)
         term = terms[ref.id]
-        if not depth or term.op in FREE:
+        if ref.id not in seen:
             return ref.coef, name, term.shape, kinds.get(ref.id)
-        inner = tuple(of(a, depth - 1) for a in term.args)
-        return ref.coef, name, term.op, term.attrs, term.shape, inner
+        return ref.coef, name, term.op, term.attrs, term.shape, tuple(map(of, term.args))
 
-    if not call.op:
-        return _whole_form(terms, (*call.args, call.made), kinds)
-    given = tuple(of(a, DEPTH) for a in call.args)
-    return call.op, call.attrs, call.dtypes, given, of(call.made, DEPTH + 1)
+    return (call.op, call.attrs, call.dtypes, *map(of, refs)), seen
+
+
+def _near(terms: Terms, args: Iterable[int], made: int) -> set[int]:
+    """Terms at most `DEPTH` below, and constants."""
+    found, level = set[int](), {made}
+    for _ in range(DEPTH + 1):
+        found |= level
+        below = {a.id for id in level for a in terms[id].args}
+        level = below | set(args) if made in level else below
+    found |= {id for id in level if not terms[id].args}
+    return {id for id in found if terms[id].op not in FREE}
 
 
 def _whole_form(terms: Terms, refs: Sequence[Ref], kinds: Mapping[int, str]) -> object:
     """Terms with all that they are made of."""
-    cone = sorted(_cone(terms, (r.id for r in refs)))
-    names = {id: name for name, id in enumerate(cone)}
+    below = sorted(cone(terms, (r.id for r in refs)))
+    names = {id: name for name, id in enumerate(below)}
 
     def of(given: Iterable[Ref]) -> object:
         return tuple((r.coef, names[r.id]) for r in given)
 
-    whole = [(id, terms[id]) for id in cone]
+    whole = [(id, terms[id]) for id in below]
     return of(refs), tuple((t.op, t.attrs, t.shape, of(t.args), kinds.get(id)) for id, t in whole)
 
 
@@ -141,7 +194,7 @@ def _lost(terms: Terms, call: Call) -> str:
     entire = not known or known.traits.strict or (known.kind == "map" and op != "where")
     used = {0} if op == "where" else {index} if not entire else range(len(call.args))
     left = terms.open(call.made.id)
-    kept = _cone(terms, [call.made.id]) if call.made.id in (terms.needed or ()) else set[int]()
+    kept = cone(terms, [call.made.id]) if call.made.id in (terms.needed or ()) else set[int]()
     for i, arg in enumerate(call.args):
         if i in used and arg.id not in kept and not terms.open(arg.id) <= left:
             return f"{op} of {_said(terms[arg.id])}, which may have no value, is {_said(made)}"
@@ -152,12 +205,12 @@ def _differs(terms: Terms, call: Call, kinds: Mapping[int, str]) -> str | None:
     """How the sides of an equality differ, empty where they do not; None where it is too large."""
     given = [_said(terms[a.id]) for a in call.args]
     if not call.op:
-        shared = _cone(terms, [call.args[0].id]) & _cone(terms, [call.made.id])
+        shared = cone(terms, [call.args[0].id]) & cone(terms, [call.made.id])
         wrong = _wrong(terms, call, kinds, set())
         if wrong is None and _wrong(terms, call, kinds, shared) == "":
             return ""
         return wrong and f"a law of {given}: {wrong}"
-    closed, below = {a.id for a in call.args}, _cone(terms, [call.made.id])
+    closed, below = {a.id for a in call.args}, cone(terms, [call.made.id])
     for _ in range(LEVELS):
         wrong = _wrong(terms, call, kinds, closed)
         if wrong == "":
@@ -170,25 +223,13 @@ def _differs(terms: Terms, call: Call, kinds: Mapping[int, str]) -> str | None:
     return None
 
 
-def _cone(terms: Terms, ids: Iterable[int]) -> set[int]:
-    """All that terms are made of, themselves included."""
-    todo = list(ids)
-    found = set(todo)
-    while todo:
-        for a in terms[todo.pop()].args:
-            if a.id not in found:
-                found.add(a.id)
-                todo.append(a.id)
-    return found
-
-
 def _wrong(terms: Terms, call: Call, kinds: Mapping[int, str], closed: set[int]) -> str | None:
     """How the sides differ on draws of numbers, empty where they do not; None where it is too
     large, or no draw is one."""
     wrong, tried = list[str](), 0
     first = FIRST
     if not call.op:
-        most = max(math.prod(terms[i].shape) for i in _cone(terms, [call.args[0].id, call.made.id]))
+        most = max(math.prod(terms[i].shape) for i in cone(terms, [call.args[0].id, call.made.id]))
         first = min(SEEDS, max(FIRST, COMPARED // max(most, 1)))
     for seed in range(SEEDS):
         try:

@@ -14,12 +14,13 @@ from typing import Any, cast
 import numpy as np
 
 from shardproof.verifier.domains.base import Array
-from shardproof.verifier.domains.symbolic import Symbolic, equations
+from shardproof.verifier.domains.symbolic import Symbolic
 from shardproof.verifier.kernel.ops.reduce import parse
 from shardproof.verifier.kernel.program.types import mesh_dims
 from shardproof.verifier.ops import REGISTRY, facets
 from shardproof.verifier.smt import solver as smt
 from shardproof.verifier.smt.forms import Form, Offset
+from shardproof.verifier.smt.pieces import equations
 from shardproof.verifier.smt.sizes import Digit, Digits, Size, local_size, whole_size
 from shardproof.verifier.smt.solver import Term
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from shardproof.verifier.domains.base import Array, Domain, is_index
 from shardproof.verifier.domains.floats import Floats
-from shardproof.verifier.domains.symbolic import Symbolic, equations
+from shardproof.verifier.domains.symbolic import Symbolic, is_truth, number, term
 from shardproof.verifier.kernel.instance import JOINED, Instance, Piece
 from shardproof.verifier.kernel.program.program import Node
 from shardproof.verifier.kernel.program.types import FLOATS, Mesh
@@ -30,6 +30,9 @@ class Asked:
     queries: int = 0
     undecided: str = ""
     """Why a goal was left open."""
+    opaque: bool = False
+    """Whether a goal that fails is about functions of which the solver knows nothing: then its
+    model refutes nothing."""
 
 
 Wholes = Callable[[Sequence[Array], Sequence[Sequence[Array]]], Array]
@@ -136,4 +139,27 @@ def _unproved(goals: Sequence[smt.Term], domain: Symbolic, asked: Asked) -> str 
     answer = smt.prove(smt.conj(*goals), domain.facts, timeout_ms=0)
     if isinstance(answer, smt.Undecided):
         asked.undecided = answer.reason
+    elif isinstance(answer, smt.Invalid):
+        asked.opaque = domain.opaque or any(map(smt.applies, goals))
     return None if isinstance(answer, smt.Valid) else str(answer)[:300]
+
+
+def equations(a: Array, b: Array) -> list[smt.Term]:
+    """What is left to prove for two arrays of one shape to be equal: entries that differ as terms,
+    and that Z3's simplifier does not show to be equal polynomials.
+
+    Raises:
+        ValueError: the shapes differ.
+    """
+    if a.shape != b.shape:
+        raise ValueError(f"shapes {a.shape} and {b.shape}")
+    out: list[smt.Term] = []
+    for x, y in zip(a.reshape(-1), b.reshape(-1), strict=True):
+        if is_truth(x) or is_truth(y):
+            left, right = (smt.truth(v) for v in (x, y))
+        else:
+            left, right = term(number(x)), term(number(y))
+        goal = left == right
+        if not (left.eq(right) or (not smt.is_truth(left) and smt.simplifies(goal))):
+            out.append(goal)
+    return out

@@ -5,13 +5,14 @@ Z3's own steps (`rlimit`, the same on every machine) with a wall-clock limit beh
 live in Z3's main context, so one thread asks at a time.
 """
 
+import math
 import threading
 import time
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
+from typing import Any, Literal, get_args
 
 import z3 as _z3
 
@@ -64,10 +65,7 @@ class Solver:
     rlimit: int = RLIMIT
     timeout_ms: int = TIMEOUT_MS
     """0: none, so that every machine has the same answer."""
-    keep: bool = False
-    """Whether every query is kept in `archive` as SMT-LIB text."""
     stats: Stats = field(default_factory=Stats)
-    archive: list[str] = field(default_factory=list[str])
 
     def __post_init__(self) -> None:
         self._z3: Any = self._fresh()
@@ -98,10 +96,11 @@ class Solver:
     def prove(self, goal: Term) -> Answer:
         """Whether the premises imply `goal`. Signal handlers run once Z3 returns: `interrupt`."""
         with self.scope(z3.Not(goal)):
-            result, answer = self._check(self._z3)
+            _, answer = self._check(self._z3)
             if isinstance(answer, Undecided):
-                result, answer = self._afresh()
-        return answer if result != z3.unsat else Valid()
+                _, answer = self._afresh()
+        _record(self._z3.assertions(), goal, answer)
+        return answer
 
     def consistent(self) -> Answer:
         """Whether the premises have a model: `Valid` where they do, `Invalid` where none exists.
@@ -120,8 +119,6 @@ class Solver:
         return self._check(once)
 
     def _check(self, solver: Any) -> tuple[Any, Answer]:
-        if self.keep:
-            self.archive.append(str(solver.to_smt2()))
         begin = time.perf_counter()
         with _query():
             result = solver.check()
@@ -134,6 +131,96 @@ class Solver:
             return result, Valid()
         self.stats.undecided += 1
         return result, Undecided(str(solver.reason_unknown()))
+
+
+Status = Literal["unsat", "sat", "unknown"]
+STATUSES: tuple[Status, ...] = get_args(Status)
+
+
+@dataclass(frozen=True, slots=True)
+class Obligation:
+    """Premises and a goal as SMT-LIB text, which asks for a model in which the goal fails."""
+
+    text: str
+    status: Status
+    """What Z3 answers; `unsat`: the premises imply the goal."""
+
+
+_RECORDS: list[dict[str, Obligation]] = []
+
+
+@contextmanager
+def obligations() -> Generator[dict[str, Obligation]]:
+    """Every distinct goal that is asked of Z3 inside, also those that its simplifier closes."""
+    found: dict[str, Obligation] = {}
+    _RECORDS.append(found)
+    try:
+        yield found
+    finally:
+        _RECORDS.pop()
+
+
+@contextmanager
+def attempt() -> Generator[Callable[[], None]]:
+    """Goals that are asked inside are obligations only where what is given is called: then those
+    that were shown are."""
+    outer = _RECORDS[:]
+    if not outer:
+        yield lambda: None
+        return
+    found: dict[str, Obligation] = {}
+    _RECORDS[:] = [found]
+
+    def keep() -> None:
+        for record in outer:
+            record.update({t: o for t, o in found.items() if o.status == "unsat"})
+
+    try:
+        yield keep
+    finally:
+        _RECORDS[:] = outer
+
+
+def _record(premises: Iterable[Term], goal: Term, answer: Answer) -> None:
+    if not _RECORDS:
+        return
+    names: dict[type, Status] = {Valid: "unsat", Invalid: "sat", Undecided: "unknown"}
+    status = names[type(answer)]
+    made = Obligation(_smtlib(list(premises), goal, status), status)
+    for record in _RECORDS:
+        record.setdefault(made.text, made)
+
+
+def _smtlib(premises: Sequence[Term], goal: Term, status: str) -> str:
+    """A file that any solver of SMT-LIB 2.6 reads."""
+    declared: dict[str, str] = {}
+    quantified = False
+    for term in _subterms([*premises, goal]):
+        quantified |= bool(z3.is_quantifier(term))
+        if z3.is_app(term) and term.decl().kind() == z3.Z3_OP_UNINTERPRETED:
+            declared[str(term.decl().name())] = str(term.decl().sexpr())
+    named = [f"(assert (! {f.sexpr()} :named premise-{i}))" for i, f in enumerate(premises)]
+    head = ["(set-info :smt-lib-version 2.6)", f"(set-info :status {status})"]
+    logic = "(set-logic UFNIRA)" if quantified else "(set-logic QF_UFNIRA)"
+    goals = [f"(assert (! (not {goal.sexpr()}) :named goal-fails))", "(check-sat)"]
+    lines = [*head, logic, *(declared[name] for name in sorted(declared)), *named, *goals]
+    return "\n".join(lines) + "\n"
+
+
+def read_smtlib(text: str) -> Status:
+    """What Z3 answers to an obligation that is read from text.
+
+    Raises:
+        ValueError: it is no SMT-LIB text.
+    """
+    solver: Any = z3.Solver()
+    solver.set("rlimit", RLIMIT)
+    try:
+        solver.from_string(text)
+    except z3.Z3Exception as error:
+        raise ValueError(f"no SMT-LIB text: {error}") from None
+    said = str(solver.check())
+    return next(status for status in STATUSES if status == said)
 
 
 class _Queries:
@@ -213,6 +300,48 @@ def rational(value: Fraction) -> Term:
     return z3.RealVal(f"{value.numerator}/{value.denominator}")
 
 
+def truth(value: Any) -> Term:
+    """A truth value of Python or of the solver."""
+    return value if z3.is_bool(value) else z3.BoolVal(bool(value))
+
+
+def is_truth(term: Term) -> bool:
+    return bool(z3.is_bool(term))
+
+
+def to_real(value: Any) -> Term:
+    """An integer of Python or of the solver as a real."""
+    return z3.RealVal(value) if isinstance(value, int) else z3.ToReal(value)
+
+
+def to_int(value: Term) -> Term:
+    """The integer that a real is, or the one below it."""
+    return z3.ToInt(value)
+
+
+def is_whole(value: Term) -> Term:
+    return z3.IsInt(value)
+
+
+def instead(term: Term, pairs: Sequence[tuple[Term, Term]]) -> Term:
+    """The term with other terms in place of constants."""
+    return z3.substitute(term, *pairs) if pairs else term
+
+
+def scale(term: Term) -> tuple[Fraction, Term]:
+    """The rational factors of a product, and the rest."""
+    if z3.is_rational_value(term):
+        return term.as_fraction(), z3.RealVal(1)
+    if not z3.is_mul(term):
+        return Fraction(1), term
+    parts = [scale(child) for child in term.children()]
+    by = math.prod((b for b, _ in parts), start=Fraction(1))
+    if by == 1:
+        return by, term
+    rest = [t for _, t in parts if not z3.is_rational_value(t)]
+    return by, math.prod(rest[1:], start=rest[0]) if rest else z3.RealVal(1)
+
+
 def function(name: str, *kinds: str) -> Any:
     """An uninterpreted function; `kinds` are `int`, `real` or `bool`, the result last."""
     sorts = {"int": z3.IntSort(), "real": z3.RealSort(), "bool": z3.BoolSort()}
@@ -229,9 +358,19 @@ def disj(*facts: Term) -> Term:
 
 def simplifies(goal: Term) -> bool:
     """Whether Z3's simplifier takes a goal to true; equations as polynomials."""
+    flat = goal
     if z3.is_eq(goal) and not z3.is_bool(goal.arg(0)):
-        goal = z3.simplify(goal.arg(0) - goal.arg(1), som=True) == 0
-    return bool(z3.is_true(z3.simplify(goal)))
+        try:
+            rest = z3.simplify(
+                goal.arg(0) - goal.arg(1), som=True, som_blowup=1000, max_steps=1_000_000
+            )
+        except z3.Z3Exception:  # the step limit
+            return False
+        flat = rest == 0
+    closed = bool(z3.is_true(z3.simplify(flat)))
+    if closed:
+        _record((), goal, Valid())
+    return closed
 
 
 def negation(fact: Term) -> Term:
@@ -250,18 +389,32 @@ def when(condition: Term, then: Term, otherwise: Term) -> Term:
     return z3.If(condition, then, otherwise)
 
 
+def applies(term: Term) -> bool:
+    """Whether a term applies a function that Z3 gives no meaning to."""
+    found = (t for t in _subterms([term]) if z3.is_app(t) and t.num_args())
+    return any(t.decl().kind() == z3.Z3_OP_UNINTERPRETED for t in found)
+
+
 def names(term: Term) -> set[str]:
     """The constants and functions in a term that Z3 gives no meaning to."""
-    found: set[str] = set()
+    found = (t for t in _subterms([term]) if z3.is_app(t))
+    return {str(t.decl().name()) for t in found if t.decl().kind() == z3.Z3_OP_UNINTERPRETED}
+
+
+def constants(term: Term) -> list[Term]:
+    """The constants in a term that Z3 gives no meaning to, in the order in which they come up."""
+    found = (t for t in _subterms([term]) if z3.is_app(t) and not t.num_args())
+    return [t for t in found if t.decl().kind() == z3.Z3_OP_UNINTERPRETED]
+
+
+def _subterms(terms: Iterable[Term]) -> Generator[Term]:
+    """All that terms are made of, each once."""
     seen: set[int] = set()
-    left = [term]
+    left = list(terms)
     while left:
         at = left.pop()
         if at.get_id() in seen:
             continue
         seen.add(at.get_id())
-        if z3.is_app(at):
-            if at.decl().kind() == z3.Z3_OP_UNINTERPRETED:
-                found.add(str(at.decl().name()))
-            left.extend(at.children())
-    return found
+        yield at
+        left.extend(at.children())

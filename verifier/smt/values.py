@@ -87,6 +87,18 @@ def named(term: Term) -> dict[str, Any]:
     return dict(zip(lookup(op).attrs, attrs, strict=False))
 
 
+def cone(terms: Terms, ids: Iterable[int]) -> set[int]:
+    """All that terms are made of, themselves included."""
+    todo = list(ids)
+    found = set(todo)
+    while todo:
+        for a in terms[todo.pop()].args:
+            if a.id not in found:
+                found.add(a.id)
+                todo.append(a.id)
+    return found
+
+
 class Numbers(ABC):
     """The value of each term, where those that are closed, and inputs, have arbitrary ones.
 

@@ -16,7 +16,7 @@ from shardproof.verifier.domains.base import Array, is_index
 from shardproof.verifier.kernel.contract import Contract, check, output_key
 from shardproof.verifier.kernel.inline import inline
 from shardproof.verifier.kernel.program.program import Node, Output, Program, live
-from shardproof.verifier.proof import SCOPE
+from shardproof.verifier.proof import MASKED_SCOPE, SCOPE
 from shardproof.verifier.provers.scalars.answers import Decision, Equal, Undecided
 from shardproof.verifier.provers.scalars.cases import cases
 from shardproof.verifier.provers.scalars.outputs import all_ranks, pairs
@@ -80,14 +80,14 @@ def decide(
         spent = time.process_time() - begin
         left = replace(left, terms=left.terms - run.made)
         left = replace(left, seconds=(budget or Budget()).seconds - spent)
-    scope = _scope(sequential, distributed, indices or {})
+    scope = _scope(sequential, distributed, indices or {}, masked)
     stats = {"terms": float(terms), "seconds": time.process_time() - begin}
     forms = {k: d.hexdigest() for k, d in digests.items()}
     return Equal(scope, forms, len(tried), (MASKED,) if masked else (), stats)
 
 
 def _scope(
-    sequential: Program, distributed: Program, indices: Mapping[str, Array]
+    sequential: Program, distributed: Program, indices: Mapping[str, Array], masked: bool
 ) -> tuple[str, ...]:
     bounds, special = index_bounds(sequential), marks(sequential)
 
@@ -107,7 +107,7 @@ def _scope(
         f"mesh {distributed.mesh or 'of one device'}",
         "these extents: " + ", ".join(f"{i.path or i.name} {i.type}" for i in sequential.inputs),
         *([f"integer inputs: {', '.join(integers)}"] if integers else []),
-        SCOPE,
+        MASKED_SCOPE if masked else SCOPE,
     )
 
 
