@@ -459,7 +459,7 @@ def _all(made: _Run) -> Ran:
     )
     modes = (Mode(True, True),) if order.step else modes
     found = made.turn(Turn(modes))
-    if isinstance(found, Failed) and _of_dtype(found):
+    if isinstance(found, Failed) and of_dtype(found):
         made.dtype, made.known = "float32", {}
         found = made.turn(Turn(modes))
     if made.unlike:
@@ -514,7 +514,7 @@ def _all(made: _Run) -> Ran:
     return replace(ran, seeds=_seeds(made, modes, found, dropped))
 
 
-def _of_dtype(failed: Failed) -> bool:
+def of_dtype(failed: Failed) -> bool:
     """Whether code asks for float32 by name, so that it cannot be run in float64."""
     words = ("dtype", "scalar type", "Double", "Float")
     if failed.kind == "AssertionError":  # which may say nothing of why

@@ -48,7 +48,7 @@ class Trained(Process):
     def run(self) -> None:
         warnings.simplefilter("ignore")
         torch.set_num_threads(1)
-        torch.set_default_dtype(torch.float64)
+        torch.set_default_dtype(getattr(torch, self.order["dtype"]))
         if self.index:
             self.join(dict(self.order["mesh"]), self.rank)
         self.script = self.imported(self.order["script"])
