@@ -124,7 +124,7 @@ def _order(request: RanksRequest, asked: Check, captured: Sequence[RanksCaptured
         tuple(asked.grad_of_input),
         request.after_backward,
         request.step,
-        request.step_of_one,
+        request.step_of_one or request.step,
         alone=request.alone,
         modes=request.modes,
         env=request.env,

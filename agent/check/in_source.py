@@ -162,7 +162,7 @@ def read_source(request: RanksRequest, refuted: Checked) -> tuple[Module, Path, 
     run = [] if request.alone else [n.source for _, n in refuted.captured.one.program.walk()]
     shared = frozenset((at.file, at.line) for at in run)
     rows = frozenset(d for p in refuted.placed if p.kind == "input" for d in p.layout.sharded)
-    finish, steps = request.after_backward, (request.step, request.step_of_one)
+    finish, steps = request.after_backward, (request.step, request.step_of_one or request.step)
     module = Module(
         *(own, dims, params, wrong, only, finish, target, shared, rows, *steps, model, theirs)
     )

@@ -168,7 +168,8 @@ def _cut_of(passed: Passed, scope: Scope, value: str, dim: int, tp: str) -> tupl
         if made.op == "all_gather" and not _moves(made, tp):  # over dp, where it is stored
             value = made.inputs[0]
             continue
-        looked_up = kind == "index" and made.op not in SCATTERS and made.number("dim") != dim
+        along = lookup(made.op).with_defaults(made.attrs).get("dim")
+        looked_up = kind == "index" and made.op not in SCATTERS and along not in (None, dim)
         if kind not in ("map", "view") and not looked_up:
             return None
         read = made.inputs[:1] if looked_up else made.inputs

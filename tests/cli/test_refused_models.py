@@ -67,11 +67,11 @@ def refused(here: Command, tmp_path: Path, target: str, says: str, mesh: str, *m
 
 
 def test_class_not_found(here: Command, tmp_path: Path) -> None:
-    refused(here, tmp_path, write(tmp_path) + ":Nett", "no class Nett", "tp=2")
+    refused(here, tmp_path, write(tmp_path) + ":Nett", "no class or function Nett", "tp=2")
 
 
 def test_class_that_is_no_module(here: Command, tmp_path: Path) -> None:
-    refused(here, tmp_path, write(tmp_path) + ":Other", "not a torch.nn.Module", "tp=2")
+    refused(here, tmp_path, write(tmp_path) + ":Other", "no nn.Module", "tp=2")
 
 
 def test_forward_that_raises_is_located(here: Command, tmp_path: Path) -> None:

@@ -70,6 +70,14 @@ def test_an_argument_that_is_called_otherwise_is_the_owners() -> None:
         arguments(other, {"width": 4}, {})
 
 
+class AnyArgs:
+    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+
+
+def test_arguments_of_any_number_are_no_config() -> None:
+    assert arguments(AnyArgs, {}, {})[0] == {}
+
+
 def test_settings_are_read_by_attribute_and_by_name() -> None:
     settings: Any = Settings(width=4)
     assert settings.width == settings["width"] == settings.get("width") == 4

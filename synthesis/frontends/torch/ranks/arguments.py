@@ -115,7 +115,10 @@ def _config_class(factory: Any, parameter: inspect.Parameter, fields: Mapping[st
     Raises:
         MissingError: of two.
     """
+    if parameter.kind in (ANY_NAME, ANY_PLACE):
+        return None
     kind = _hints(factory).get(parameter.name)
+    kind = None if kind is Any else kind
     called = re.search(CALLED, parameter.name) is not None
     if isinstance(kind, type):
         return kind if dataclasses.is_dataclass(kind) or called else None

@@ -83,7 +83,7 @@ class RanksRequest:
     """A function of the ranks' file that is a training step: it is called with what TARGET returns
     and with the inputs, and what it leaves in parameters and optimizers is compared."""
     step_of_one: str = ""
-    """That of the model's file, which it is compared with."""
+    """That of the model's file, which it is compared with; empty: of the same name."""
     limits: Limits = field(default_factory=Limits)
 
     def to_json(self) -> dict[str, Any]:

@@ -405,7 +405,7 @@ def _one(
             places,
             attention=attention,
             filled=stated,
-            step=request.step_of_one,
+            step=request.step_of_one or request.step,
         )
     model = built.model
     every = request.full_depth or request.load or request.step
