@@ -41,6 +41,7 @@ from shardproof.synthesis.frontends.torch.ranks.result import (
 from shardproof.synthesis.frontends.torch.ranks.stated import read_lines
 from shardproof.synthesis.frontends.torch.request import (
     InputSpec,
+    held_in_containers,
     is_library,
     read_config,
     resolved,
@@ -421,6 +422,7 @@ def assumptions(captured: RanksCaptured) -> list[str]:
         )
     if any(e.kind == "send" for r in captured.ranks for e in r.events):
         out.append("Messages in flight at one time do not hold each other up, as within one batch.")
+    out += held_in_containers(captured.one.inputs)
     for item in captured.one.inputs:
         if item.below:
             other = "" if item.ignored is None else f", or {item.ignored}"

@@ -107,6 +107,7 @@ DECLARED = _declared(
     ("nothing-sent", "Ranks run under a process group that sends nothing, on the CPU: code that asks for the backend or the device goes the way of these.", "Code that acts otherwise on a GPU is not seen."),
     ("buffered", "a send does not wait for its recv", "Ranks that wait for each other to receive stop there."),
     ("messages", "Messages in flight at one time do not hold each other up, as within one batch.", "Unbatched sends may wait for each other."),
+    ("containers", "Each call is given dicts, lists and objects of its own: {names}.", "What a call leaves in one is not compared."),
     ("integers", "Integers of {name} are from 0 to {last}.", "An index out of range is not covered."),
     ("not-below-0", "Integer inputs that are used as an index are not below 0.", "A negative index counts from the end."),
     ("softplus", "softplus is log(1 + exp(x)) also above its threshold of {threshold}.", "PyTorch gives x there, within rounding."),

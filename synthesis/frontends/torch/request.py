@@ -237,6 +237,13 @@ def _is_name(text: str) -> bool:
     return text.isidentifier()
 
 
+def held_in_containers(inputs: Sequence[InputSpec]) -> list[str]:
+    """What is said of arguments that hold the tensors, of which each call gets new ones."""
+    names = dict.fromkeys(i.name.partition(".")[0] for i in inputs if "." in i.name)
+    told = f"Each call is given dicts, lists and objects of its own: {', '.join(names)}."
+    return [told] if names else []
+
+
 def ask_for_inputs(request: CaptureRequest) -> None:
     """Ask what `forward` is to be given where nothing can say it: before PyTorch is imported.
 

@@ -51,6 +51,7 @@ from shardproof.synthesis.frontends.torch.ranks.places import Places
 from shardproof.synthesis.frontends.torch.request import (
     CaptureRequest,
     Progress,
+    held_in_containers,
     ignored_in,
     is_library,
     split_target,
@@ -282,6 +283,7 @@ class Session:
             yield f"Dropout of the config is set to 0: {', '.join(target.dropout)}."
         shown = ", ".join(f"{i.name}={i.dtype}{list(i.shape)}" for i in facts.inputs)
         yield f"Shapes are those of the inputs {shown}; no other shape is covered."
+        yield from held_in_containers(facts.inputs)
         if request.dtype != "f32" or target.hf_config is not None:
             yield f"Parameters are {request.dtype}; casts are the identity over the reals."
         if target.hf_config is not None:
