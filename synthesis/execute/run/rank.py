@@ -67,10 +67,11 @@ class OverError(Exception):
     """The run ends here, and what was compared counts."""
 
 
-def main(folder: Path, index: int) -> None:
-    """Do the part of a process; what ends it is told in `error-N.json`."""
+def main(folder: Path, index: int, kind: Any = None) -> None:
+    """Do the part of a process, a `Process` or a `kind` of it; what ends it is told in
+    `error-N.json`."""
     faulthandler.register(signal.SIGUSR1)
-    process = Process(folder, index)
+    process = (kind or Process)(folder, index)
     try:
         process.run()
     except BaseException as problem:

@@ -11,8 +11,6 @@ and a step after each way to load one. Files of its folder, besides those of `ra
 
 # pyright: basic, reportMissingImports=false
 
-import faulthandler
-import signal
 import time
 import warnings
 from collections.abc import Iterator
@@ -21,7 +19,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from rank import NOISE, Process, full, row
+from rank import NOISE, Process, full, main as do_part, row
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
@@ -33,13 +31,7 @@ CLIP = 0.1
 
 def main(folder: Path, index: int) -> None:
     """Do the part of a process; what ends it is told in `error-N.json`."""
-    faulthandler.register(signal.SIGUSR1)
-    process = Trained(folder, index)
-    try:
-        process.run()
-    except BaseException as problem:
-        process.tell_error(problem)
-        raise
+    do_part(folder, index, Trained)
 
 
 class Trained(Process):
