@@ -20,6 +20,7 @@ PLACEMENT = (
     "ProductParallel",
     "RecurrentParallel",
     "Replicated",
+    "SharedInput",
     "SharedOutput",
     "causal_lm_loss",
     "divide_axes",

@@ -724,6 +724,25 @@ class OwnOutput(ParallelStyle):
         return module
 
 
+class SharedInput(ParallelStyle):
+    """A style whose input, whole on every rank, is read elsewhere too.
+
+    Each rank leaves its share of the gradient of the input.
+    """
+
+    def __init__(self, style):
+        self.style = style
+
+    def _apply(self, module, device_mesh):
+        def whole(module, args):
+            shares = {"run_check": False, "grad_placements": [Partial()]}
+            return (DTensor.from_local(args[0], device_mesh, [Replicate()], **shares), *args[1:])
+
+        module = self.style._apply(module, device_mesh)
+        module.register_forward_pre_hook(whole, prepend=True)
+        return module
+
+
 class SharedOutput(ParallelStyle):
     """A style whose output, whole on every rank, meets split activations.
 

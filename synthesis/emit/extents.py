@@ -14,6 +14,8 @@ from shardproof.synthesis.planner.plan import LocalExtent
 
 SHAPED = frozenset({"view", "reshape", "expand", "repeat", "unflatten"})
 SPLITS = frozenset({"split", "split_with_sizes"})
+SIZES = frozenset({"split_size", "split_sizes", "split_size_or_sections"})
+"""What a split's sizes are called."""
 PRODUCTS = re.compile(r"matmul|einsum|(addb?|badd|b)?mm")
 _FREE = ast.UnaryOp(ast.USub(), ast.Constant(1))
 _Node = TypeVar("_Node", bound=ast.AST)
@@ -54,7 +56,9 @@ def site_of(node: ast.AST) -> Site | None:
     free = isinstance(owner, ast.Name) and owner.id == "torch"
     arguments = node.args[1:] if free else node.args
     if method in SPLITS:
-        return Site(node, "split", tuple(arguments[:1]))
+        named = (k.value for k in node.keywords if k.arg in SIZES)
+        sizes = next(iter(arguments), None) or next(named, None)
+        return None if sizes is None else Site(node, "split", (sizes,))
     if len(arguments) == 1 and isinstance(arguments[0], ast.Tuple | ast.List):
         arguments = arguments[0].elts
     return Site(node, method, tuple(arguments))
@@ -162,10 +166,10 @@ def _split_edit(source: SourceText, site: Site, extent: LocalExtent) -> list[Edi
     assert isinstance(site.call.func, ast.Attribute)
     name_end = source.span(site.call.func)[1]
     name_start = name_end - len(site.call.func.attr)
-    return [
-        Edit(name_start, name_end, "chunk"),
-        Edit(*source.span(sizes), str(len(targets[0].elts))),
-    ]
+    count = str(len(targets[0].elts))
+    named = next((k for k in site.call.keywords if k.value is sizes), None)
+    parts = Edit(*source.span(named or sizes), f"chunks={count}" if named else count)
+    return [Edit(name_start, name_end, "chunk"), parts]
 
 
 def shape_edit(source: SourceText, site: Site, extent: LocalExtent) -> list[Edit]:

@@ -256,12 +256,14 @@ def _entries(
         fact = facts.find(m.path)
         style = style_of(m, fact.base if fact else m.kind)
         name, arguments = style.name, style.arguments
-        if m.shared:
-            name, arguments = "SharedOutput", (f"{name}({', '.join(arguments)})",)
-            needs.append(SNIPPETS["SharedOutput"])
-        if m.path in written:
-            name, arguments = "OwnOutput", (f"{name}({', '.join(arguments)})",)
-            needs.append(SNIPPETS["OwnOutput"])
+        around = {
+            "SharedInput": m.leaves_shares,
+            "SharedOutput": m.shared,
+            "OwnOutput": m.path in written,
+        }
+        for wrapper in (w for w, needed in around.items() if needed):
+            name, arguments = wrapper, (f"{name}({', '.join(arguments)})",)
+            needs.append(SNIPPETS[wrapper])
         lines.append(call(f'"{m.path}": {name}', arguments, 8, ",", width))
         imports += style.imports
         needs += [style.snippet] if style.snippet else []

@@ -27,10 +27,10 @@ def describe(found: Found, asked: Asked, baseline: StepPrice) -> Plan:
     whole_loss = not _logits_split(best, tp)
     entries: list[ModulePlan] = []
     styles = with_heads(found.modules, dict(best.point.styles))
-    meets = frozenset[str]()
+    meets, leave = frozenset[str](), frozenset[str]()
     if tp and stream == "R":
         at = ends(found.modules)
-        meets = Shared(found.program, best.lowered, styles, at, tp).modules()
+        meets, leave = Shared(found.program, best.lowered, styles, at, tp).modules()
     beside = summed(found.program, best.lowered, found.modules, tp) if tp else frozenset[str]()
     for module in found.modules:
         entry = _module(module, found, tp, mesh, stream, whole_loss)
@@ -45,7 +45,7 @@ def describe(found: Found, asked: Asked, baseline: StepPrice) -> Plan:
             entry = entry or ModulePlan(module.path, module.kind, "replicate")
             entry = replace(entry, shared=True)
         if entry is not None:
-            entries.append(entry)
+            entries.append(replace(entry, leaves_shares=module.path in leave))
         if module.head and best.point.style(module.path) == "vocab":
             gives = "R" if whole_loss else "S(-1)"
             kind = (asked.kinds or {}).get(module.head, "Linear")

@@ -36,6 +36,9 @@ class ModulePlan:
     """`experts`, `product`, `pieces`, convolutions: (parameter, dim that is split, equal parts)."""
     shared: bool = False
     """Whether what it returns, whole, meets split activations: its gradient is a sum over ranks."""
+    leaves_shares: bool = False
+    """Whether the gradient of what it takes stays a share on each rank: what makes it is `shared`,
+    and others read it too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +151,7 @@ def to_json(plan: Plan) -> str:
     if plan.output == "R":
         del data["output"]
     for module in data["modules"]:
-        for name in ("splits", "shared"):
+        for name in ("splits", "shared", "leaves_shares"):
             if not module[name]:
                 del module[name]
     return json.dumps(data, indent=2) + "\n"

@@ -1,7 +1,7 @@
 """Whole activations that meet split ones: keys that all heads share, the inputs of a scan.
 
 What a rank finds of their gradient is a share of a sum. It is taken where the module ends that
-makes them, if nothing else reads what that gives.
+makes them, if all that reads what that gives leaves shares: a column linear does when it is told to.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -16,6 +16,8 @@ from shardproof.verifier.kernel.program.program import Node, Program
 
 GIVE_WHOLE = ("row", "replicate", "vocab")
 """Styles of modules whose result every rank has in full."""
+LEAVE_SHARES = ("column", "fused_column")
+"""Styles of modules that may leave each rank its share of the gradient of what they take."""
 
 
 @dataclass
@@ -49,13 +51,38 @@ class Shared:
         for value in reversed(self.makers):  # the last first: none waits for one behind it
             self._all_split(value)
 
-    def modules(self) -> frozenset[str]:
-        """Paths of the modules whose result meets nothing but split activations."""
-        found = set[str]()
-        for value, pairs in self.readers.items():
-            if value not in self.alone and any(self._meets(p, at) for p, at in pairs):
-                found |= self.of(value) or set[str]()
-        return frozenset(found)
+    def modules(self) -> tuple[frozenset[str], frozenset[str]]:
+        """Paths of the modules whose result meets nothing but split activations, and of those that
+        take such a result, or what is made of it, and leave shares of its gradient."""
+        free = ((v, p, at) for v, pairs in self.readers.items() for p, at in pairs)
+        todo = [v for v, pair, at in free if v not in self.alone and self._meets(pair, at)]
+        found, leaving, seen = set[str](), set[str](), set[Value]()
+        while todo:
+            value = todo.pop()
+            makers = self.of(value) if value not in seen else None
+            seen.add(value)
+            if makers is None:
+                continue
+            ends = [v for v, made in self.makers.items() if made.one.source.module in makers]
+            found |= makers
+            for pair, at in self._columns(ends):
+                leaving.add(pair.one.source.module)
+                todo.append((pair.scope, pair.one.inputs[at]))
+        return frozenset(found), frozenset(leaving)
+
+    def _columns(self, values: Sequence[Value]) -> list[tuple[Pair, int]]:
+        """The products of columns that read values, or what is made of them and whole."""
+        todo, seen, found = [*values], set[Value](), list[tuple[Pair, int]]()
+        while todo:
+            if (at := todo.pop()) in seen:
+                continue
+            seen.add(at)
+            for pair, place in self.readers.get(at, []):
+                if self._leaves(pair, place):
+                    found.append((pair, place))
+                elif self.tp not in pair.result.mentioned:
+                    todo.append((pair.scope, pair.one.outputs[0]))
+        return found
 
     def of(self, value: Value) -> set[str] | None:
         """The modules that make a whole value, where ranks may add up its gradient there; None
@@ -83,11 +110,18 @@ class Shared:
 
     def _meets(self, pair: Pair, at: int) -> bool:
         """Whether an op, in code that no style runs, joins a whole operand with a split one."""
-        module, made = pair.one.source.module, self.makers.get((pair.scope, pair.one.inputs[at]))
+        free = self.styles.get(pair.one.source.module, "replicate") == "replicate"
+        return free and self._splits(pair, at)
+
+    def _leaves(self, pair: Pair, at: int) -> bool:
+        """Whether an op is the product of a column with a whole activation."""
+        return self.styles.get(pair.one.source.module) in LEAVE_SHARES and self._splits(pair, at)
+
+    def _splits(self, pair: Pair, at: int) -> bool:
+        made = self.makers.get((pair.scope, pair.one.inputs[at]))
         whole = len(pair.operands) > at and self.tp not in pair.operands[at].mentioned
         whole = whole or (made is not None and self.tp not in made.result.mentioned)
-        free = self.styles.get(module, "replicate") == "replicate"
-        return free and whole and pair.one.body is None and self.tp in pair.result.sharded
+        return whole and pair.one.body is None and self.tp in pair.result.sharded
 
     def _all_split(self, value: Value) -> bool:
         """Whether all that depends on a value meets split activations first."""
@@ -98,12 +132,13 @@ class Shared:
         return self.known[value]
 
     def _is_split(self, pair: Pair, at: int) -> bool:
-        if self._meets(pair, at):
+        if self._meets(pair, at) or self._leaves(pair, at):
             return True
         result = pair.scope, pair.one.outputs[0]
         if not self._is_float(result):
             return True
-        free = self.styles.get(pair.one.source.module, "replicate") in GIVE_WHOLE
+        style = self.styles.get(pair.one.source.module, "replicate")
+        free = style in GIVE_WHOLE + LEAVE_SHARES
         layouts = *pair.operands, pair.result
         still = pair.one.body is None and all(self.tp not in x.mentioned for x in layouts)
         return free and still and self._all_split(result)

@@ -238,9 +238,9 @@ def gathers_by_dim(program: Program) -> Program:
     With g = all_gather(x, 0) of n pieces and their chunks along dim 0 in order:
     concat(chunks of g, d) = all_gather(x, d). With the n chunks of x along d in order:
     reduce_scatter(concat(chunks, 0), 0) = reduce_scatter(x, d). A row-parallel layer adds its bias
-    divided by n before the sum: all_reduce(x + b / n) = all_reduce(x) + all_reduce(b / n). And
-    chunks of any value that are joined, as they are or each reshaped, are that value with its dims
-    in another order. What an all_to_all brings from each rank, joined along a dim, is an all_to_all
+    divided by n before the sum: all_reduce(x + b / n) = all_reduce(x) + all_reduce(b / n). What
+    an all_to_all is given or brings, in chunks that are joined, as they are or each reshaped, is
+    the value of these with its dims in another order. What an all_to_all brings from each rank, joined along a dim, is an all_to_all
     that joins along that.
     """
     program = rewrite(
@@ -249,7 +249,9 @@ def gathers_by_dim(program: Program) -> Program:
     program = rewrite(
         program, {"reduce_scatter": _scattered_bias, "all_reduce": _bias}, some_ranks=True
     )
-    program = rewrite(program, {"concat": _stacked}, some_ranks=True)
+    program = rewrite(
+        program, {"concat": _stacked_of_all, "all_to_all": _of_stacked}, some_ranks=True
+    )
     return rewrite(program, {"reshape": _exchanged}, some_ranks=True)
 
 
@@ -278,6 +280,29 @@ def gathered_along(r: Rewriting, node: Node) -> str | None:
     if not isinstance(name, str) or r.b.mesh[name] != len(node.inputs):
         return None
     return r.add("all_gather", gather.inputs[0], mesh_dim=name, dim=node.attrs["dim"])
+
+
+def _stacked_of_all(r: Rewriting, node: Node) -> str | None:
+    """Chunks of what an all_to_all brings, joined."""
+    chunk = r.made(r.through(node.inputs[0], "reshape"), "slice")
+    came = chunk is not None and r.made(_arranged(r, chunk.inputs[0]), "all_to_all") is not None
+    return _stacked(r, node) if came else None
+
+
+def _of_stacked(r: Rewriting, node: Node) -> str | None:
+    """An all_to_all of chunks that are joined."""
+    joined = r.made(r.through(node.inputs[0], "reshape"), "concat")
+    stack = None if joined is None else _stacked(r, joined)
+    if stack is None:
+        return None
+    return r.add("all_to_all", r.reshape(stack, r.type(node.inputs[0]).shape), **node.attrs)
+
+
+def _arranged(r: Rewriting, name: str) -> str:
+    """What a value is by reshapes and permutations."""
+    while (node := r.made(name, "reshape", "permute")) is not None:
+        name = node.inputs[0]
+    return name
 
 
 def _stacked(r: Rewriting, node: Node) -> str | None:
