@@ -1,4 +1,4 @@
-"""A feed-forward block with a squared ReLU that saves memory by a hand-written backward."""
+"""A feed-forward block with a squared ReLU in numpy, and its backward written by hand."""
 
 import torch
 import torch.nn as nn
@@ -7,7 +7,7 @@ import torch.nn as nn
 class SquaredReLUFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
-        y = torch.relu(x)
+        y = torch.from_numpy(x.detach().numpy().clip(0))
         ctx.save_for_backward(y)
         return y * y
 

@@ -1,7 +1,7 @@
 """Whole activations that meet split ones: keys that all heads share, the inputs of a scan.
 
 What a rank finds of their gradient is a share of a sum. It is taken where the module ends that
-makes them, if all that reads what that gives leaves shares: a column linear does when it is told to.
+makes them, if all that reads what that gives leaves shares, as a column linear does where asked.
 """
 
 from collections.abc import Collection, Mapping, Sequence

@@ -528,12 +528,14 @@ class _Scope:
         return item is not None and item.role == "const"
 
     def _product_before(self, node: Node, product: str = "mm") -> str | None:
-        """The weight of the product that an `add` comes right after."""
+        """The weight of the product that an `add` of its own module comes right after."""
         for value in node.inputs if node.op == "add" else ():
             made = self.producers.get(value)
             while made is not None and made.op == "reshape":
                 made = self.producers.get(made.inputs[0])
-            for held in made.inputs if made is not None and made.op == product else ():
+            if made is None or made.op != product or made.source.module != node.source.module:
+                continue
+            for held in made.inputs:
                 if held in self.origin:
                     return self.origin[held][0]
         return None

@@ -49,7 +49,7 @@ class Scan(nn.Module):
     def forward(self, x):
         x, gate = self.up(x).chunk(2, dim=-1)
         pace, b, c = self.steps(x).split([1, self.state, self.state], dim=-1)
-        pace = F.softplus(pace @ self.pace.weight.t() + self.pace.bias).unsqueeze(-1)
+        pace = F.softplus(self.paced(pace)).unsqueeze(-1)
         kept, new = torch.exp(-pace * self.decay.exp()), pace * b.unsqueeze(2) * x.unsqueeze(-1)
         h, out = new[:, 0], []
         for t in range(x.shape[1]):
@@ -57,6 +57,16 @@ class Scan(nn.Module):
             out.append(h @ c[:, t].unsqueeze(-1))
         y = torch.stack(out, 1).squeeze(-1) + self.skip * x
         return self.down(y * F.silu(gate))
+
+    def paced(self, pace):
+        return pace @ self.pace.weight.t() + self.pace.bias
+
+
+class Called(Scan):
+    """A linear reads what the steps read, as a module."""
+
+    def paced(self, pace):
+        return self.pace(pace)
 
 
 class Queries(nn.Module):
@@ -153,14 +163,10 @@ def planned(folder: Path, name: str, mesh: Mesh) -> Planned:
 
 
 TP, BOTH = Mesh.of(tp=2), Mesh.of(dp=2, tp=2)
+SCAN = {"up": "fused_column", "steps": "row", "pace": "column", "": "pieces", "down": "row"}
 STYLES = {
-    "Scan": {
-        "up": "fused_column",
-        "steps": "row",
-        "pace": "column",
-        "": "pieces",
-        "down": "row",
-    },
+    "Scan": SCAN,
+    "Called": SCAN,
     "Queries": {"q": "column", "kv": "replicate", "out": "row"},
     "Normed": {"up": "product", "": "pieces", "down": "product"},
     "Sum": {"own": "column", "near": "column", "": "pieces"},
@@ -184,6 +190,8 @@ def test_all_that_can_be_is_split_and_the_patch_is_proved(
     ("name", "old", "new"),
     [
         ("Scan", "SharedOutput(RowwiseParallel())", "RowwiseParallel()"),
+        ("Called", "SharedInput(ColwiseParallel())", "ColwiseParallel()"),
+        ("Called", "SharedOutput(RowwiseParallel())", "RowwiseParallel()"),
         ("Queries", "SharedOutput(Replicated())", "Replicated()"),
         ("Queries", "RowwiseParallel()", "SharedOutput(RowwiseParallel())"),
         ("Sum", "output_layouts=Shard(2)", "output_layouts=Shard(1)"),

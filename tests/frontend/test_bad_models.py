@@ -96,17 +96,6 @@ def test_a_parameter_that_forward_changes_is_refused(user_model):
     assert "w.weight in place" in error.message
 
 
-def test_a_hand_written_backward_is_refused(user_model):
-    top = (
-        "class Twice(torch.autograd.Function):\n"
-        "    @staticmethod\n    def forward(ctx, x): return 2 * x\n"
-        "    @staticmethod\n    def backward(ctx, g): return 3 * g"
-    )
-    error = failure(user_model("return Twice.apply(self.w(x))", top))
-    assert "Twice has a hand-written backward" in error.message
-    assert error.text == "return Twice.apply(self.w(x))"
-
-
 def test_a_process_that_ends_itself_is_told(user_model):
     error = failure(user_model("import os\nprint('so long')\nos._exit(0)"))
     assert "ended the process (exit code 0)" in error.message

@@ -89,7 +89,8 @@ def test_a_wrong_reply_then_a_right_one(shardproof, tmp_path: Path) -> None:
     assert code == 0
     told = events(out)
     (refused,) = told["not.captured"]
-    assert refused["where"] == "squared_relu.py:22   return SquaredReLUFunction.apply(x)"
+    line = "y = torch.from_numpy(x.detach().numpy().clip(0))"
+    assert refused["where"] == f"squared_relu.py:10   {line}"
     assert refused["subjects"] == ["act"]
     assert refused["runs"] is True
     (differs,) = told["translation.differs"]
@@ -103,7 +104,7 @@ def test_a_wrong_reply_then_a_right_one(shardproof, tmp_path: Path) -> None:
     ("name", "said", "code"),
     [
         ("apex_norm", "display-only: nothing was compared", 1),
-        ("low_memory_gelu", "low_memory_gelu.py:17: the backward of LowMemoryGELU", 1),
+        ("low_memory_gelu", "low_memory_gelu.py:19: the backward of LowMemoryGELU", 1),
     ],
 )
 def test_what_is_not_bound_does_not_exit_as_done(
@@ -116,7 +117,7 @@ def test_what_is_not_bound_does_not_exit_as_done(
 
 
 def test_a_wrong_reply_alone_is_not_done(shardproof) -> None:
-    code, out, _ = shardproof("tiled_attention", "--reply", reply("tiled_attention.wrong_mask"))
+    code, out, _ = shardproof("flash_import", "--reply", reply("flash_import.wrong_mask"))
     assert code == 1
     assert "%y = sdpa, tagged with line 27" in out
 

@@ -34,9 +34,6 @@ SAME = {
     "cached_mask: value=-2000000000": "a mask as good as the other",
     "cached_mask: value=-999999999999/1000": "a mask as good as the other",
     "cached_mask: value=1/1000": "all scores of a row shifted alike",
-    "causal_softmax: value=-20000": "a mask as good, for scores below ten thousand",
-    "causal_softmax: value=-9999999/1000": "a mask as good, for scores below ten thousand",
-    "chunked_cross_entropy: ignore_index=-2": "labels are 0 and more, as the assumption says",
     "ragged_mean: drop cast": "integers count as numbers",
 }
 """What may be accepted, and why."""

@@ -25,7 +25,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 class Twice(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x): return 2 * x
+    def forward(ctx, x): return torch.from_numpy(2 * x.detach().numpy())
     @staticmethod
     def backward(ctx, g): return 2 * g
 class Part(nn.Module):
@@ -69,7 +69,7 @@ CODE = {
     "counts its calls": model(
         "self.n += 1\nreturn Twice.apply(self.w(x)) * self.n", "self.n = 0"
     ),
-    "draws numbers": model("return Twice.apply(self.w(x)) + torch.rand(6)"),
+    "draws numbers": model("return 2 * self.w(x) + torch.rand(6)"),
     "shape of values": model("y = Twice.apply(self.w(x))\nreturn y[y[:, 0] > 0]"),
     "raises": model("raise ValueError('not today')"),
     "exits": model("import sys\nsys.exit(3)"),

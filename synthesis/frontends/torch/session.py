@@ -256,8 +256,8 @@ class Session:
         return lowered, facts, model, modes
 
     def _traced(self, model: nn.Module, kwargs: dict[str, Any], draws: bool) -> Traced:
-        """The joint graph; of a model that draws numbers, and of a library's in which a backward is
-        written by hand, as it runs. What users write by hand is translated."""
+        """The joint graph; of a model that draws numbers, and of one in which a backward is written
+        by hand, as it runs."""
         from shardproof.synthesis.frontends.torch.ranks.tracing import follow_one
 
         held = (*model.parameters(), *kwargs.values())
@@ -270,7 +270,7 @@ class Session:
             with watching(Places(root)):
                 return trace(model, kwargs, names)
         except HandwrittenError:
-            if not self.request.gradients or self.target.root:
+            if not self.request.gradients:
                 raise
         with mode:
             return follow_one(model, kwargs, names, root)

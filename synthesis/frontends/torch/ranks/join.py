@@ -240,8 +240,8 @@ def gathers_by_dim(program: Program) -> Program:
     reduce_scatter(concat(chunks, 0), 0) = reduce_scatter(x, d). A row-parallel layer adds its bias
     divided by n before the sum: all_reduce(x + b / n) = all_reduce(x) + all_reduce(b / n). What
     an all_to_all is given or brings, in chunks that are joined, as they are or each reshaped, is
-    the value of these with its dims in another order. What an all_to_all brings from each rank, joined along a dim, is an all_to_all
-    that joins along that.
+    the value of these with its dims in another order. What it brings from each rank, joined along a
+    dim, is an all_to_all that joins along that.
     """
     program = rewrite(
         program, {"concat": gathered_along, "reduce_scatter": _scatter}, some_ranks=True
