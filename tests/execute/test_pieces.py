@@ -120,6 +120,17 @@ class Sum(nn.Module):
         return torch.relu(self.own(x) + self.near(x.mean(1, keepdim=True)) + self.shift)
 
 
+class Centred(nn.Module):
+    """Batch norm of 12 numbers a channel: no power of two."""
+
+    def __init__(self, n=3):
+        super().__init__()
+        self.up, self.norm = nn.Conv1d(n, n, 1), nn.BatchNorm1d(n)
+
+    def forward(self, x):
+        return self.norm(self.up(x)[..., :3])
+
+
 def example_inputs():
     return {"x": torch.randn(4, 3, 8)}
 '''
@@ -207,3 +218,10 @@ def test_a_patch_that_leaves_a_part_out_is_not_proved(
     except (CaptureError, ContractError):
         return  # it does not run
     assert isinstance(verdict, Counterexample), verdict
+
+
+def test_statistics_of_a_batch_that_ranks_hold_together_are_proved(tmp_path: Path) -> None:
+    found = planned(tmp_path, "Centred", Mesh.of(dp=2))
+    assert isinstance(found.judged(), Proof)
+    wrong = found.edited('    synced_norms(model, mesh["dp"])\n', "").judged()
+    assert isinstance(wrong, Counterexample), wrong

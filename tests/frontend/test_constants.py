@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+from math import nextafter
+
 import numpy as np
 import pytest
 
-from shardproof.synthesis.frontends.torch.aten.table import Emit
+from shardproof.synthesis.frontends.torch.aten.table import Emit, fraction
 from shardproof.synthesis.frontends.torch.constants import Band, Full, Opaque, Ramp, emit, recognise
 from shardproof.verifier.domains.floats import Floats
 from shardproof.verifier.kernel.program.builder import Builder
@@ -73,3 +76,21 @@ def test_equal_tables_are_one_input():
 def test_nan_is_refused():
     with pytest.raises(ValueError, match="NaN"):
         recognise(np.array(np.nan), "f32")
+
+
+@pytest.mark.parametrize(("value", "read"), [
+    (1 / 24, Fraction(1, 24)), (-0.1, Fraction(-1, 10)), (1e-12, Fraction(1, 10**12)),
+    (100352 / 100351, Fraction(100352, 100351)), (1 / (3 << 33), Fraction(1, 3 << 33)),
+    (0.5**0.5, Fraction(0.5**0.5)), (1e-300, Fraction(1e-300)), (3, Fraction(3)),
+])  # fmt: skip
+def test_a_float_is_the_simplest_fraction_that_rounds_to_it(value: float, read: Fraction) -> None:
+    assert fraction(value) == read
+
+
+def test_floats_that_differ_are_fractions_that_differ() -> None:
+    draws = np.random.default_rng(0)
+    wide = (draws.standard_normal(2000) * 10.0 ** draws.integers(-9, 9, 2000)).tolist()
+    round_ones = [int(n) / int(d) for n, d in draws.integers(1, 4000, (2000, 2))]
+    for value in (*wide, *round_ones):
+        assert float(fraction(value)) == value
+        assert fraction(nextafter(value, 1e30)) > fraction(value)

@@ -41,11 +41,22 @@ LARGEST = frozenset(
 MASKS = "Constants that are infinite or the largest of a dtype (masks) are plus or minus 2^200."
 
 
+SIMPLE = 2**40
+"""The largest product of numerator and denominator of a fraction that a float is read as."""
+
+
 def fraction(value: Any) -> Fraction:
-    """The exact rational of a Python number; infinities become plus or minus `INFINITY`."""
-    if isinstance(value, float) and value in (float("inf"), float("-inf")):
+    """The rational of a Python number. Of a float it is the simplest fraction that rounds to it,
+    so that `x * (1 / 24)` is `x / 24`; the exact one where that is not `SIMPLE`. Infinities become
+    plus or minus `INFINITY`."""
+    if not isinstance(value, float):
+        return Fraction(value)
+    if value in (float("inf"), float("-inf")):
         return INFINITY if value > 0 else -INFINITY
-    return Fraction(value)
+    exact = Fraction(value)
+    near = (exact.limit_denominator(2**bits) for bits in (10, 20, 30, 40))
+    simple = (f for f in near if abs(f.numerator) * f.denominator <= SIMPLE and float(f) == value)
+    return next(simple, exact)
 
 
 def content_name(value: NDArray[Any]) -> str:
