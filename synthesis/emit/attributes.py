@@ -216,11 +216,19 @@ def _local(
     tp: int,
 ) -> list[AttributeChange]:
     return [
-        _change(fact, path, name, extent.local[index], tp)
+        _change(fact, path, name, fact.ints[name] * extent.local[index] // extent.whole[index], tp)
         for index in differing(extent)
         for name in telling(fact, tree, function, site, extent, index)
         if fact.ints[name] == extent.whole[index]
+        or (name in _factors(site.extents[index]) and fact.ints[name] % tp == 0)
     ]
+
+
+def _factors(written: ast.expr) -> list[str]:
+    """The attributes that are factors of a product: of `b * self.heads` the heads."""
+    if isinstance(written, ast.BinOp) and isinstance(written.op, ast.Mult):
+        return _factors(written.left) + _factors(written.right)
+    return _names(written) if isinstance(written, ast.Attribute) else []
 
 
 def telling(

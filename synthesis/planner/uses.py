@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 
 from shardproof.synthesis.autodiff.forward import forward_values
 from shardproof.synthesis.planner.dims import dim_of
@@ -353,17 +354,23 @@ class _Scope:
         return None
 
     def _selected(self, node: Node) -> int | None:
-        """The dim of a value (read through permutes) whose entries are taken out one by one."""
+        """The dim of a value whose entries are taken out one by one, read through permutes and
+        reshapes of what comes after it."""
         value = node.outputs[0]
         order = tuple(range(len(self.shape(value))))
         for _ in range(3):
             slices = [u.number("dim") for u in self.read(value) if u.op == "slice"]
             if len(slices) > 1 and len(set(slices)) == 1:
-                return order[slices[0]]
-            moved = next((u for u in self.read(value) if u.op == "permute"), None)
+                return order[slices[0]] if slices[0] < len(order) else None
+            moved = next((u for u in self.read(value) if u.op in ("permute", "reshape")), None)
             if moved is None:
                 return None
-            order = tuple(order[d] for d in moved.numbers("dims"))
+            if moved.op == "permute":
+                dims = moved.numbers("dims")
+                order = tuple(order[d] for d in takewhile(range(len(order)).__contains__, dims))
+            else:
+                both = zip(self.shape(value), self.shape(moved.outputs[0]), strict=False)
+                order = order[: sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], both))]
             value = moved.outputs[0]
         return None
 

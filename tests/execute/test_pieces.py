@@ -85,6 +85,22 @@ class Queries(nn.Module):
         return self.out(y.transpose(1, 2).flatten(2))
 
 
+class Merged(nn.Module):
+    """Attention that lays the heads of all rows side by side before it takes q, k and v apart."""
+
+    def __init__(self, n=8, heads=4):
+        super().__init__()
+        self.heads = heads
+        self.qkv, self.out = nn.Linear(n, 3 * n), nn.Linear(n, n)
+
+    def forward(self, x):
+        b, t, _ = x.shape
+        qkv = self.qkv(x).reshape(b, t, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        q, k, v = qkv.reshape(3, b * self.heads, t, -1).unbind(0)
+        y = (q @ k.transpose(-2, -1)).softmax(-1) @ v
+        return self.out(y.view(b, self.heads, t, -1).transpose(1, 2).reshape(b, t, -1))
+
+
 class Unit(nn.Module):
     def __init__(self, dim):
         super().__init__()
@@ -179,6 +195,7 @@ STYLES = {
     "Scan": SCAN,
     "Called": SCAN,
     "Queries": {"q": "column", "kv": "replicate", "out": "row"},
+    "Merged": {"qkv": "fused_column", "out": "row"},
     "Normed": {"up": "product", "": "pieces", "down": "product"},
     "Sum": {"own": "column", "near": "column", "": "pieces"},
 }
@@ -205,6 +222,7 @@ def test_all_that_can_be_is_split_and_the_patch_is_proved(
         ("Called", "SharedOutput(RowwiseParallel())", "RowwiseParallel()"),
         ("Queries", "SharedOutput(Replicated())", "Replicated()"),
         ("Queries", "RowwiseParallel()", "SharedOutput(RowwiseParallel())"),
+        ("Merged", "    model.heads //= tp.size()\n", ""),
         ("Sum", "output_layouts=Shard(2)", "output_layouts=Shard(1)"),
         ("Sum", '    own_pieces(model, tp, {"shift": 0})\n', ""),
     ],
