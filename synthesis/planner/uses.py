@@ -90,6 +90,11 @@ class _Scope:
         """Values that are some rows of a weight."""
         self.scaled: set[str] = set()
         """Values that are worked out of a weight, number by number: a masked one."""
+        self.given = {i.name for i in program.inputs if i.role in ("input", "const")}
+        """Values that are worked out of inputs alone."""
+        for node in program.nodes:
+            if self.given.issuperset(node.inputs):
+                self.given.update(node.outputs)
         self.alone = {v: {p} for v, p in params.items()} | {
             i.name: set[str]() for i in program.inputs if i.role == "const"
         }
@@ -451,7 +456,8 @@ class _Scope:
         self, value: str, dim: int | None, *, channels: bool = False, held: bool = False
     ) -> tuple[frozenset[str], frozenset[str]]:
         """The weights of the products that an activation depends on, where it depends on nothing
-        else but biases that each head looks up, numbers for each channel, and what integers choose.
+        else but biases that each head looks up, numbers for each channel, what integers choose, and
+        what all entries along the dim are combined with alike, as a mask of tokens.
 
         There are none with a norm's own parameter on the way, a carry or an input of the program,
         nor with joined `channels`, a sum over all of them, one over `dim`, as of a norm without
@@ -501,9 +507,21 @@ class _Scope:
                 continue
             cut = cut or (channels and made.op == "slice" and made.number("dim") == 1)
             onward = [v for v in made.inputs if v not in vectors]
+            onward = [v for v in onward if not self._is_broadcast(made, v, at, channels)]
             dims |= {v: self._dim_of(made, v, at) for v in onward}
             todo += ((v, cut) for v in onward)
         return frozenset(found if alone else ()), frozenset(parts if alone else found)
+
+    def _is_broadcast(self, node: Node, operand: str, dim: int | None, channels: bool) -> bool:
+        """Whether an operand is worked out of inputs, and one for all channels or for all entries
+        along a dim."""
+        before, after = self.shape(operand), self.shape(node.outputs[0])
+        if operand not in self.given or lookup(node.op).kind != "map" or len(node.inputs) < 2:
+            return False
+        if channels:
+            return len(before) == len(after) > 2 and before[1] == 1 < after[1]
+        at = self._dim_of(node, operand, dim)
+        return dim is not None and after[dim] > 1 and (at is None or before[at] == 1)
 
     def _mixes(self, node: Node, dim: int | None, channels: bool) -> bool:
         """Whether a node joins channels, or sums up all of them or a `dim`."""

@@ -101,6 +101,21 @@ class Merged(nn.Module):
         return self.out(y.view(b, self.heads, t, -1).transpose(1, 2).reshape(b, t, -1))
 
 
+class Masked(nn.Module):
+    """A mask of tokens between the linears of a pair, and between its convolutions."""
+
+    def __init__(self, n=8):
+        super().__init__()
+        self.up, self.down = nn.Linear(n, 2 * n), nn.Linear(2 * n, n)
+        self.wide, self.narrow = nn.Conv1d(n, 2 * n, 3, padding=1), nn.Conv1d(2 * n, n, 1)
+
+    def forward(self, x):
+        mask = (x[..., :1] > 0).to(x.dtype)
+        x = x + self.down(torch.relu(self.up(x)) * mask)
+        mask = mask.transpose(1, 2)
+        return self.narrow(torch.relu(self.wide(x.transpose(1, 2)) * mask))
+
+
 class Unit(nn.Module):
     def __init__(self, dim):
         super().__init__()
@@ -196,6 +211,7 @@ STYLES = {
     "Called": SCAN,
     "Queries": {"q": "column", "kv": "replicate", "out": "row"},
     "Merged": {"qkv": "fused_column", "out": "row"},
+    "Masked": {"up": "column", "down": "row", "wide": "column", "narrow": "row"},
     "Normed": {"up": "product", "": "pieces", "down": "product"},
     "Sum": {"own": "column", "near": "column", "": "pieces"},
 }
