@@ -82,6 +82,10 @@ def placed_modules(facts: ModelFacts, plan: Plan) -> list[str]:
     return [m.path for m in (*plan.modules, *_replicated(facts, plan)) if m.path not in outer]
 
 
+WITHOUT_RULES = frozenset({"PReLU"})
+"""The classes of torch.nn with ops that DTensor has no rule for."""
+
+
 def _replicated(facts: ModelFacts, plan: Plan) -> list[ModulePlan]:
     """Modules with parameters the plan does not mention: whole on every rank, as DTensors."""
     planned = [m.path for m in plan.modules]
@@ -91,6 +95,7 @@ def _replicated(facts: ModelFacts, plan: Plan) -> list[ModulePlan]:
         path = _wildcard(fact.path, planned)
         one_tensor = len(fact.arguments) == 1 and fact.positional == 1 and fact.output == "tensor"
         one_tensor = one_tensor and not _MAKES.search(facts.text_of(fact.kind))
+        one_tensor = one_tensor and fact.kind not in WITHOUT_RULES
         plain = _read_outside(facts, fact)
         if fact.params and path not in covered and one_tensor and not fact.children and not plain:
             where = _head_split(fact, path, plan)
