@@ -28,6 +28,38 @@ def model(file: Path) -> str:
     return f"{file.name}:{names[-1]}"
 
 
+COUNTING = """
+import torch
+from torch import nn
+
+SEEN = []
+
+
+class Counted(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return 1 * x
+
+    @staticmethod
+    def backward(ctx, grad):
+        SEEN.append(1)
+        return len(SEEN) * grad
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(8, 16), nn.Linear(16, 8)
+
+    def forward(self, x):
+        return self.down(Counted.apply(torch.relu(self.up(x))))
+
+
+def example_inputs():
+    return {"x": torch.randn(4, 8)}
+"""
+
+
 def said(*words: str, where: Path) -> tuple[str, int]:
     """The verdict, and the exit code."""
     ran = subprocess.run(
@@ -56,3 +88,11 @@ def test_a_rank_with_another_backward_is_refuted(name: str, tmp_path: Path) -> N
     cls = model(file).partition(":")[2]
     words = (f"ranks.py:{cls}", "--against", f"{file}:{cls}", "--mesh", "tp=2", "--no-run")
     assert said("check", *words, where=tmp_path) == ("refuted", 1)
+
+
+def test_a_backward_that_counts_its_calls_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "counting.py").write_text(COUNTING)
+    words = [*COMMAND, "parallelize", "counting.py:Net", "--mesh", "tp=2", "--no-run"]
+    ran = subprocess.run(words, cwd=tmp_path, env=environment(), capture_output=True, text=True)
+    assert ran.returncode == 2
+    assert "the second backward of Net does something else than the first" in ran.stderr
