@@ -192,11 +192,22 @@ def test_chunks_of_ranks_are_joined() -> None:
     expected(joined, pieces, [np.concatenate(pieces, axis=1)] * 2)
 
 
-def test_padded_chunks_that_are_not_summed_are_refused() -> None:
+def test_padded_chunks_that_are_not_summed_are_read_with_their_zeros() -> None:
     def spread(b: Builder, x: str, rank: int) -> str:
-        return b.add("exp", b.add("pad", x, dim=1, lo=6 * rank, hi=6 * (1 - rank)))
+        wide = b.add("pad", x, dim=1, lo=6 * rank, hi=6 * (1 - rank))
+        flat = b.add("reshape", wide, shape=(48,))
+        return b.add("add", b.add("exp", flat), b.add("reshape", wide, shape=(48,)))
 
-    with pytest.raises(RankError, match="padded with zeros"):
+    pieces = [np.random.default_rng(r).normal(size=(4, 6)) for r in range(2)]
+    wide = [np.pad(p, ((0, 0), (6 * r, 6 - 6 * r))).ravel() for r, p in enumerate(pieces)]
+    expected(join(ranked(2, spread)), pieces, [np.exp(w) + w for w in wide])
+
+
+def test_a_padded_chunk_alone_is_no_output() -> None:
+    def spread(b: Builder, x: str, rank: int) -> str:
+        return b.add("pad", x, dim=1, lo=6 * rank, hi=6 * (1 - rank))
+
+    with pytest.raises(RankError, match="one chunk on each rank"):
         join(ranked(2, spread))
 
 
@@ -247,6 +258,36 @@ def test_pieces_of_an_all_to_all_are_joined_along_a_dim(at: int, rows: int) -> N
     after = gathers_by_dim(before)
     along = {node.attrs["concat_dim"] for node in after.nodes if node.op == "all_to_all"}
     assert along == {at + 2 if rows == 1 else 1}
+    wanted = simulate(before, [{"x": p} for p in pieces])
+    expected(after, pieces, [np.asarray(v[before.outputs[0].value], float) for v in wanted])
+
+
+@pytest.mark.parametrize("cut", [0, 1, 2])
+@pytest.mark.parametrize("at", [0, 1, 2])
+@pytest.mark.parametrize("rows", [1, 2])
+@pytest.mark.parametrize("turned", [False, True])
+def test_stacked_chunks_are_exchanged_along_their_dim(
+    cut: int, at: int, rows: int, turned: bool
+) -> None:
+    shape, n = (4, 8, 4), 2 * rows
+    piece = tuple(size // n if d == cut else size for d, size in enumerate(shape))
+
+    def build(b: Builder, x: str, rank: int) -> str:
+        wide = b.add("reshape", x, shape=(*shape[:cut], n, *piece[cut:]))
+        front = [cut, *(d for d in range(4) if d != cut)]
+        front[2:] = front[:1:-1] if turned else front[2:]
+        stack = b.add("permute", wide, dims=tuple(front))
+        sent = b.add("reshape", stack, shape=(n, 1, *b.types[stack].shape[1:]))
+        came = b.add("all_to_all", sent, mesh_dim="tp", split_dim=0, concat_dim=at + 2)
+        return b.add("reshape", came, shape=(rows, *b.types[came].shape[2:]))
+
+    pieces = [np.random.default_rng(r).normal(size=shape) for r in range(2)]
+    before = join(ranked(2, build, shape))
+    after = gathers_by_dim(before)
+    (sent,) = [node for node in after.nodes if node.op == "all_to_all"]
+    kept = turned or cut == 0 or rows == 2
+    split, joined = (0, at + 2) if kept else (cut, at)
+    assert (sent.attrs["split_dim"], sent.attrs["concat_dim"]) == (split, joined)
     wanted = simulate(before, [{"x": p} for p in pieces])
     expected(after, pieces, [np.asarray(v[before.outputs[0].value], float) for v in wanted])
 

@@ -1,6 +1,7 @@
 """Joins the programs of single ranks into one program on a mesh."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -23,8 +24,15 @@ class FewRanksError(RankError):
     """Ranks that differ, and too few of them to say along which mesh dim."""
 
 
-Chunk = tuple[str, str]
-"""The whole of which each rank has its own chunk, and the mesh dim along which they have them."""
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """What each rank has of a whole, and zeros elsewhere."""
+
+    whole: str
+    mesh_dim: str
+    part: str
+    dim: int
+    """The chunk alone, and the dim of which it is one before any reshape."""
 
 
 def join(programs: Sequence[tuple[Coords, Program]]) -> Program:
@@ -65,8 +73,8 @@ def join(programs: Sequence[tuple[Coords, Program]]) -> Program:
         part = varied.part(shapes) if varied else None
         made = node.outputs[0]
         with b.at(node.source):
-            if any(v in chunks for v in operands[0]):
-                _follow(b, node, operands[0][0], chunks)
+            if any(v in chunks for v in operands[0]) and _follow(b, node, operands[0][0], chunks):
+                pass
             elif part is None:
                 op, attrs = varied.joined()
                 b.add_node(op, operands[0], attrs, outputs=node.outputs, source=node.source)
@@ -75,11 +83,9 @@ def join(programs: Sequence[tuple[Coords, Program]]) -> Program:
             elif part.share > 1:
                 part.padded(b, operands[0][0], made)
             else:
-                name, dim = part.mesh_dim, part.dim
-                chunks[made] = (
-                    b.add("all_gather", operands[0][0], mesh_dim=name, dim=dim),
-                    name,
-                )
+                name, dim, own = part.mesh_dim, part.dim, operands[0][0]
+                whole = b.add("all_gather", own, mesh_dim=name, dim=dim)
+                chunks[made] = Chunk(whole, name, own, dim)
         for known, n in zip(names, nodes, strict=True):
             known.update(zip(n.outputs, node.outputs, strict=True))
     for outs in _zip("outputs", [p.outputs for p in given]):
@@ -206,18 +212,29 @@ def _apart(nodes: Sequence[Node]) -> str:
     return ", ".join(shown[:4]) + (", ..." if len(shown) > 4 else "") + source
 
 
-def _follow(b: Builder, node: Node, operand: str, chunks: dict[str, Chunk]) -> None:
+def _follow(b: Builder, node: Node, operand: str, chunks: dict[str, Chunk]) -> bool:
     """An op on chunks padded with zeros: reshapes keep them so, a sum over their ranks joins
-    them."""
-    whole, name = chunks.get(operand, (None, None))
+    them. Whether it was one of these; any other reads the chunk with its zeros."""
+    chunk = chunks.get(operand)
     summed = node.op == "all_reduce" and node.attrs.get("reduce") == "sum"
-    if whole is not None and name is not None and node.op == "reshape":
-        chunks[node.outputs[0]] = (b.add("reshape", whole, **node.attrs), name)
-    elif whole is not None and summed and node.attrs["mesh_dim"] == name:
-        attrs: dict[str, Attr] = {"shape": b.types[whole].shape}
-        b.add_node("reshape", [whole], attrs, outputs=node.outputs, source=node.source)
-    else:
-        raise RankError(f"{_shown(node)} reads a chunk that each rank padded with zeros")
+    if chunk is not None and node.op == "reshape":
+        whole = b.add("reshape", chunk.whole, **node.attrs)
+        chunks[node.outputs[0]] = replace(chunk, whole=whole)
+        return True
+    if chunk is not None and summed and node.attrs["mesh_dim"] == chunk.mesh_dim:
+        attrs: dict[str, Attr] = {"shape": b.types[chunk.whole].shape}
+        b.add_node("reshape", [chunk.whole], attrs, outputs=node.outputs, source=node.source)
+        return True
+    for value in dict.fromkeys(v for v in node.inputs if v in chunks):
+        _spread(b, value, chunks.pop(value))
+    return False
+
+
+def _spread(b: Builder, value: str, chunk: Chunk) -> None:
+    """The chunk at its place in the whole, zeros elsewhere, as the value of that name."""
+    padded = b.add("shard_pad", chunk.part, mesh_dim=chunk.mesh_dim, dim=chunk.dim)
+    attrs: dict[str, Attr] = {"shape": b.types[chunk.whole].shape}
+    b.add_node("reshape", [padded], attrs, outputs=[value])
 
 
 def _zip(what: str, rows: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
@@ -241,7 +258,8 @@ def gathers_by_dim(program: Program) -> Program:
     divided by n before the sum: all_reduce(x + b / n) = all_reduce(x) + all_reduce(b / n). What
     an all_to_all is given or brings, in chunks that are joined, as they are or each reshaped, is
     the value of these with its dims in another order. What it brings from each rank, joined along a
-    dim, is an all_to_all that joins along that.
+    dim, is an all_to_all that joins along that; and of stacked chunks of x, one that splits x along
+    their dim.
     """
     program = rewrite(
         program, {"concat": gathered_along, "reduce_scatter": _scatter}, some_ranks=True
@@ -252,7 +270,8 @@ def gathers_by_dim(program: Program) -> Program:
     program = rewrite(
         program, {"concat": _stacked_of_all, "all_to_all": _of_stacked}, some_ranks=True
     )
-    return rewrite(program, {"reshape": _exchanged}, some_ranks=True)
+    program = rewrite(program, {"reshape": _exchanged}, some_ranks=True)
+    return rewrite(program, {"all_to_all": _along}, some_ranks=True)
 
 
 def _chunks(r: Rewriting, values: Sequence[str], dim: int, count: int) -> str | None:
@@ -343,6 +362,28 @@ def _exchanged(r: Rewriting, node: Node) -> str | None:
         return None
     attrs = {**sent.attrs, "concat_dim": at + 2}
     return r.reshape(r.add("all_to_all", sent.inputs[0], **attrs), joined)
+
+
+def _along(r: Rewriting, node: Node) -> str | None:
+    """The chunks [n, 1, ...] of a value that all ranks send, which are stacked."""
+    split, joins = node.attrs["split_dim"], node.attrs["concat_dim"]
+    given, got = r.type(node.inputs[0]).shape, r.type(node.outputs[0]).shape
+    turned = r.made(_unmoved(r, node.inputs[0]), "permute")
+    if turned is None or split != 0 or not isinstance(joins, int) or joins < 2:
+        return None
+    if given[1] != 1 or got[0] != 1:
+        return None
+    n, _, *piece = given
+    order, wide = turned.attrs["dims"], r.type(turned.inputs[0]).shape
+    at = order[0] if isinstance(order, tuple) else None
+    if not isinstance(at, int):
+        return None
+    chunked = (*piece[:at], n, *piece[at:])
+    if order != _to_place(len(piece) + 1, at, 0) or wide != chunked or at == len(piece):
+        return None
+    x = r.reshape(turned.inputs[0], (*piece[:at], n * piece[at], *piece[at + 1 :]))
+    attrs = {**node.attrs, "split_dim": at, "concat_dim": joins - 2}
+    return r.reshape(r.add("all_to_all", x, **attrs), got)
 
 
 def _unmoved(r: Rewriting, name: str) -> str:
