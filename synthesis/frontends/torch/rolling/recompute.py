@@ -6,8 +6,8 @@ A backward that reads a view (reshape, permute, expand) of a forward value reads
 and views it again, so that a repeated block saves each value once, and no view of a parameter. A
 value that the forward only reshapes, as what a linear layer multiplies out, is saved as reshaped:
 ranks that add it up or gather it do so after, and what they come by is saved, no view of it. A
-parameter that a rank gathered is gathered again, and a part that ranks share is taken again: what
-is saved is then what one device saves.
+parameter that a rank gathered is gathered again, a part that ranks share is taken again, and what
+ranks exchanged is exchanged again: what is saved is then what one device saves.
 """
 
 from collections import Counter
@@ -33,7 +33,7 @@ def recompute_views(program: Program, backward: frozenset[str]) -> tuple[Program
 
     def copy(value: str, reader: Node) -> str:
         made = maker.get(value)
-        again = made is not None and (made.op in VIEWS or value in gathered)
+        again = made is not None and (made.op in (*VIEWS, "all_to_all") or value in gathered)
         if made is None or value in backward or value in shaped or not again:
             return value
         block = reader.source.module
