@@ -1,6 +1,7 @@
 """Views: maps of atoms."""
 
 import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain, islice, product
 
@@ -132,17 +133,20 @@ def _flattened(
     known: Collection[tuple[int, ...]],
 ) -> Iterator[dict[int, Dim]]:
     """Readings of one dim as two that were flattened, of which mesh dims split the inner one, and
-    maybe others the outer one. The outer extents are the first ones of known shapes."""
-    firsts = sorted({s[0] for s in known if len(s) > 1 and s[0] > 1})
+    maybe others the outer one. The outer extents are the first ones of known shapes, those of most
+    shapes first."""
+    count = Counter(s[0] for s in known if len(s) > 1 and s[0] > 1)
+    firsts = sorted(count, key=lambda n: (-count[n], n))
     whole = {i: normal([Atom(n)]) for i, n in enumerate(extents) if n is not None}
     for i, local in enumerate(extents):
         wanted, n = {s[i] for s in known if len(s) == len(extents)}, local or 1
-        for parts in product((None, 0, 1), repeat=len(free)) if n > 1 else ():
+        ways = list(product((None, 0, 1), repeat=len(free))) if n > 1 else []
+        for first, parts in product(firsts, ways):
             outer, inner = (
                 [Atom(mesh[m], m) for m, at in zip(free, parts, strict=True) if at == k]
                 for k in (0, 1)
             )
-            for first in firsts if inner else ():
+            if inner:
                 rows, left = divmod(first, math.prod(a.size for a in outer))
                 if left or not 1 < rows < n or n % rows:
                     continue
