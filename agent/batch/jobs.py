@@ -34,5 +34,5 @@ def asked(job: Job, out: Path, inputs: str = "") -> pipeline.Job:
     """
     split_target(job.target)
     found = pipeline.job_of(job, out, inputs=inputs)
-    axes(found.mesh)
+    axes(found.mesh, rows=True)
     return found

@@ -98,6 +98,11 @@ class Pieces:
             "arguments": arguments,
         }
 
+    @property
+    def data_dims(self) -> frozenset[str]:
+        """The mesh dims over which a loss is that of all ranks: those that split an input."""
+        return frozenset(d for layout in self.inputs.values() for d in layout.sharded)
+
     def laid_out(self, inputs: Sequence[Said]) -> dict[str, Layout]:
         """How each input is laid out: as is stated, or whole on every rank."""
         shapes = {item["name"]: tuple(item["shape"]) for item in inputs}
@@ -146,7 +151,7 @@ class Pieces:
                 raise UnlikeError(
                     f"the parallel module returns {len(rank)} tensors, the model {len(one)}"
                 )
-        split = {d for layout in self.inputs.values() for d in layout.sharded}
+        split = self.data_dims
         for number, line in enumerate(one):
             name, whole = line["name"], tuple(line["shape"])
             lines = [s for s in self.stated.outputs if s.fits(name)]

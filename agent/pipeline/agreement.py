@@ -22,7 +22,7 @@ def disagreement(plan: Plan, sequential: Program, distributed: Program, contract
     """
     if plan.mesh.dims != distributed.mesh.dims:
         return f"it is for the mesh {plan.mesh}, distributed.json for {distributed.mesh}"
-    for name in (plan.tp, plan.dp):
+    for name in (plan.tp, plan.dp, plan.cp):
         if name is not None and name not in plan.mesh:
             return f"it splits over {name}, which its mesh {plan.mesh} has not"
     params = {item.path: item for item in sequential.inputs if item.role == "param"}
@@ -107,7 +107,7 @@ def unlike_patch(plan: Plan, diff: str) -> str:
     if other is not None:
         return f"it is for the mesh {plan.mesh}, patch.diff for {other}"
     sharded = "fully_shard(" in "".join(x for x in diff.splitlines() if x.startswith("+"))
-    if meshes and sharded != (plan.data == "fsdp" and plan.dp_size > 1):
+    if meshes and sharded != (plan.data == "fsdp" and plan.data_size > 1):
         does = "calls" if sharded else "does not call"
         return f"it says data={plan.data}, and patch.diff {does} fully_shard"
     if sharded and ("reshard_after_forward=False" in diff) != (plan.zero == 2):

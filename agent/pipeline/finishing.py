@@ -147,8 +147,9 @@ def _try(run: Run, job: Job, made: Synthesis, found: summary.Findings, patch: Pa
 
 def reason_not_to_run(asked: bool | None, captured: Captured, plan: Plan, needed: float = 0) -> str:
     """Empty where the patch is to be run, else why it is not. `needed`: bytes on this machine."""
-    if captured.facts.draws and plan.dp_size > 1:
-        return f"the patch was not run: its {plan.dp} ranks draw random numbers of their own"
+    if captured.facts.draws and plan.data_size > 1:
+        ranks = " and ".join(plan.data_dims)
+        return f"the patch was not run: its {ranks} ranks draw random numbers of their own"
     if asked is not None:
         return "" if asked else "the patch was not run: --no-run"
     if captured.facts.param_count > PARAMETERS:

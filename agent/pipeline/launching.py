@@ -51,7 +51,7 @@ def refuse(job: Job, captured: Captured, facts: ModelFacts | None) -> None:
     if not job.asked.launcher:
         return
     dims = dict(job.mesh.dims)
-    _, dp = axes(job.mesh)
+    _, dp = axes(job.mesh, rows=True)
     ranks = dims[dp] if dp else 1
     reason = "the source is not captured" if facts is None else None
     reason = reason or obstacle(facts, captured.facts.inputs, ranks, asked_of(job))  # pyright: ignore[reportArgumentType]
@@ -111,7 +111,7 @@ def launch(
                 plan.mesh,
                 job.asked.run_steps or STEPS,
                 plan.dp,
-                divides=plan.dp_size == 1 or rows % parts == 0,
+                divides=plan.cp is None and (plan.dp_size == 1 or rows % parts == 0),
                 env=job.request.env,
                 library="transformers" if job.request.target.startswith("hf:") else "",
             )

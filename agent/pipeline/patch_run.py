@@ -39,6 +39,10 @@ class PatchPieces(Pieces):
 
     plan: Plan = field(default_factory=lambda: Plan(Mesh()))
 
+    @property
+    def data_dims(self) -> frozenset[str]:
+        return super().data_dims.union(self.plan.data_dims)
+
     def laid_out(self, inputs: Sequence[Said]) -> dict[str, Layout]:
         """Inputs whose first dim is that of the first are rows of the batch."""
         dp, size = self.plan.dp, self.plan.dp_size
@@ -55,11 +59,13 @@ class PatchPieces(Pieces):
         self, name: str, whole: tuple[int, ...], local: tuple[int, ...], at: Mapping[str, int]
     ) -> Said | None:
         words: list[tuple[str, int, str]] = []
-        dp, tp = (self.plan.dp, self.plan.dp_size), (self.plan.tp, self.plan.tp_size)
+        plan, cp = self.plan, self.plan.cp
+        tp, rows = (plan.tp, plan.tp_size), (cp, plan.mesh[cp] if cp else 1)
+        first: dict[int, tuple[str | None, int]] = {0: (plan.dp, plan.dp_size), 1: rows}
         for dim, (extent, whole_extent) in enumerate(zip(local, whole, strict=True)):
             over = [
                 (str(n), size, f"S({dim})")
-                for n, size in ((dp, tp) if dim == 0 else (tp,))
+                for n, size in (first.get(dim, tp), tp)
                 if n and extent * size == whole_extent and extent != whole_extent
             ]
             words += over[:1]
@@ -95,7 +101,7 @@ def execute(
             tuple(map(_input, _resized(request, inputs))) or None,
             {k: v for k, v in (("batch", request.batch), ("seq", request.seq)) if v is not None},
             request.gradients,
-            share=float(plan.dp_size) if plan.loss != "sum" else 1.0,
+            share=float(plan.data_size) if plan.loss != "sum" else 1.0,
             placed_by_code=True,
             modes=("train",) if train else ("train", "eval"),
             seeds=seeds,

@@ -26,6 +26,7 @@ from shardproof.synthesis.frontends.torch.capture import capture
 from shardproof.synthesis.frontends.torch.captured import Captured, ModelFacts as CapturedFacts
 from shardproof.synthesis.frontends.torch.request import CaptureRequest
 from shardproof.synthesis.hardware import Cluster, load
+from shardproof.synthesis.planner.assign import PlanError
 from shardproof.synthesis.planner.constraints import NO_CONSTRAINTS, Constraints
 from shardproof.synthesis.planner.plan import Plan
 from shardproof.synthesis.planner.planner import Asked, Synthesis, synthesize
@@ -136,7 +137,7 @@ def parallelize(
     Raises:
         ShardproofError, or an error of a lower package that reads as one: nothing was written.
     """
-    axes(job.mesh)
+    axes(job.mesh, rows=True)
     outdir.check_free(job.out, force=job.asked.force)
     model = take(run, job.request)
     captured, facts = model.captured, model.facts
@@ -269,8 +270,13 @@ def settled(
     split_loss: bool,
     pricing: Pricing = AS_CAPTURED,
 ) -> Settled:
-    """The first plan that fits and whose patch is proved; the first of all where none is."""
-    asked = asked_in(job, captured, split_loss, pricing)
+    """The first plan that fits and whose patch is proved; the first of all where none is.
+
+    Raises:
+        PlanError: none is found; of a mesh that was chosen, none that splits the sequence is
+            proved.
+    """
+    asked = replace(asked_in(job, captured, split_loss, pricing), patched=facts is not None)
     model = job.asked.asker(run)
     try:
         planning = Planning(run, asked, facts, captured.consts, model)
@@ -298,6 +304,8 @@ def settled(
         if found is not (proved or first):
             found = proved or first
             chosen(run, found.made.plan)
+        if found is not proved and found.made.plan.cp is not None and job.choice is not None:
+            raise PlanError(verdicts.message(found.verdict).split("\n")[0])
         tried = planning.tried(found.made, isinstance(found.verdict, Proof))
     finally:
         if model is not None:
@@ -322,6 +330,10 @@ def _judged(
     except EmitError as problem:
         unwritten = problem
     if written is not None and isinstance(written.verdict, Proof):
+        return Settled(made, written.verdict, written)
+    if made.plan.cp is not None:  # what splits the sequence is the patch's own
+        if written is None:
+            raise unwritten or EmitError("a sequence is split where the source is at hand")
         return Settled(made, written.verdict, written)
     verdict = verified(run, captured, made)
     if not isinstance(verdict, Proof):

@@ -107,7 +107,7 @@ def _attempt(run: Run, job: Job, captured: Captured, facts: ModelFacts, made: Sy
             captured,
             made.plan,
             made.sequential,
-            lowered.contract,
+            made.contract,
             patch,
             job.known_ops,
         )

@@ -110,6 +110,8 @@ def strategy(plan: Plan) -> str:
         kept = "" if plan.zero == 2 else "parameters, "
         how = f"{kept}gradients and optimizer sharded" if plan.data == "fsdp" else "replicas"
         parts.append(f"{plan.dp}={plan.dp_size}: batch sharded, {how}")
+    if plan.cp:
+        parts.append(f"{plan.cp}={plan.mesh[plan.cp]}: rows of the sequence, in attention heads")
     if plan.recompute != "none":
         parts.append(words.KEPT[plan.recompute])
     return "; ".join(parts) or "one device"
@@ -238,8 +240,10 @@ def _mesh_dim(plan: Plan, name: str, size: int) -> m.MeshDim:
         does = "splits heads, hidden units and the vocabulary"
     elif name == plan.dp:
         does = "splits the batch" + (", parameters and gradients" if plan.data == "fsdp" else "")
+    elif name == plan.cp:
+        does = "splits the sequence, in attention heads; parameters and gradients"
     stores = name == plan.tp or plan.data == "fsdp"
-    return m.MeshDim(name, size, does, stores, data=name == plan.dp)
+    return m.MeshDim(name, size, does, stores, data=name in plan.data_dims)
 
 
 def _module_rows(plan: Plan, captured: Captured) -> list[m.ModuleRow]:

@@ -62,14 +62,16 @@ def parallelize(run: Run, job: pipeline.Job) -> Outcome:
     chosen, said = chosen_in(run, shape, job.asked, job.asked.gpus or 1)
     chosen, more = _proposed(run, job.asked, chosen, said)
     run.emit(strategies.event_of(chosen, said))
-    found = [*list(choices.patches(chosen.space))[:TRIED], *more]
+    offered = list(choices.patches(chosen.space))
+    plain = [p for p in offered if p.plan.cp == 1][:1]
+    found = [*offered[:TRIED], *plain, *more]
     found = sorted({mesh_of(p).dims: p for p in reversed(found)}.values(), key=lambda p: p.step_s)
     if not found and not replace(chosen.space, reach="patch").regions:
         fixed = ",".join(f"{key}={value}" for key, value in chosen.space.fixed)
         raise InputError(
             "no patch can be written for what is fixed",
             where=f"--fix {fixed}",
-            expected="dp, tp and micro_batch; zero=2 or 3, recompute=none",
+            expected="dp, cp, tp and micro_batch; zero=2 or 3, recompute=none",
             hint="shardproof plan prices all others",
         )
     if not found:
@@ -177,7 +179,7 @@ def _along(
 
 def mesh_of(chosen: Priced) -> Mesh:
     """The mesh of a plan that a patch can do; one device is a mesh too."""
-    sizes = (("dp", chosen.plan.dp), ("tp", chosen.plan.tp))
+    sizes = (("dp", chosen.plan.dp), ("cp", chosen.plan.cp), ("tp", chosen.plan.tp))
     return Mesh(tuple(d for d in sizes if d[1] > 1) or (("tp", 1),))
 
 

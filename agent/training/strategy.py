@@ -162,7 +162,8 @@ class Configured(Pricing):
         split = self.choice.with_sequence(split=point.stream != "R")
         found = split.emitted or split.best
         used, constants = found.price.memory, self.choice.space.machine.constants
-        more = max(cost.numbers * constants.param_bytes / used.parameters - 1, 0.0)
+        numbers = cost.numbers / found.plan.cp  # the plan's own program has no cp
+        more = max(numbers * constants.param_bytes / used.parameters - 1, 0.0)
         states = used.parameters + used.gradients + used.optimizer
         held = replace(
             used,
@@ -198,15 +199,15 @@ def configured(asked: Wanted, captured: Captured, mesh: Mesh, limit: int | None)
         if shape.source == CAPTURED:
             batch = batch or next(iter(captured.facts.tokens), None)
         sizes = dict(mesh.dims)
-        dp, tp = sizes.get("dp", 1), sizes.get("tp", 1)
-        space, said = space_of(shape, asked.model_copy(update={"global_batch": batch}), dp * tp)
+        dp, tp, cp = (sizes.get(name, 1) for name in ("dp", "tp", "cp"))
+        space, said = space_of(shape, asked.model_copy(update={"global_batch": batch}), mesh.size)
     except (InputError, PriceError, ConstraintError):
         return AS_CAPTURED
-    other = space.global_batch % dp or tp > space.model.heads
+    other = space.global_batch % dp or tp > space.model.heads or space.seq % cp
     if other or limit is not None or mismatch(space.model, captured.facts.param_count):
         return AS_CAPTURED
     ways = (replace(space, fixed=(("recompute", kind),)) for kind in RECOMPUTE)
-    found = [choices.on_mesh(way, dp, tp) for way in ways]
+    found = [choices.on_mesh(way, dp, tp, cp) for way in ways]
     taken = next((plan for plan in found if plan.price.fits), found[0])
     return Configured(Choice(space, taken, taken), said)
 
@@ -226,7 +227,9 @@ def as_json(found: Priced) -> dict[str, Any]:
     price = step_price(found)
     return {
         "text": words.short(found.plan),
-        "plan": {k: v for k, v in asdict(found.plan).items() if k not in ("open", "flash")},
+        "plan": {
+            k: v for k, v in asdict(found.plan).items() if k not in ("open", "flash", "by_heads")
+        },
         "step_s": price.seconds,
         "low_s": low,
         "high_s": high,

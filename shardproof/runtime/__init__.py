@@ -12,6 +12,7 @@ from shardproof.runtime.source import digest
 PLACEMENT = (
     "AttentionParallel",
     "ChannelParallel",
+    "ContextParallel",
     "ExpertsParallel",
     "FusedColwiseParallel",
     "FusedConv1DColwiseParallel",
@@ -27,6 +28,7 @@ PLACEMENT = (
     "divide_held",
     "dp_shard",
     "edited_method",
+    "one_dim",
     "own_pieces",
     "replicate_rest",
     "summed_over",

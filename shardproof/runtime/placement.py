@@ -445,7 +445,7 @@ def vocab_parallel_cross_entropy(tp):
     def total(x):
         return DTensor.from_local(x, tp, [Partial()], run_check=False).full_tensor()
 
-    def cross_entropy(logits, target, ignore_index=-100):
+    def cross_entropy(logits, target, ignore_index=-100, reduction="mean"):
         peak = funcol.all_reduce(logits.detach().amax(-1), "max", tp)
         shifted = logits - peak.unsqueeze(-1)
         vocab = logits.size(-1)
@@ -454,14 +454,15 @@ def vocab_parallel_cross_entropy(tp):
         picked = shifted.gather(-1, index.clamp(0, vocab - 1).unsqueeze(-1)).squeeze(-1)
         loss = total(shifted.exp().sum(-1)).log() - total(torch.where(here, picked, 0.0))
         counted = target != ignore_index
-        return torch.where(counted, loss, 0.0).sum() / counted.sum()
+        summed = torch.where(counted, loss, 0.0).sum()
+        return summed if reduction == "sum" else summed / counted.sum()
 
     return cross_entropy
 
 
-def causal_lm_loss(tp):
+def causal_lm_loss(tp, cross_entropy=None):
     """transformers' ForCausalLMLoss on logits [batch, tokens, vocab / tp]."""
-    cross_entropy = vocab_parallel_cross_entropy(tp)
+    cross_entropy = cross_entropy or vocab_parallel_cross_entropy(tp)
 
     def loss(logits, labels, vocab_size, ignore_index=-100, shift_labels=None, **_):
         if shift_labels is None:
@@ -469,6 +470,104 @@ def causal_lm_loss(tp):
         return cross_entropy(logits.flatten(0, -2), shift_labels.flatten(), ignore_index)
 
     return loss
+
+
+class Exchanged(torch.autograd.Function):
+    """all_to_all: each rank gives away the chunks of `x` along one dim, and joins those it gets, in
+    the order of the ranks, along another. Backward sends them back."""
+
+    @staticmethod
+    def forward(ctx, x, split, join, mesh):
+        ctx.back = join, split, mesh
+        send = torch.stack(x.chunk(mesh.size(), split))
+        got = funcol.wait_tensor(funcol.all_to_all_single(send, None, None, mesh))
+        return torch.cat(got.unbind(), join)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return Exchanged.apply(grad, *ctx.back), None, None, None
+
+
+def with_argument(args, kwargs, at, value):
+    """The arguments of a call with another one at a position, or of a name."""
+    if isinstance(at, str):
+        return args, {**kwargs, at: value}
+    return (*args[:at], value, *args[at + 1 :]), kwargs
+
+
+class ContextParallel:
+    """Activations of which each rank of `cp` has its rows of every sequence, and attention in which
+    it has all rows of its heads (Jacobs et al. 2023, arXiv 2309.14509). The model is given whole
+    sequences; activations are [batch, rows, width]."""
+
+    def __init__(self, cp):
+        self.cp, self.rows = cp, 0
+
+    def split(self, block, at=0):
+        """From this block on, a rank has its rows of the activation, the argument `at`."""
+
+        def enter(module, args, kwargs):
+            x = kwargs[at] if isinstance(at, str) else args[at]
+            self.rows = x.size(1) // self.cp.size()
+            own = x.narrow(1, self.cp.get_local_rank() * self.rows, self.rows)
+            return with_argument(args, kwargs, at, own)
+
+        block.register_forward_pre_hook(enter, with_kwargs=True)
+
+    def attend(self, attention, projections, output, at=0):
+        """`projections` maps those of queries, keys and values, which take the argument `at`, to
+        the weights fused in them; `output` takes what attention gives. The code in between sees the
+        shape of whole sequences."""
+        size, held = self.cp.size(), {}
+
+        def enter(module, args, kwargs):
+            x = kwargs[at] if isinstance(at, str) else args[at]
+            held["rows"] = x
+            held["shape"] = x[:1, :1, :1].expand(x.size(0), x.size(1) * size, x.size(2))
+            return with_argument(args, kwargs, at, held["shape"])
+
+        def rows(module, args):
+            if args[0] is not held["shape"]:
+                raise ValueError(f"a projection of {type(attention).__name__} takes another input")
+            return (held["rows"], *args[1:])
+
+        def heads(module, args, y):
+            parts = [Exchanged.apply(x, 2, 1, self.cp) for x in y.chunk(fused[module], -1)]
+            return torch.cat(parts, -1)
+
+        def back(module, args):
+            return (Exchanged.apply(args[0], 1, 2, self.cp), *args[1:])
+
+        attention.register_forward_pre_hook(enter, with_kwargs=True)
+        attention.register_forward_hook(lambda module, args, y: held.clear())
+        fused = {attention.get_submodule(name): parts for name, parts in projections.items()}
+        for projection in fused:
+            projection.register_forward_pre_hook(rows, prepend=True)
+            projection.register_forward_hook(heads)
+        attention.get_submodule(output).register_forward_pre_hook(back, prepend=True)
+
+    def loss(self, cross_entropy=F.cross_entropy):
+        """A mean cross entropy of this rank's rows of logits [batch * rows, classes] and the labels
+        of whole sequences: the mean over the ranks is that over all labels that count."""
+
+        def mean(logits, target, ignore_index=-100):
+            ranks, rank = self.cp.size(), self.cp.get_local_rank()
+            own = target.view(-1, ranks, self.rows)[:, rank].flatten()
+            total = cross_entropy(logits, own, ignore_index=ignore_index, reduction="sum")
+            return total * ranks / (target != ignore_index).sum()
+
+        return mean
+
+    def causal_lm_loss(self, tp=None):
+        """transformers' ForCausalLMLoss on this rank's rows of logits, and labels of whole
+        sequences; with `tp`, on its part of the vocabulary."""
+        cross_entropy = F.cross_entropy if tp is None else vocab_parallel_cross_entropy(tp)
+        return causal_lm_loss(tp, self.loss(cross_entropy))
+
+
+def one_dim(mesh, *names):
+    """These dims of a mesh as one."""
+    return mesh[names]._flatten()
 
 
 def dp_shard(ranks):
@@ -574,7 +673,8 @@ def whole_over(model, mesh, dim, reduce, originals=None):
     """Parameters of which no dim divides over the ranks of a mesh dim: all of these hold them, as
     DTensors of the mesh on which fully_shard puts the others, and their gradient.
 
-    `originals`, of `whole_params`, where styles have placed parameters since.
+    `originals`, of `whole_params`, where styles have placed parameters since. `dim` may be of
+    `one_dim`.
     """
     dp, before = mesh[dim], {}
 
@@ -586,7 +686,8 @@ def whole_over(model, mesh, dim, reduce, originals=None):
             names = param.device_mesh.mesh_dim_names
             placed |= dict(zip(names, param.placements, strict=True))
             before[names], param = param.device_mesh, originals[path]
-        names = tuple(name for name in mesh.mesh_dim_names if name in placed)
+        order = mesh.mesh_dim_names if dim in mesh.mesh_dim_names else (dim, *mesh.mesh_dim_names)
+        names = tuple(name for name in order if name in placed)
         return distribute_tensor(param, mesh[names], [placed[name] for name in names])
 
     def on_others(param):

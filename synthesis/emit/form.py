@@ -1,7 +1,8 @@
 """How emitted code is written: line length, and where its definitions come from."""
 
+import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -39,3 +40,18 @@ def _stated(path: Path) -> int | None:
     tables = (data,) if path.name != "pyproject.toml" else (tools.get("ruff"), tools.get("black"))
     lengths = [t.get("line-length") for t in tables if t is not None]
     return next((n for n in lengths if isinstance(n, int)), None)
+
+
+def call(head: str, arguments: Sequence[str], indent: int, tail: str = "", width: int = 88) -> str:
+    """`head(arguments)tail`, on one line if it fits, else one argument a line."""
+    pad = " " * indent
+    line = f"{pad}{head}({', '.join(arguments)}){tail}"
+    if len(line) <= width:
+        return line
+    inner = "".join(f"{pad}    {a},\n" for a in arguments)
+    return f"{pad}{head}(\n{inner}{pad}){tail}"
+
+
+def indexed(path: str) -> str:
+    """A module path as Python writes it: `layers.1.attn` is `layers[1].attn`."""
+    return re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", path)

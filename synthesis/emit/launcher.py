@@ -23,7 +23,19 @@ OPTIMIZERS = {
 }
 """By the word of `--optimizer`, what `torch.optim` makes."""
 TAKEN = frozenset(
-    ["dp", "loss", "mesh", "micro_batch", "model", "norm", "number", "optimizer", "total", "whole"]
+    [
+        "cp",
+        "dp",
+        "loss",
+        "mesh",
+        "micro_batch",
+        "model",
+        "norm",
+        "number",
+        "optimizer",
+        "total",
+        "whole",
+    ]
 )
 """Names of the script that no input may have."""
 DTYPES = {"i64": "int64", "i32": "int32", "u8": "uint8", "bool": "bool"}
@@ -100,6 +112,8 @@ def launcher(
     batch = [i.name for i in inputs]
     rows = [i.name for i in inputs if i.shape[:1] == inputs[0].shape[:1] and i.shape]
     dp = plan.dp if plan.dp_size > 1 else None
+    data = [("dp" if name == plan.dp else "cp", name) for name in plan.data_dims]
+    averaged = [name for name, _ in data if plan.loss != "sum" or name != "dp"]
     cut = training.micro_batches > 1
     taken = {
         (True, True): f", and takes of each\n    micro-batch the rows of its coordinate along {dp}",
@@ -127,10 +141,12 @@ def launcher(
         batch=", ".join(batch),
         loss=facts.loss_of_call,
         dp=dp,
+        data=data,
         rows=", ".join(rows) if len(rows) > 1 else f"({rows[0]},)",
         all_rows=f"({', '.join(rows)})" if len(rows) > 1 else f"({rows[0]},)",
         taken=taken,
         mean=plan.loss != "sum",
+        averaged="".join(f" / {name}.size()" for name in averaged),
         drawn=[_drawn(i) for i in inputs],
     )
     ast.parse(text)

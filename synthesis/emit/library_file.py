@@ -13,6 +13,7 @@ from shardproof.synthesis.emit.attributes import (
     group_changes,
     length_changes,
 )
+from shardproof.synthesis.emit.context import over_ranks
 from shardproof.synthesis.emit.facts import ModelFacts
 from shardproof.synthesis.emit.form import PLAIN, Form
 from shardproof.synthesis.emit.imports import import_lines
@@ -130,7 +131,7 @@ def _text(facts: ModelFacts, plan: Plan, code: Code, stem: str, width: int) -> s
         config_class=facts.config_class,
         definitions="".join(f"{text}\n\n\n" for text in code.definitions),
         function=code.function,
-        seed=f"dist.get_rank() // {plan.tp_size}" if parallel_data else "0",
+        seed=f"dist.get_rank() // {plan.mesh.size // plan.dp_size}" if parallel_data else "0",
         vocab=vocab,
         batch=batch // plan.dp_size or 1,
         tokens=tokens,
@@ -153,13 +154,15 @@ def library_patch(
     stem = f"parallel_{re.sub(r'[^a-z0-9]+', '_', name.lower())}" if named else ""
     stem = stem or file_stem(facts.class_name)
     facts = replace(facts, class_name="nn.Module") if named else facts
+    extents = plan.local_extents
     changes = [
-        *attribute_changes(facts, plan.local_extents, plan.tp_size, read),
+        *over_ranks(plan, extents, lambda e, n: attribute_changes(facts, e, n, read)),
         *group_changes(facts, plan.modules, plan.tp_size, read),
-        *length_changes(facts, plan.local_extents, plan.tp_size),
-        *method_changes(facts, plan.local_extents, read),
+        *over_ranks(plan, extents, lambda e, n: length_changes(facts, e, n)),
+        *method_changes(facts, extents, read),
     ]
-    loss = library_loss(facts) if plan.loss_parallel else None
+    split = plan.loss_parallel or plan.context
+    loss = library_loss(facts, plan.loss_parallel, bool(plan.context)) if split else None
     code = parallelize_code(plan, facts, changes, loss, layouts=layouts, form=form)
     text = (_named_text if named else _text)(facts, plan, code, stem, form.width)
     SourceText(f"{stem}.py", text)

@@ -16,8 +16,11 @@ ATTRIBUTES = ("loss_fn", "cross_entropy_fn")
 TAKEN = ("ignore_index",)
 
 
-def library_loss(facts: ModelFacts) -> tuple[str, Snippet]:
-    """The line that installs the loss of a transformers causal LM, and the function it needs.
+def library_loss(
+    facts: ModelFacts, vocabulary: bool = True, rows: bool = False
+) -> tuple[str, Snippet]:
+    """The line that installs the loss of a transformers causal LM, and the definition it needs:
+    on logits split over the vocabulary, or over the rows of the sequence, or both.
 
     Raises:
         EmitError: the model does not take its loss from `self.loss_function`, or another loss.
@@ -27,6 +30,10 @@ def library_loss(facts: ModelFacts) -> tuple[str, Snippet]:
             f"{facts.class_name} computes its loss by {facts.loss or 'its own forward'}, which has "
             "no vocab-parallel form here; plan it with whole logits"
         )
+    if rows:
+        given = "tp" if vocabulary else ""
+        line = f"    model.loss_function = context.causal_lm_loss({given})"
+        return line, SNIPPETS["ContextParallel"]
     return "    model.loss_function = causal_lm_loss(tp)", SNIPPETS["causal_lm_loss"]
 
 
@@ -50,8 +57,11 @@ def loss_file(facts: ModelFacts) -> str:
     return own.file if own is not None and is_users(own.file) else ""
 
 
-def user_loss(source: SourceText, class_name: str) -> tuple[list[Edit], tuple[str, Snippet]]:
-    """Edits that route `F.cross_entropy` of the class through an attribute, and its installation.
+def user_loss(
+    source: SourceText, class_name: str, vocabulary: bool = True, rows: bool = False
+) -> tuple[list[Edit], tuple[str, Snippet]]:
+    """Edits that route `F.cross_entropy` of the class through an attribute, and its installation:
+    on logits split over the vocabulary, or over the rows of the sequence, or both.
 
     Raises:
         EmitError: not exactly one such call in the class, or one with other options.
@@ -85,9 +95,10 @@ def user_loss(source: SourceText, class_name: str) -> tuple[list[Edit], tuple[st
             "cross_entropy too, which a vocab-parallel loss leaves split; plan it without one"
         )
     attribute = _free(source, owner)
-    install = f"    model.{attribute} = vocab_parallel_cross_entropy(tp)"
-    edits = _through(source, owner, call, attribute)
-    return edits, (install, SNIPPETS["vocab_parallel_cross_entropy"])
+    name = "vocab_parallel_cross_entropy" if vocabulary else "ContextParallel"
+    made = f"{name}(tp)" if vocabulary else ""
+    install = f"    model.{attribute} = {f'context.loss({made})' if rows else made}"
+    return _through(source, owner, call, attribute), (install, SNIPPETS[name])
 
 
 def _free(source: SourceText, owner: ast.ClassDef) -> str:

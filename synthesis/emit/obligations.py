@@ -40,6 +40,13 @@ def obligations(plan: Plan, facts: ModelFacts) -> tuple[str, ...]:
                 f"Clip gradients on a mesh with {plan.dp} before {plan.tp}: fully_shard puts "
                 "parameters on such a one, and those that it leaves whole lie on this mesh."
             )
+    if plan.cp:
+        out.append(f"Give all ranks of one {plan.cp} group the same sequences, whole.")
+        out.append(
+            f"Backward each {plan.cp} rank's own loss: gradients are averaged over the ranks, and "
+            "the loss of one device is the mean of theirs."
+        )
+        out.append(f"Use a sequence length divisible by {plan.cp}={plan.mesh[plan.cp]}.")
     if plan.sequence_parallel:
         out.append(f"Use a sequence length divisible by {plan.tp}={plan.tp_size}.")
     return tuple(dict.fromkeys(out))

@@ -9,8 +9,9 @@ from fnmatch import fnmatchcase
 from shardproof.runtime.source import digest
 from shardproof.synthesis.emit import guarding
 from shardproof.synthesis.emit.attributes import AttributeChange, LengthChange
+from shardproof.synthesis.emit.context import context_lines
 from shardproof.synthesis.emit.facts import ModelFacts, ModuleFact
-from shardproof.synthesis.emit.form import PLAIN, Form
+from shardproof.synthesis.emit.form import PLAIN, Form, call, indexed
 from shardproof.synthesis.emit.groups import group
 from shardproof.synthesis.emit.inplace import written_into
 from shardproof.synthesis.emit.methods import MethodChange
@@ -34,16 +35,6 @@ class Code:
     function: str
     definitions: tuple[str, ...]
     imports: tuple[Import, ...]
-
-
-def call(head: str, arguments: Sequence[str], indent: int, tail: str = "", width: int = 88) -> str:
-    """`head(arguments)tail`, on one line if it fits, else one argument a line."""
-    pad = " " * indent
-    line = f"{pad}{head}({', '.join(arguments)}){tail}"
-    if len(line) <= width:
-        return line
-    inner = "".join(f"{pad}    {a},\n" for a in arguments)
-    return f"{pad}{head}(\n{inner}{pad}){tail}"
 
 
 def _normal(m: ModulePlan, facts: ModelFacts) -> ModulePlan:
@@ -308,8 +299,8 @@ def held_whole(plan: Plan, facts: ModelFacts) -> bool:
     biases = {f"{m.path}.bias" for m in fused}
     for path, placed in plan.params.items():
         owner = facts.find(path.rpartition(".")[0]) if path in biases else None
-        divides = owner is not None and owner.params["bias"][0] % plan.dp_size == 0
-        if placed.get(plan.dp or "", "R") == "R" and not divides:
+        divides = owner is not None and owner.params["bias"][0] % plan.data_size == 0
+        if all(placed.get(name, "R") == "R" for name in plan.data_dims) and not divides:
             return True
     return False
 
@@ -357,25 +348,29 @@ KEPT_MOVES = ("_c10d_functional.all_reduce", "_c10d_functional.reduce_scatter_te
 def _data_parallel(
     plan: Plan, facts: ModelFacts, fused_linear: bool, originals: bool, width: int
 ) -> tuple[list[str], list[Snippet], list[Import]]:
-    if plan.dp is None or plan.dp_size == 1:
+    if plan.data_size == 1:
         return [], [], []
     if plan.data != "fsdp":
         raise EmitError(
             f"data parallelism {plan.data!r} on {plan.dp}={plan.dp_size}; only fsdp is emitted"
         )
-    given = [f'mesh=mesh["{plan.dp}"]']
+    (name, *others), needs = plan.data_dims, list[Snippet]()
+    given, lines = [f'mesh=mesh["{name}"]'], list[str]()
+    if others:
+        named = ", ".join(f'"{dim}"' for dim in plan.data_dims)
+        name, given = "_".join(plan.data_dims), ["mesh=data"]
+        lines.append(f"    data = one_dim(mesh, {named})")
+        needs.append(SNIPPETS["one_dim"])
     if plan.zero == 2:  # parameters stay gathered from forward to backward
         given.append("reshard_after_forward=False")
     imports = [("torch.distributed.fsdp", "fully_shard")]
-    needs: list[Snippet] = []
-    lines: list[str] = []
-    over = [placed.get(plan.dp, "R") for placed in plan.params.values()]
+    over = [placed.get(plan.data_dims[0], "R") for placed in plan.params.values()]
     if fused_linear or any(placed not in ("R", "S(0)") for placed in over):
-        given.append(f"shard_placement_fn=dp_shard({plan.dp_size})")
+        given.append(f"shard_placement_fn=dp_shard({plan.data_size})")
         needs.append(SNIPPETS["dp_shard"])
     if held_whole(plan, facts):
         reduce = "sum" if plan.loss == "sum" else "avg"
-        names = ["model", "mesh", f'"{plan.dp}"', f'"{reduce}"', *["originals"] * originals]
+        names = ["model", "mesh", f'"{name}"', f'"{reduce}"', *["originals"] * originals]
         lines.append(call("whole = whole_over", names, 4, width=width))
         given.append("ignored_params=whole")
         needs.append(SNIPPETS["whole_over"])
@@ -395,11 +390,6 @@ _ADDED_UP = (
     "            module.set_gradient_divide_factor(1.0)",
     "            module.set_force_sum_reduction_for_comms(True)",
 )
-
-
-def indexed(path: str) -> str:
-    """A module path as Python writes it: `layers.1.attn` is `layers[1].attn`."""
-    return re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", path)
 
 
 def _changed(changes: Sequence[Change], width: int) -> list[str]:
@@ -476,7 +466,7 @@ def parallelize_code(
 
     Args:
         changes: attributes and methods of library modules that become local.
-        loss: with a vocab-parallel loss, the line that installs it and the function it needs.
+        loss: of one on split logits, the line that installs it and the definition it needs.
         layouts: of every parameter, where the patch is to start the guard.
         used: definitions that edits of the file need.
         form: how wide lines may be, and whether definitions are pasted.
@@ -484,6 +474,8 @@ def parallelize_code(
     Raises:
         EmitError: a style that cannot be written; a pasted patch that is to start the guard.
     """
+    if layouts and plan.context:
+        raise EmitError("a patch that splits the sequence does not start the guard")
     if layouts and form.inline:
         raise EmitError("a patch that starts the guard imports it; leave out --inline")
     line, needs, imports = _on_mesh(plan, form)
@@ -498,7 +490,7 @@ def parallelize_code(
     body += again
     imports += checkpointing
     split = bool(plan.tp and plan.tp_size > 1 and plan.modules)
-    originals = split and plan.dp_size > 1 and held_whole(plan, facts)
+    originals = split and plan.data_size > 1 and held_whole(plan, facts)
     if split:
         if originals:
             body.append("    originals = whole_params(model, mesh)")
@@ -512,15 +504,21 @@ def parallelize_code(
             needs.append(SNIPPETS["replicate_rest"])
         imports += [(PARALLEL, "parallelize_module"), *more]
         needs += [*styles, *(SNIPPETS[OWN[m.style]] for m in outer)]
+    if plan.context:
+        body.append(f'    cp = mesh["{plan.cp}"]')
+    if split or plan.context:
         body += _changed(changes, form.width)
         needs += [
             SNIPPETS[n]
             for n in ("edited_method", "divide_axes", "divide_held")
             if f" {n}(" in "".join(body)
         ]
-        if loss:
-            body.append(loss[0])
-            needs.append(loss[1])
+    if plan.context:
+        body += context_lines(plan, facts, form.width)
+        needs.append(SNIPPETS["ContextParallel"])
+    if loss:
+        body.append(loss[0])
+        needs.append(loss[1])
     fused = [s for s in needs if s.name == "FusedColwiseParallel"]
     lines, more_needs, more = _data_parallel(plan, facts, bool(fused), originals, form.width)
     body += lines

@@ -2,8 +2,9 @@
 
 import ast
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from shardproof.synthesis.emit.attributes import (
@@ -12,6 +13,7 @@ from shardproof.synthesis.emit.attributes import (
     length_changes,
     parsed,
 )
+from shardproof.synthesis.emit.context import over_ranks
 from shardproof.synthesis.emit.extents import edit_extents, is_inner, parting_edits
 from shardproof.synthesis.emit.facts import ModelFacts
 from shardproof.synthesis.emit.form import PLAIN, Form
@@ -130,6 +132,7 @@ def _local_extents(files: _Files, facts: ModelFacts, plan: Plan) -> list[Change]
     others: list[LocalExtent] = []
     refused: list[tuple[_File, LocalExtent, EmitError]] = []
     read = files.sources.read
+    attributes = partial(_attributes, facts, plan, read)
     for number, extent in enumerate(plan.local_extents):
         file = files.at(extent.file)
         tree = file.source.tree if file is not None else files.tree(extent.file)
@@ -139,7 +142,7 @@ def _local_extents(files: _Files, facts: ModelFacts, plan: Plan) -> list[Change]
             others.append(extent)
             continue
         if calls_another(file.source.tree, extent.line):
-            changes += attribute_changes(facts, [extent], plan.tp_size, read)
+            changes += attributes([extent])
         try:
             file.edits += edit_extents(file.source, [extent])
             written.add((file, extent.line, len(extent.whole)))
@@ -153,15 +156,15 @@ def _local_extents(files: _Files, facts: ModelFacts, plan: Plan) -> list[Change]
                 f"{extent.file}:{extent.line}: {extent.op} needs local extents, and only files in "
                 f"{files.sources.root} are patched"
             )
-    changes += attribute_changes(facts, others, plan.tp_size, read)
-    changes += length_changes(facts, plan.local_extents, plan.tp_size)
+    changes += attributes(others)
+    changes += _lengths(facts, plan.local_extents, plan)
     changes += method_changes(facts, others, read)
     own = [e for e in plan.local_extents if e not in others]
     changes += method_changes(facts, own, read, made_only=True)
     for file, extent, error in refused:
         if (file, extent.line, len(extent.whole)) not in written:
             parted = parting_edits(file.source, extent)
-            found = [] if parted else attribute_changes(facts, [extent], plan.tp_size, read)
+            found = [] if parted else attributes([extent])
             if not found and not parted:
                 raise error
             changes += found
@@ -173,9 +176,22 @@ def _changes(
     facts: ModelFacts, extent: LocalExtent, plan: Plan, read: Callable[[str], str]
 ) -> list[Change]:
     """What makes an extent of a file local that stays as it is."""
-    attributes = attribute_changes(facts, [extent], plan.tp_size, read)
-    lengths = length_changes(facts, [extent], plan.tp_size)
-    return [*attributes, *lengths, *method_changes(facts, [extent], read)]
+    attributes = _attributes(facts, plan, read, [extent])
+    return [
+        *attributes,
+        *_lengths(facts, [extent], plan),
+        *method_changes(facts, [extent], read),
+    ]
+
+
+def _attributes(
+    facts: ModelFacts, plan: Plan, read: Callable[[str], str], extents: Sequence[LocalExtent]
+) -> list[Change]:
+    return [*over_ranks(plan, extents, lambda e, n: attribute_changes(facts, e, n, read))]
+
+
+def _lengths(facts: ModelFacts, extents: Sequence[LocalExtent], plan: Plan) -> list[Change]:
+    return [*over_ranks(plan, extents, lambda e, n: length_changes(facts, e, n))]
 
 
 def user_patch(
@@ -202,10 +218,12 @@ def user_patch(
                 f"often the code repeats a head is not made local, take {plan.tp}={m.parts} or less"
             )
     loss = None
-    if plan.loss_parallel:
+    if plan.loss_parallel or plan.context:
         owner = loss_file(facts)
         file = (files.at(owner) if owner else None) or main
-        more, loss = user_loss(file.source, facts.class_name)
+        more, loss = user_loss(
+            file.source, facts.class_name, plan.loss_parallel, bool(plan.context)
+        )
         file.edits += more
     for file in files.of_model(facts):
         reads = edit_reads(file.source, facts, placed_modules(facts, plan))

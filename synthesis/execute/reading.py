@@ -192,8 +192,8 @@ def _contract(
         if out.role == "grad":
             outputs[output_key(out)] = placed(out.path)
     assumed = planned.assumptions
-    if plan.dp_size > 1 and any(i.role == "cotangent" for i in sequential.inputs):
-        assumed = (*assumed, OUTSIDE.format(dp=plan.dp))
+    if plan.data_size > 1 and any(i.role == "cotangent" for i in sequential.inputs):
+        assumed = (*assumed, OUTSIDE.format(dp=" and ".join(plan.data_dims)))
     assumed = (*assumed, *_drawn(inputs, facts, plan.mesh))
     return replace(planned, inputs=inputs, outputs=outputs, assumptions=assumed)
 
@@ -229,8 +229,8 @@ def _asked(program: Program, sequential: Program, plan: Plan) -> Program:
     names: dict[str, str] = {}
     for item in program.inputs:
         b.input(item.name, item.type, item.role, item.path)
-        if item.role == "cotangent" and plan.loss == "mean" and plan.dp_size > 1:
-            names[item.name] = b.add("mul_scalar", item.name, value=Fraction(plan.dp_size))
+        if item.role == "cotangent" and plan.loss == "mean" and plan.data_size > 1:
+            names[item.name] = b.add("mul_scalar", item.name, value=Fraction(plan.data_size))
     for node in program.nodes:
         inputs = tuple(names.get(v, v) for v in node.inputs)
         b.append(replace(node, inputs=inputs))
@@ -242,10 +242,11 @@ def _asked(program: Program, sequential: Program, plan: Plan) -> Program:
 
 
 def _over_ranks(b: Builder, out: Output, plan: Plan) -> str:
-    if out.role != "loss" or plan.dp is None or plan.dp_size == 1:
-        return out.value
-    reduce = "sum" if plan.loss == "sum" else "avg"
-    return b.add("all_reduce", out.value, mesh_dim=plan.dp, reduce=reduce)
+    value = out.value
+    for name in plan.data_dims if out.role == "loss" else ():
+        reduce = "sum" if plan.loss == "sum" and name == plan.dp else "avg"
+        value = b.add("all_reduce", value, mesh_dim=name, reduce=reduce)
+    return value
 
 
 def added_up(program: Program, dp: str) -> Program:

@@ -3,25 +3,27 @@
 from dataclasses import replace
 
 from shardproof.synthesis.autodiff.forward import forward_values
-from shardproof.synthesis.lower import Lowered, Pair
+from shardproof.synthesis.lower import Lowered
 from shardproof.synthesis.planner.assign import PIECES
+from shardproof.synthesis.planner.context import along_sequence
 from shardproof.synthesis.planner.cost import Estimate
 from shardproof.synthesis.planner.expressible import Passed, returned, with_heads
+from shardproof.synthesis.planner.extents import local_extents
 from shardproof.synthesis.planner.partial_gradients import summed
-from shardproof.synthesis.planner.plan import CollectiveUse, LocalExtent, ModulePlan, Plan
+from shardproof.synthesis.planner.plan import CollectiveUse, ModulePlan, Plan
 from shardproof.synthesis.planner.roles import Module, heads
-from shardproof.synthesis.planner.scoring import Asked, Candidate, StepPrice, axes
+from shardproof.synthesis.planner.scoring import Asked, Candidate, StepPrice, axes, within
 from shardproof.synthesis.planner.search import Found
 from shardproof.synthesis.planner.shared import Shared, ends
 from shardproof.synthesis.planner.shares import attention_left_whole, beside_column, shares
-from shardproof.verifier.kernel.layout import Dim, Layout, bound
+from shardproof.verifier.kernel.layout import Layout, bound
 from shardproof.verifier.kernel.program.program import Program
 from shardproof.verifier.kernel.program.types import Mesh
 
 
 def describe(found: Found, asked: Asked, baseline: StepPrice) -> Plan:
     """The plan of the best candidate as data."""
-    best, mesh = found.best, asked.mesh
+    best, mesh = found.best, within(asked.mesh)
     tp, dp = axes(mesh)
     stream = best.point.stream
     whole_loss = not _logits_split(best, tp)
@@ -57,7 +59,7 @@ def describe(found: Found, asked: Asked, baseline: StepPrice) -> Plan:
         for param in module.params
     }
     forward = forward_values(found.program)
-    return Plan(
+    plan = Plan(
         mesh=mesh,
         tp=tp,
         dp=dp,
@@ -69,7 +71,7 @@ def describe(found: Found, asked: Asked, baseline: StepPrice) -> Plan:
         modules=tuple(entries),
         output=_output(found) if tp else "R",
         params=params,
-        local_extents=_extents(best.lowered, forward, found.modules, tp, dp) if tp else (),
+        local_extents=local_extents(best.lowered, forward, found.modules, tp, dp) if tp else (),
         obligations=tuple(
             f"Have the same number of unmasked labels on every {b.mesh_dim} rank."
             for b in best.lowered.contract.balanced[:1]
@@ -80,6 +82,7 @@ def describe(found: Found, asked: Asked, baseline: StepPrice) -> Plan:
         collectives=_collectives(best.estimate, best.lowered.program),
         whole_attention=attention_left_whole(found, tp) if tp else (),
     )
+    return along_sequence(plan, found, asked)
 
 
 def placed_as(layout: Layout, mesh_dim: str) -> str:
@@ -213,56 +216,6 @@ def _token_split(module: Module, lowered: Lowered, tp: str) -> str | None:
         if names & set(pair.one.inputs):
             return None
     return None
-
-
-def _without_dp(dim: Dim, dp: str | None) -> tuple[int, int]:
-    """(extent on one device of this batch share, local extent)."""
-    whole = local = 1
-    for atom in dim:
-        if atom.mesh_dim != dp or dp is None:
-            whole *= atom.size
-        if atom.mesh_dim is None:
-            local *= atom.size
-    return whole, local
-
-
-def _extents(
-    lowered: Lowered,
-    forward: set[tuple[str, str]],
-    modules: list[Module],
-    tp: str,
-    dp: str | None,
-) -> tuple[LocalExtent, ...]:
-    """Source places of the forward pass whose extents differ on a rank because of tp."""
-    leaves = {m.path for m in modules if not m.holds}
-    found: dict[tuple[str, int, str, tuple[int, ...], str], LocalExtent] = {}
-    for pair in lowered.pairs:
-        source = pair.one.source
-        if (pair.scope, pair.one.outputs[0]) not in forward or not source.file:
-            continue
-        if source.module in leaves or pair.one.op not in ("reshape", "expand", "slice"):
-            continue
-        sizes = _sizes(pair, dp)
-        if sizes is None:
-            continue
-        whole, local = sizes
-        op = "split" if pair.one.op == "slice" else pair.one.op
-        key = (source.file, source.line, op, whole, source.module)
-        found[key] = LocalExtent(source.file, source.line, op, source.module, whole, local)
-    return tuple(found.values())
-
-
-def _sizes(pair: Pair, dp: str | None) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    if pair.one.op == "slice":
-        if ".split(" not in pair.one.source.text:
-            return None
-        dim = pair.one.number("dim")
-        whole, local = _without_dp(pair.result.dims[dim], dp)
-        return ((whole,), (local,)) if whole != local else None
-    rows = [_without_dp(d, dp) for d in pair.result.dims]
-    whole = tuple(w for w, _ in rows)
-    local = tuple(n for _, n in rows)
-    return (whole, local) if whole != local else None
 
 
 def _estimates(best: Candidate, baseline: StepPrice) -> dict[str, float]:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from math import prod
 from typing import Any, cast
 
 from shardproof.verifier.kernel.program.types import Mesh
@@ -39,6 +40,18 @@ class ModulePlan:
     leaves_shares: bool = False
     """Whether the gradient of what it takes stays a share on each rank: what makes it is `shared`,
     and others read it too."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionPlan:
+    """Attention over a sequence that is split: each rank has all rows of its heads there."""
+
+    path: str
+    """Module path, `*` for a layer index."""
+    projections: tuple[tuple[str, int], ...]
+    """The modules in it that give queries, keys and values, and how many weights each fuses."""
+    output: str
+    """The one in it that takes what attention gives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +112,12 @@ class Plan:
     """Mesh dim of tensor parallelism."""
     dp: str | None = None
     """Mesh dim of data parallelism."""
+    cp: str | None = None
+    """Mesh dim of context parallelism: the sequence of activations is split over it."""
+    context: tuple[AttentionPlan, ...] = ()
+    """Where the ranks of `cp` exchange rows for heads."""
     data: str = "none"
-    """`fsdp` or `none`."""
+    """`fsdp` or `none`: over `dp` and `cp`."""
     zero: int = 0
     """What `fsdp` shards: parameters, gradients and optimizer state (3), or parameters only outside
     forward and backward (2); 0 where there is no `dp`."""
@@ -143,6 +160,16 @@ class Plan:
     def dp_size(self) -> int:
         return self.mesh[self.dp] if self.dp else 1
 
+    @property
+    def data_dims(self) -> tuple[str, ...]:
+        """The mesh dims whose ranks work on other tokens, outermost first: of these, the loss is
+        that of all, and each parameter's gradient too."""
+        return tuple(n for n, size in self.mesh.dims if n in (self.dp, self.cp) and size > 1)
+
+    @property
+    def data_size(self) -> int:
+        return prod(self.mesh[name] for name in self.data_dims)
+
 
 def to_json(plan: Plan) -> str:
     """The plan as JSON text: keys in field order, two spaces, a newline at the end."""
@@ -150,6 +177,8 @@ def to_json(plan: Plan) -> str:
     data["mesh"] = dict(plan.mesh.dims)
     if plan.output == "R":
         del data["output"]
+    if plan.cp is None:
+        del data["cp"], data["context"]
     for module in data["modules"]:
         for name in ("splits", "shared", "leaves_shares"):
             if not module[name]:
@@ -160,6 +189,11 @@ def to_json(plan: Plan) -> str:
 def _module(data: dict[str, Any]) -> ModulePlan:
     data["splits"] = tuple((str(n), int(d), int(p)) for n, d, p in data.get("splits", ()))
     return ModulePlan(**data)
+
+
+def _attention(data: dict[str, Any]) -> AttentionPlan:
+    data["projections"] = tuple((str(n), int(parts)) for n, parts in data["projections"])
+    return AttentionPlan(**data)
 
 
 def _extent(data: dict[str, Any]) -> LocalExtent:
@@ -184,6 +218,7 @@ def from_json(text: str) -> Plan:
         fields["mesh"] = Mesh(tuple(fields["mesh"].items()))
         fields["modules"] = tuple(map(_module, fields.get("modules", ())))
         fields["local_extents"] = tuple(_extent(e) for e in fields.get("local_extents", ()))
+        fields["context"] = tuple(map(_attention, fields.get("context", ())))
         fields["collectives"] = tuple(CollectiveUse(**c) for c in fields.get("collectives", ()))
         fields["whole_attention"] = tuple(fields.get("whole_attention", ()))
         fields["obligations"] = tuple(fields.get("obligations", ()))

@@ -11,12 +11,14 @@ from shardproof.synthesis.planner.constraints import (
     Constraints as Constraints,
     show_bytes,
 )
+from shardproof.synthesis.planner.context import rows_apart, split_outputs
 from shardproof.synthesis.planner.cost import Estimate, Use as Use, estimate, prices
 from shardproof.synthesis.planner.describe import describe as describe
 from shardproof.synthesis.planner.plan import Plan
 from shardproof.synthesis.planner.roles import ATTENTION, LINEAR, Module
 from shardproof.synthesis.planner.scoring import Asked as Asked, StepPrice
 from shardproof.synthesis.planner.search import Found, Search, search
+from shardproof.verifier.kernel.contract import Contract
 from shardproof.verifier.kernel.inline import inline
 from shardproof.verifier.kernel.program.program import Program, live
 
@@ -36,6 +38,11 @@ class Synthesis:
     baseline: Estimate
     """The one-device program."""
     asked: Asked
+
+    @property
+    def contract(self) -> Contract:
+        """How inputs and outputs of the patch are laid out."""
+        return split_outputs(self.lowered.contract, self.sequential, self.plan)
 
     @property
     def one_device(self) -> StepPrice:
@@ -58,6 +65,8 @@ def synthesize(
     Raises:
         PlanError: a mesh the model cannot use; ConstraintError where a constraint cannot hold.
     """
+
+    asked = rows_apart(asked)
 
     def attempt(constraints: Constraints) -> Found:
         wanted = replace(asked, constraints=constraints)

@@ -74,6 +74,8 @@ class Asked:
     pricing: Pricing = CAPTURED
     """What is said of plans, and held against the limit of memory. Placements are compared by the
     cost of their ops, whatever the price."""
+    patched: bool = False
+    """Whether plans are judged by their patch alone: only then may the sequence be split."""
 
 
 @dataclass(frozen=True)
@@ -264,16 +266,23 @@ class Search:
         return total
 
 
-def axes(mesh: Mesh) -> tuple[str | None, str | None]:
-    """The tensor- and data-parallel dims of a mesh. Raises PlanError for any other dim."""
+def axes(mesh: Mesh, *, rows: bool = False) -> tuple[str | None, str | None]:
+    """The tensor- and data-parallel dims of a mesh. Raises PlanError for any other dim, but with
+    `rows` not for `cp`."""
     for name, size in mesh.dims:
-        if name not in ("tp", "dp"):
+        if name not in ("tp", "dp") and not (rows and name == "cp"):
+            known = "tp, cp and dp" if rows else "tp and dp"
             raise PlanError(
-                f"mesh dim {name}={size}: only tp and dp are planned; try --mesh dp=2,tp=2"
+                f"mesh dim {name}={size}: only {known} are planned; try --mesh dp=2,tp=2"
             )
     tp = "tp" if "tp" in mesh and mesh["tp"] > 1 else None
     dp = "dp" if "dp" in mesh and mesh["dp"] > 1 else None
     return tp, dp
+
+
+def within(mesh: Mesh) -> Mesh:
+    """The mesh of a search: ranks of `cp` have all parameters alike, and other rows."""
+    return Mesh(tuple((name, size) for name, size in mesh.dims if name != "cp"))
 
 
 def prepare(asked: Asked) -> Search:
@@ -282,8 +291,8 @@ def prepare(asked: Asked) -> Search:
     Raises:
         PlanError: a mesh dim that is not planned.
     """
-    mesh, cluster = asked.mesh, asked.cluster
-    tp, dp = axes(mesh)
+    tp, dp = axes(asked.mesh, rows=asked.patched)
+    mesh, cluster = within(asked.mesh), asked.cluster
     lean = share(live(inline(asked.program)))
     found = modules(lean, asked.kinds)
     owners = {p.name: (m, p) for m in found for p in m.params}

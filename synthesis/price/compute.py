@@ -155,7 +155,8 @@ def exchanges(
     machine: Machine, model: Model, plan: Plan, *, moe: bool
 ) -> tuple[float, float, float]:
     """Seconds of a layer's forward exchange: around tensor-parallel products, to experts and
-    back, and of keys and values along cp (ring attention, arXiv 2310.01889). Backward has as much.
+    back, and of keys and values along cp (ring attention, arXiv 2310.01889), or of rows for heads
+    and back (arXiv 2309.14509). Backward has as much.
     """
     size = HALF * plan.tokens * model.hidden
     blocks = 1 if moe and plan.ep > 1 and not model.shared else 2
@@ -167,6 +168,9 @@ def exchanges(
         routed = 2 * exchange(machine, Group(plan.ep), sent, model.top_k)
     keys = 2 * HALF * plan.tokens * model.keys / plan.tp
     ahead = ring(machine, Group(plan.cp, plan.tp), keys * plan.cp)
+    if plan.by_heads and plan.cp > 1:
+        rows = (keys + 2 * size / plan.tp) / plan.cp
+        around, ahead = around + exchange(machine, Group(plan.cp, plan.tp), rows, plan.cp), 0.0
     return around, routed, ahead
 
 

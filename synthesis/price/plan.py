@@ -56,6 +56,8 @@ class Plan:
     open: tuple[str, ...] = ()
     """Which of recompute and zero are not stated: the least that fits is assumed; layout (and cp)
     where no degrees are."""
+    by_heads: bool = False
+    """Whether attention over cp exchanges rows for heads, instead of passing keys around."""
 
     @cached_property
     def tokens(self) -> float:

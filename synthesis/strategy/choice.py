@@ -81,7 +81,7 @@ class Choice:
     @cached_property
     def gap(self) -> float:
         """By how much the emitted plan is slower than the best one."""
-        return self.emitted.step_s / self.best.step_s - 1 if self.emitted else 0.0
+        return max(self.emitted.step_s / self.best.step_s - 1, 0.0) if self.emitted else 0.0
 
     def with_sequence(self, *, split: bool) -> Choice:
         """The same where the patch splits activations between blocks along the sequence, or not."""
@@ -157,14 +157,14 @@ def _meshes(small: Space) -> Iterator[Priced]:
             yield priced(small, found.plan)
 
 
-def on_mesh(space: Space, dp: int, tp: int) -> Priced:
+def on_mesh(space: Space, dp: int, tp: int, cp: int = 1) -> Priced:
     """The plan of a given mesh with the fastest micro-batch that fits, or with the smallest;
     nothing is computed again unless that is fixed."""
     small = replace(space, reach="patch")
     plans = [
         priced(small, small.plan(r, small.recomputes()[0], small.zeros(r)[0]))
         for size in divisors(space.global_batch // dp)
-        for r in (Region(tp, 1, small.expert_ranks(tp), 1, dp, size),)
+        for r in (Region(tp, cp, small.expert_ranks(tp), 1, dp, size),)
     ]
     return min((p for p in plans if p.price.fits), key=lambda p: p.step_s, default=plans[0])
 

@@ -51,7 +51,8 @@ class Space:
     seq: int
     precision: str = "bf16"
     reach: Literal["all", "step", "patch"] = "all"
-    """`patch`: only what a patch can do: tp, ZeRO-2 or 3 over all of dp, and recomputation.
+    """`patch`: only what a patch can do: tp, cp by heads, ZeRO-2 or 3 over all of dp and cp, and
+    recomputation.
     `step`: as far as whole training steps are proved, tp, ZeRO-3 and stages; what is computed again
     is the same value."""
     fixed: tuple[tuple[str, int | str], ...] = ()
@@ -86,7 +87,7 @@ class Space:
             if tp > m.heads or (self.reach != "all" and m.heads % tp):
                 continue
             for cp in divisors(self.gpus // tp):
-                if self.seq % cp or (self.reach != "all" and cp > 1):
+                if self.seq % cp or (cp > 1 and not self._exchanges(tp * cp)):
                     continue
                 for pp in divisors(self.gpus // tp // cp):
                     dp = self.gpus // tp // cp // pp
@@ -94,6 +95,12 @@ class Space:
                     if pp > m.layers or self.global_batch % dp or whole:
                         continue
                     yield tp, cp, pp, dp
+
+    def _exchanges(self, ranks: int) -> bool:
+        """Whether attention over cp can be had: as a ring, or by heads that divide."""
+        if self.reach != "patch":
+            return self.reach == "all"
+        return self.model.heads % ranks == 0 and self.model.kv_heads % ranks == 0
 
     def _batches(self, tp: int, cp: int, pp: int, dp: int) -> Iterator[Region]:
         experts = divisors(self.model.experts) if self.reach == "all" else ()
@@ -178,6 +185,7 @@ class Space:
             async_tp=False,
             trained=True,
             flash=None,
+            by_heads=self.reach == "patch" and r.cp > 1,
         )
 
     def fitted(self, tp: int) -> Model:

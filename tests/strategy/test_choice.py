@@ -50,6 +50,18 @@ def test_each_mesh_is_offered_once_fastest_first() -> None:
     assert [p.step_s for p in found] == sorted(p.step_s for p in found)
 
 
+def test_patches_split_rows_where_ranks_divide_heads() -> None:
+    whole = space(LLAMA_8B, 32, 64, seq=8192)
+    found = [p.plan for p in patches(whole)]
+    split = [p for p in found if p.cp > 1]
+    assert {8 % (p.tp * p.cp) for p in split} == {0}
+    assert all(p.by_heads == (p.cp > 1) for p in found)
+    ring = replace(split[0], by_heads=False)
+    assert words.beyond(ring) == ["cp as a ring"]
+    times = [price(whole.machine, whole.model, p).step_s for p in (split[0], ring)]
+    assert times[0] > times[1]  # of keys and values there are few
+
+
 def test_less_is_kept_where_it_is_fixed() -> None:
     plain = space(LLAMA_8B, 2, 512)
     found = [

@@ -1,0 +1,56 @@
+"""Places of the source whose extents differ on a rank, read off a lowered program."""
+
+from shardproof.synthesis.lower import Lowered, Pair
+from shardproof.synthesis.planner.plan import LocalExtent
+from shardproof.synthesis.planner.roles import Module
+from shardproof.verifier.kernel.layout import Dim
+
+
+def _without_dp(dim: Dim, dp: str | None) -> tuple[int, int]:
+    """(extent on one device of this batch share, local extent)."""
+    whole = local = 1
+    for atom in dim:
+        if atom.mesh_dim != dp or dp is None:
+            whole *= atom.size
+        if atom.mesh_dim is None:
+            local *= atom.size
+    return whole, local
+
+
+def local_extents(
+    lowered: Lowered,
+    forward: set[tuple[str, str]],
+    modules: list[Module],
+    tp: str,
+    dp: str | None,
+) -> tuple[LocalExtent, ...]:
+    """Source places of the forward pass whose extents differ on a rank because of tp."""
+    leaves = {m.path for m in modules if not m.holds}
+    found: dict[tuple[str, int, str, tuple[int, ...], str], LocalExtent] = {}
+    for pair in lowered.pairs:
+        source = pair.one.source
+        if (pair.scope, pair.one.outputs[0]) not in forward or not source.file:
+            continue
+        if source.module in leaves or pair.one.op not in ("reshape", "expand", "slice"):
+            continue
+        sizes = _sizes(pair, dp)
+        if sizes is None:
+            continue
+        whole, local = sizes
+        op = "split" if pair.one.op == "slice" else pair.one.op
+        key = (source.file, source.line, op, whole, source.module)
+        found[key] = LocalExtent(source.file, source.line, op, source.module, whole, local)
+    return tuple(found.values())
+
+
+def _sizes(pair: Pair, dp: str | None) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    if pair.one.op == "slice":
+        if ".split(" not in pair.one.source.text:
+            return None
+        dim = pair.one.number("dim")
+        whole, local = _without_dp(pair.result.dims[dim], dp)
+        return ((whole,), (local,)) if whole != local else None
+    rows = [_without_dp(d, dp) for d in pair.result.dims]
+    whole = tuple(w for w, _ in rows)
+    local = tuple(n for _, n in rows)
+    return (whole, local) if whole != local else None
