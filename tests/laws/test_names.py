@@ -145,7 +145,7 @@ LISTS: dict[str, int] = {
     "synthesis/planner/expressible.py": 1,
     "synthesis/planner/literal.py": 1,
     "synthesis/planner/roles.py": 1,
-    "synthesis/planner/uses.py": 2,
+    "synthesis/planner/uses.py": 3,
     "synthesis/price/model.py": 1,
     "synthesis/repair/guided.py": 1,
     "synthesis/repair/culprits.py": 1,

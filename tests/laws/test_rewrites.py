@@ -298,7 +298,8 @@ def test_stacked_chunks_are_exchanged_along_their_dim(
 def test_joined_chunks_are_dims_in_another_order(cut: int, joined: int, stacked: bool) -> None:
     def build(order: Sequence[int]) -> Program:
         b = Builder("rank", Mesh.of(tp=2))
-        x = b.input("x", TensorType((4, 6, 2), "f32"))
+        given = b.input("x", TensorType((4, 6, 2), "f32"))
+        x = b.add("all_to_all", given, mesh_dim="tp", split_dim=0, concat_dim=0)
         n = (2, 3, 2)[cut]
         size = (4, 6, 2)[cut] // n
         ends = [(i * size, (i + 1) * size) for i in order[:n] if i < n]
@@ -315,7 +316,7 @@ def test_joined_chunks_are_dims_in_another_order(cut: int, joined: int, stacked:
         return
     before = build((0, 1, 2))
     after = gathers_by_dim(before)
-    assert {n.op for n in after.nodes} <= {"reshape", "permute"}
+    assert {n.op for n in after.nodes} <= {"reshape", "permute", "all_to_all"}
     given = [{"x": np.random.default_rng(r).normal(size=(4, 6, 2))} for r in range(2)]
     wanted = simulate(before, given)
     pieces = [g["x"] for g in given]
