@@ -12,7 +12,7 @@ from shardproof.synthesis.frontends.torch.bias_normalize import leading_dims
 from shardproof.synthesis.frontends.torch.masked_gather import read_windows
 from shardproof.verifier.kernel.program.builder import Builder
 from shardproof.verifier.kernel.program.program import Program
-from shardproof.verifier.kernel.program.types import TensorType
+from shardproof.verifier.kernel.program.types import Mesh, TensorType
 from shardproof.verifier.refute.evaluate import evaluate
 
 
@@ -198,3 +198,15 @@ def test_rows_added_through_a_window():
 def test_a_window_that_does_not_match_is_left_alone(wrong):
     after = read_windows(rows(*wrong))
     assert "where" in ops(after)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_bias_stays_before_a_gather_that_is_read_whole(whole: bool) -> None:
+    b = Builder("gathered", Mesh.of(tp=2))
+    x, y = b.input("x", TensorType((2, 3, 4), "f32")), b.input("y", TensorType((4,), "f32"))
+    gathered = b.add("all_gather", b.add("add", x, y), mesh_dim="tp", dim=2)
+    if whole:
+        b.output(gathered, "output", "logits")
+    b.output(b.add("reshape", gathered, shape=(6, 8)), "output", "z")
+    last = ops(leading_dims(b.build()))[-1]
+    assert last == ("reshape" if whole else "all_gather")

@@ -52,7 +52,8 @@ def _bias_last(r: Rewriting, node: Node, uses: Mapping[str, int]) -> str | None:
     gather = r.made(x, "all_gather")
     if gather is None or gather.attrs["dim"] != len(r.type(x).shape) - 1:
         return _added_last(r, x, new, uses)
-    if new[-1:] != r.type(x).shape[-1:]:
+    whole = len(new) < len(r.type(x).shape) and uses[x] > 1
+    if whole or new[-1:] != r.type(x).shape[-1:]:
         return None
     (part,) = gather.inputs
     found = _added_last(r, part, (*new[:-1], r.type(part).shape[-1]), uses)
