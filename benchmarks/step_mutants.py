@@ -234,6 +234,7 @@ def truth(folder: Path, base: Base) -> str:
         base.mesh,
         tuple({k: getattr(i, k) for k in ("name", "shape", "dtype", "below")} for i in given),
         step=base.step,
+        step_of_one=base.step,
         modes=("train",),
         calls=STEPS,
     )
