@@ -278,6 +278,21 @@ def test_labels_may_be_ones_that_a_loss_ignores(
     assert isinstance(found.verdict, Proof if right else Counterexample), found.verdict
 
 
+@pytest.mark.parametrize(("target", "right"), [("means", False), ("counted", True)])
+def test_a_label_that_is_ignored_may_be_above_the_classes(
+    case: Make, target: str, right: bool
+) -> None:
+    """As the 255 of segmentations."""
+    inputs = ["ids=i64[4,8]<12", "labels=i64[4,8]<12|255"]
+    made = case(mesh=Mesh.of(dp=2), inputs=inputs, input_layouts=["ids=S(0)@dp", "labels=S(0)@dp"])
+    text = MEANS.replace(", WEIGHT", "").replace("-100", "255")
+    text = text.replace("labels.flatten()", "labels.flatten(), ignore_index=255")
+    made.write(text, target)
+    made.against = f"{made.target.partition(':')[0]}:Tokens"
+    found = made.check()
+    assert isinstance(found.verdict, Proof if right else Counterexample), found.verdict
+
+
 def test_a_table_that_looks_up_ignored_labels_is_not_followed(case: Make) -> None:
     """PyTorch raises where an embedding is given the label that a loss ignores."""
     made = case(mesh=Mesh.of(dp=2), inputs=["ids=i64[4,8]<12", "labels=i64[4,8]<12|-100"])

@@ -29,7 +29,7 @@ def silent(phase: str) -> None:
 
 _INPUT = re.compile(
     r"^(?P<name>[A-Za-z_]\w*(?:\.\w+)*)=(?P<dtype>\w+)\[(?P<shape>[\d,\s]*)\](?:<(?P<below>\d+))?"
-    r"(?:\|(?P<ignored>-\d+))?$"
+    r"(?:\|(?P<ignored>-?\d+))?$"
 )
 EXPERTS = {"experts_implementation": "batched_mm"}
 """Of the ways in which transformers computes experts, the one that branches on no value."""
