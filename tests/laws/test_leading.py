@@ -210,3 +210,19 @@ def test_a_bias_stays_before_a_gather_that_is_read_whole(whole: bool) -> None:
     b.output(b.add("reshape", gathered, shape=(6, 8)), "output", "z")
     last = ops(leading_dims(b.build()))[-1]
     assert last == ("reshape" if whole else "all_gather")
+
+
+@pytest.mark.parametrize("used", [False, True])
+def test_a_bias_is_added_after_a_cast_and_a_reshape(used):
+    b = Builder("bias")
+    total = b.add(
+        "add", b.input("x", TensorType((6, 4), "f32")), b.input("y", TensorType((4,), "f32"))
+    )
+    low = b.add("cast", total, dtype="bf16")
+    b.output(b.add("reshape", low, shape=(2, 3, 4)), "output", "z")
+    if used:
+        b.output(low, "output", "low")
+    program = b.build()
+    after = leading_dims(program)
+    assert (ops(after)[-2:] == ["add", "cast"]) != used
+    same(program, after)

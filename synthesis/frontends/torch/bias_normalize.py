@@ -5,7 +5,8 @@ splits them again. Where a bias is added after the ranks were summed, it is adde
 Where no gradient is recorded, `matmul` may repeat the weight for each batch instead.
 
     reshape(a + b, [..., k])            = reshape(a, [..., k]) + b      for b of shape [k], where
-                                          the last dim may be gathered in between
+                                          the last dim may be gathered in between, and the sum
+                                          be cast
     bmm(x, expand(w, [n, k, m]))        = reshape(mm(reshape(x, [n * b, k]), w), [n, b, m])
     sum(reshape(x, [n, ...]), dims=[0]) = sum(x, dims=[0, ..., m - 1])  for n the first m extents
 """
@@ -49,6 +50,10 @@ def _by_rows(r: Rewriting, node: Node) -> str | None:
 
 def _bias_last(r: Rewriting, node: Node, uses: Mapping[str, int]) -> str | None:
     x, new = node.inputs[0], r.type(node.outputs[0]).shape
+    cast = r.made(x, "cast")
+    if cast is not None and uses[x] == 1 and r.type(cast.inputs[0]).is_float:
+        found = _added_last(r, cast.inputs[0], new, uses)
+        return None if found is None else r.add("cast", found, **cast.attrs)
     gather = r.made(x, "all_gather")
     if gather is None or gather.attrs["dim"] != len(r.type(x).shape) - 1:
         return _added_last(r, x, new, uses)
