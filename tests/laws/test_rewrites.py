@@ -262,6 +262,24 @@ def test_pieces_of_an_all_to_all_are_joined_along_a_dim(at: int, rows: int) -> N
     expected(after, pieces, [np.asarray(v[before.outputs[0].value], float) for v in wanted])
 
 
+@pytest.mark.parametrize("rows", [1, 2])
+@pytest.mark.parametrize("dims", [(0,), (1,), (0, 1)])
+def test_pieces_of_an_all_to_all_that_are_added_up_are_reduced(
+    dims: tuple[int, ...], rows: int
+) -> None:
+    def build(b: Builder, x: str, rank: int) -> str:
+        came = b.add("all_to_all", x, mesh_dim="tp", split_dim=0, concat_dim=1)
+        stack = b.add("reshape", came, shape=(2 * rows, 3, 4))
+        return b.add("sum", stack, dims=dims, keepdim=False)
+
+    pieces = [np.random.default_rng(r).normal(size=(2 * rows, 3, 4)) for r in range(2)]
+    before = join(ranked(2, build, (2 * rows, 3, 4)))
+    after = gathers_by_dim(before)
+    assert ("all_to_all" in {n.op for n in after.nodes}) == ((rows, dims) != (1, (0,)))
+    wanted = simulate(before, [{"x": p} for p in pieces])
+    expected(after, pieces, [np.asarray(v[before.outputs[0].value], float) for v in wanted])
+
+
 @pytest.mark.parametrize("cut", [0, 1, 2])
 @pytest.mark.parametrize("at", [0, 1, 2])
 @pytest.mark.parametrize("rows", [1, 2])

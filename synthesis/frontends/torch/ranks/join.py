@@ -259,7 +259,7 @@ def gathers_by_dim(program: Program) -> Program:
     an all_to_all is given or brings, in chunks that are joined, as they are or each reshaped, is
     the value of these with its dims in another order. What it brings from each rank, joined along a
     dim, is an all_to_all that joins along that; and of stacked chunks of x, one that splits x along
-    their dim.
+    their dim. Added up, it is a reduce_scatter.
     """
     program = rewrite(
         program, {"concat": gathered_along, "reduce_scatter": _scatter}, some_ranks=True
@@ -270,7 +270,7 @@ def gathers_by_dim(program: Program) -> Program:
     program = rewrite(
         program, {"concat": _stacked_of_all, "all_to_all": _of_stacked}, some_ranks=True
     )
-    program = rewrite(program, {"reshape": _exchanged}, some_ranks=True)
+    program = rewrite(program, {"reshape": _exchanged, "sum": _added_up}, some_ranks=True)
     return rewrite(program, {"all_to_all": _along}, some_ranks=True)
 
 
@@ -384,6 +384,19 @@ def _along(r: Rewriting, node: Node) -> str | None:
     x = r.reshape(turned.inputs[0], (*piece[:at], n * piece[at], *piece[at + 1 :]))
     attrs = {**node.attrs, "split_dim": at, "concat_dim": joins - 2}
     return r.reshape(r.add("all_to_all", x, **attrs), got)
+
+
+def _added_up(r: Rewriting, node: Node) -> str | None:
+    """The sum of the pieces [n, ...] that all ranks sent."""
+    sent = r.made(_unmoved(r, node.inputs[0]), "all_to_all")
+    if sent is None or (sent.attrs["split_dim"], sent.attrs["concat_dim"]) != (0, 1):
+        return None
+    name, n = sent.attrs["mesh_dim"], r.type(node.inputs[0]).shape[0]
+    each = isinstance(name, str) and r.b.mesh[name] == n == r.type(sent.inputs[0]).shape[0]
+    if not each or node.attrs["dims"] != (0,):
+        return None
+    total = r.add("reduce_scatter", sent.inputs[0], mesh_dim=name, dim=0, reduce="sum")
+    return r.reshape(total, r.type(node.outputs[0]).shape)
 
 
 def _unmoved(r: Rewriting, name: str) -> str:
