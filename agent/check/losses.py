@@ -8,7 +8,8 @@ from math import prod
 from shardproof.agent.check import dropout
 from shardproof.agent.check.contract import Placed, Statements, agree
 from shardproof.agent.run.errors import InputError
-from shardproof.synthesis.frontends.torch.ranks.pairing import GRAD_OF_INPUT
+from shardproof.synthesis.frontends.torch.logged_loss import logged_loss
+from shardproof.synthesis.frontends.torch.ranks.pairing import GRAD_OF_INPUT, STATE
 from shardproof.synthesis.frontends.torch.ranks.result import RanksCaptured
 from shardproof.verifier.kernel.inline import inline
 from shardproof.verifier.kernel.program.program import Node, Output, Program
@@ -24,12 +25,16 @@ OUTSIDE = (
 
 
 def losses(one: Program) -> Set[str]:
-    """The loss; of a model that is run without gradients, the scalar called so, or the only one."""
+    """The loss; of a model that is run without gradients, the scalar called so, or the only one; of
+    a step what it returns of it."""
     found = {o.path for o in one.outputs if o.role == "loss"}
     if found or any(o.role == "grad" for o in one.outputs):
         return found
     types = ((o.path, one.types[o.value]) for o in one.outputs)
     scalars = {path for path, t in types if t.shape == () and t.is_float}
+    if any(o.path.startswith(STATE) for o in one.outputs):
+        loss = logged_loss([path for path in scalars if not path.startswith(STATE)])
+        return set() if loss is None else {loss}
     return {"loss"} & scalars or (scalars if len(scalars) == 1 else set())
 
 

@@ -146,6 +146,18 @@ def test_a_step_that_takes_too_little_is_an_error(made: Make) -> None:
         made("sharded", "adamw", "plain_step", "dp=2", ROWS).check()
 
 
+@pytest.mark.parametrize("factor", ["", "2 * "], ids=["right", "twice"])
+def test_a_loss_without_a_gradient_is_the_mean_of_those_of_ranks(made: Make, factor: str) -> None:
+    step = made("sgd_sharded", "sgd", "plain_step", "dp=2", ROWS)
+    one, many = step.folder / "one.py", step.folder / "ranks.py"
+    one.write_text(one.read_text().replace("    return loss\n", "    return loss.detach()\n"))
+    again = f"def plain_step(*args):\n    return {factor}first_step(*args)\n"
+    again = again.replace("*args", "model, optimizer, x, y")
+    many.write_text(f"{many.read_text()}\n\nfirst_step = plain_step\n\n\n{again}")
+    found = step.check().verdict
+    assert isinstance(found, Counterexample if factor else Proof), found
+
+
 def _command(folder: Path) -> subprocess.CompletedProcess[str]:
     words = ["ranks.py:sharded", "--against", "one.py:adamw", "--step", "train_step"]
     words += ["--mesh", "dp=2", "--input", "x=f32[8,8]", "--input", "y=f32[8,8]"]

@@ -24,6 +24,7 @@ FILES = (
     HERE / "rank.py",
     HERE / "trained.py",
     Path(str(arguments.__file__)),
+    Path(__file__).parents[2] / "frontends" / "torch" / "logged_loss.py",
     Path(__file__).parents[2] / "frontends" / "torch" / "results.py",
     Path(__file__).parents[2] / "frontends" / "torch" / "ranks" / "stages.py",
 )

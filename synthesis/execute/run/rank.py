@@ -40,6 +40,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from arguments import argument_names, arguments, by_position, leaves, nested, takes_any
+from logged_loss import logged_loss
 from results import named_outputs, returned_names
 from stages import SCHEDULE, Stages
 from torch import nn
@@ -452,7 +453,8 @@ class Process:
         named = {renamed.get(n, n): v for n, v in inputs.items()}
         result = function(own, *self.held, **nested(function, named))
         outputs, loss = named_outputs(result, returned_names(function))
-        self.told(outputs, loss)
+        scalars = [n for n, t in outputs if t.ndim == 0 and t.is_floating_point()]
+        self.told(outputs, loss or logged_loss(scalars))
         found: dict[str, Any] = {group: {} for group in GROUPS} | {"plain": False, "changed": []}
         found["outputs"] = {number: value.detach() for number, (_, value) in enumerate(outputs)}
         found["updates"] = {n: full(p) - held[n] for n, p in model.named_parameters()}
