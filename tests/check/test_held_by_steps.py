@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from shardproof.synthesis.frontends.torch.errors import CaptureError
 from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.proof import Proof
 
 pytestmark = pytest.mark.torch
 Make = Callable[[str, str], Any]
@@ -240,3 +242,95 @@ def test_what_a_step_adds_to_a_log_is_told_of(case: Callable[..., Any], tmp_path
     found = carried(case, tmp_path, "[]", keep, "0.5").proved()
     notes = [n for side in (found.captured.one, *found.captured.ranks) for n in side.notes]
     assert any("What a step adds to carry, as to a log, is not compared." in n for n in notes)
+
+
+TABLES = """
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+
+class Weighed(nn.Module if {module} else object):
+    def __init__(self):
+        super().__init__()
+        self.weights = {first}
+        self.seen = 0
+
+    def __call__(self, out, target):
+        rows = out.shape[0]
+        if self.weights is None:
+            self.weights = {weights}
+        return ((out - target).pow(2).mean(1) * self.weights).mean()
+
+
+def build(wrapped=lambda model: model):
+    model = wrapped(nn.Linear(4, 4))
+    return model, torch.optim.SGD(model.parameters(), lr=0.1), Weighed()
+
+
+def ranks(mesh):
+    return build(DistributedDataParallel)
+
+
+def train_step(model, optimizer, loss, x, y):
+    optimizer.zero_grad()
+    total = loss(model(x), y)
+    total.backward()
+    optimizer.step()
+    loss.last = total.detach()
+    loss.seen += total.detach()
+"""
+ALIKE = "torch.full((rows,), 0.5)"
+OWN = "torch.arange(rows).float()"
+LATE = "torch.tanh(out.detach()).mean(1)"
+
+
+def not_proved(asked: Any) -> None:
+    with suppress(CaptureError):
+        found = asked.check().verdict
+        assert not isinstance(found, Proof)
+
+
+@pytest.fixture
+def tabled(case: Callable[..., Any]) -> Callable[..., Any]:
+    def make(weights: str, first: str = "None", module: bool = False) -> Any:
+        step = case(
+            mesh=Mesh.of(dp=2),
+            target="both.py:ranks",
+            against="both.py:build",
+            step="train_step",
+            inputs=["x=f32[8,4]", "y=f32[8,4]"],
+            input_layouts=["x=S(0)@dp", "y=S(0)@dp"],
+        )
+        text = TABLES.format(weights=weights, first=first, module=module)
+        (step.folder / "both.py").write_text(text)
+        return step
+
+    return make
+
+
+@pytest.mark.parametrize("module", [False, True])
+def test_a_table_that_the_first_step_made_holds_what_it_made(
+    tabled: Callable[..., Any], module: bool
+) -> None:
+    """Beside it, the step keeps its last loss and a sum of losses, which nobody reads."""
+    notes = tabled(ALIKE, module=module).proved().captured.ranks[0].notes
+    assert any("loss.last, loss.seen" in told for told in notes)
+
+
+@pytest.mark.parametrize("module", [False, True])
+def test_a_table_of_its_own_rows_on_each_rank_is_not_proved(
+    tabled: Callable[..., Any], module: bool
+) -> None:
+    not_proved(tabled(OWN, module=module))
+
+
+def test_a_table_that_each_rank_is_built_with_is_not_proved(tabled: Callable[..., Any]) -> None:
+    own = "torch.arange(4 if dist.is_initialized() and dist.get_world_size() > 1 else 8).float()"
+    not_proved(tabled(ALIKE, own))
+
+
+def test_what_the_first_step_makes_of_its_data_is_refused(tabled: Callable[..., Any]) -> None:
+    with pytest.raises(CaptureError, match=r"reads loss\.weights, which a step before it made"):
+        tabled(LATE).check()

@@ -12,6 +12,7 @@ ROOT = Path(__file__).parents[2]
 ELSEWHERE = ("guard",)
 """Folders whose patches work on a run of the owner's, where that is asked for."""
 OWN = frozenset({"config", "cls", "new", "self", "self.held", "builtins", "get_code"})
+OWN |= {"traced.module"}
 """Objects of ours, of a model or of Python's, that attributes are set on."""
 
 

@@ -34,6 +34,8 @@ _OURS = str(Path(__file__).parent)
 _TORCH = str(Path(str(torch.__file__)).parent)
 _FILLED = {"copy_", "fill_", "zero_"}
 """Ops of which nothing that their target held is left."""
+_OF_NUMBERS = frozenset({"Tensor", "number", "Optional[number]"})
+"""Types of operands that are computed with; sizes and dims are none."""
 _NEAR = 64
 """Ops behind the first that differs that are aligned."""
 
@@ -112,7 +114,8 @@ class Digest(TorchDispatchMode):
     `groups` says along which mesh dims a process group runs. With `tracked`, it is part of an op
     which of its operands need a gradient that comes to a leaf of a name: then alike forwards have
     alike backwards, and a parameter that is clamped to numbers is taken to lie there, so that the
-    op does nothing. Without `numbers`, all floats in Python are one.
+    op does nothing. Without `numbers`, all floats in Python are one, and integers that ops compute
+    with.
     """
 
     def __init__(
@@ -314,9 +317,11 @@ class Digest(TorchDispatchMode):
             if t.numel() * t.itemsize == t.untyped_storage().nbytes()
         }
 
-        def told(value: Any) -> Any:
+        def told(value: Any, kind: str = "") -> Any:
             if isinstance(value, torch.Tensor):
                 return _shape(value) if id(value) in filled else self.name(value)
+            if kind in _OF_NUMBERS and type(value) is int and not self.numbers:
+                return "a number"
             if isinstance(value, (list, tuple)):
                 return [told(v) for v in value]
             if isinstance(value, str) and value in self.groups:
@@ -327,8 +332,9 @@ class Digest(TorchDispatchMode):
                 return value
             return str(value) if type(value).__module__ == "torch" else type(value).__name__
 
-        parts: list[Any] = [told(a) for a in args]
-        parts += [(k, told(v)) for k, v in sorted(kwargs.items())]
+        kinds = {a.name: str(a.type) for a in func._schema.arguments}
+        parts: list[Any] = [told(a, k) for a, k in zip(args, kinds.values(), strict=False)]
+        parts += [(k, told(v, kinds.get(k, ""))) for k, v in sorted(kwargs.items())]
         if torch.Tag.nondeterministic_seeded in func.tags:
             self._draws += 1
             self.log.draws += 1

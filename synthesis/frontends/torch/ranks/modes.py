@@ -142,7 +142,7 @@ def _traced_twice(make: Make, mode: str, quick: Mapping[str, Any], module: Any) 
         p.grad = None
     if order.step is not None and not begun:
         _digest(order)
-        with given(Singles((LEAST,), order.watch.places)):
+        with given(Singles((LEAST,), order.watch.places)), order.step.known:
             _call(order)
         order.step.begun = True
         order = make(mode)

@@ -715,7 +715,8 @@ def _followed(
             for p in side.built.model.parameters():
                 p.grad = None
             continue
-        buffers |= {} if side.built.step is None else side.built.step.counters()
+        if (step := side.built.step) is not None:
+            buffers |= step.counters() | step.fixed
         changed = twice.followed.traced.state  # room to work in too, which is left out later
         refuse_shared(buffers, twice.order.watch.attributes, changed)
         return twice, buffers

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import nn
+from torch import fx, nn
 from torch._subclasses.fake_tensor import is_fake, unset_fake_temporarily
 from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
@@ -23,8 +23,10 @@ from torch.optim import Optimizer
 from shardproof.synthesis.frontends.torch.errors import CaptureError
 from shardproof.synthesis.frontends.torch.materialize import to_fake
 from shardproof.synthesis.frontends.torch.ranks.dtensors import local
+from shardproof.synthesis.frontends.torch.ranks.known import Known
 from shardproof.synthesis.frontends.torch.ranks.logged import Logging
 from shardproof.synthesis.frontends.torch.ranks.stages import Stages
+from shardproof.synthesis.frontends.torch.trace import Traced
 
 COUNTED = (
     "The second step is compared, for any state of optimizers; a third runs the same ops, apart "
@@ -42,6 +44,7 @@ FINITE = "GradScaler finds all gradients finite: a step that it leaves out is no
 
 
 ADDED = "What a step adds to {name}, as to a log, is not compared."
+LOGS = "Numbers that a step keeps and computes nothing else from are not compared: {names}."
 
 
 class NewStateError(CaptureError):
@@ -65,6 +68,14 @@ class Step:
     """Whether steps were made, after which optimizers have their state."""
     notes: dict[str, None] = field(default_factory=dict[str, None])
     """What is taken for granted of it, in sentences."""
+    plain: dict[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor])
+    """Of what was kept, the tensors that no module and no optimizer holds."""
+    known: Known = field(default_factory=Known)
+    """What they hold, and buffers of modules beside the model, where a step does not change it."""
+    buffers: dict[str, torch.Tensor | None] = field(default_factory=dict[str, torch.Tensor | None])
+    """By the name of such a buffer, its value."""
+    fixed: dict[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor])
+    """The values of what the traced step reads and leaves as it is."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         with Logging() as logging:
@@ -118,8 +129,10 @@ class Step:
                 group["params"] = [new.get(id(p), p) for p in group["params"]]
             for kept in optimizer.state.values():
                 kept.update({k: _known(t) for k, t in kept.items() if _is_real(t)})
-        for _, part in self._parts():
+        for name, part in self._parts():
             if isinstance(part, nn.Module):
+                real = ((n, b) for n, b in part.named_buffers() if not is_fake(b))
+                self.buffers |= {f"{name}.{n}": self.known.value(local(b)) for n, b in real}
                 _keep_numbers(part)
                 to_fake(part)
             elif isinstance(part, GradScaler) and part.is_enabled():
@@ -149,7 +162,46 @@ class Step:
             added = held.keys() - self.carried
             self.notes |= {ADDED.format(name=re.split(r"[.[]", n)[0]): None for n in sorted(added)}
             held = {n: t for n, t in held.items() if n in self.carried}
+        self.plain = held
         return out | held
+
+    def fix(self, traced: Traced) -> None:
+        """Take tensors that no step changes, and that no checkpoint has, for what they hold.
+
+        Raises:
+            CaptureError: what one holds is not known: an earlier step made it of its data.
+        """
+        read = {name for node, name in traced.buffers.items() if node.users}
+        for name in sorted(read & (self.plain.keys() | self.buffers.keys()) - traced.state):
+            plain = self.plain.get(name)
+            value = self.buffers[name] if plain is None else self.known.value(local(plain))
+            if value is None:
+                raise CaptureError(
+                    f"a step reads {name}, which a step before it made: what it holds is not known",
+                    hint="make it anew in each step, or where TARGET builds what the step takes",
+                )
+            self.fixed[name] = value
+        traced.given -= self.fixed.keys()
+        for node in traced.graph.find_nodes(op="get_attr"):
+            held = getattr(traced.module, node.target)
+            if is_fake(held) and (value := self.known.value(held)) is not None:
+                setattr(traced.module, node.target, value)
+
+    def without_logs(self, traced: Traced) -> None:
+        """Leave out single numbers of plain objects, such as a running loss, that nothing else that
+        the step leaves is made of."""
+        logs = {n for n, t in self.plain.items() if t.numel() == 1} & traced.state
+        places = {name: node for node, name in traced.buffers.items()}
+        made_of = [(name, _before(value)) for _, name, value in traced.outputs]
+        while needed := {
+            n for n in logs if any(places[n] in b for name, b in made_of if name not in logs)
+        }:
+            logs -= needed
+        traced.state -= logs
+        traced.outputs = [out for out in traced.outputs if out[1] not in logs]
+        if logs:
+            self.notes[LOGS.format(names=", ".join(sorted(logs)))] = None
+            _erase_after({places[n] for n in logs}, traced.graph)
 
     def is_gradient(self, name: str) -> bool:
         """Whether `state` calls a gradient so."""
@@ -216,6 +268,31 @@ class Step:
         return ((name, part) for name, part in self._parts() if isinstance(part, Optimizer))
 
 
+def _before(value: Any) -> set[fx.Node]:
+    """What a value of a graph is made of, and the value."""
+    todo, found = [value], set[fx.Node]()
+    while todo:
+        node = todo.pop()
+        if isinstance(node, fx.Node) and node not in found:
+            found.add(node)
+            todo += node.all_input_nodes
+    return found
+
+
+def _erase_after(starts: set[fx.Node], graph: fx.Graph) -> None:
+    """Erase what is made of some inputs, of which no output is, unless ranks exchange it."""
+    after = set(starts)
+    for node in graph.nodes:
+        if after.intersection(node.all_input_nodes):
+            after.add(node)
+    last = next(n for n in reversed(graph.nodes) if n.op == "output")
+    last.args = ([v for v in last.args[0] if v not in after],)
+    for node in reversed(graph.nodes):
+        sent = getattr(node.target, "namespace", "").startswith(("_c10d", "shardproof"))
+        if node in after and node.op == "call_function" and not node.users and not sent:
+            graph.erase_node(node)
+
+
 def _reached(value: Any, name: str, seen: set[int]) -> Iterator[tuple[str, Any]]:
     """An object, and what it holds in its attributes, lists and dicts, each with where."""
     if isinstance(value, torch.Tensor):
@@ -230,7 +307,9 @@ def _reached(value: Any, name: str, seen: set[int]) -> Iterator[tuple[str, Any]]
 
 def _inside(value: Any, name: str) -> dict[str, Any]:
     if isinstance(value, nn.Module):
-        return {}
+        of_torch = type(value).__module__.startswith("torch.")
+        own = {} if of_torch else {k: v for k, v in vars(value).items() if k[0] != "_"}
+        return {f".{k}": v for k, v in (own | value._modules).items()}
     if isinstance(value, Mapping):
         named = ((k, v) for k, v in value.items() if not isinstance(k, torch.Tensor))
         return {f"[{key!r}]": v for key, v in named}

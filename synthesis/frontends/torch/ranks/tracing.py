@@ -168,9 +168,12 @@ def follow(order: Order) -> Followed:
             module = _without_writes(recorder, given, changing, places)
             graph = module.graph
     found.traced = _described(graph, module, given, roles)
+    if order.step is not None:
+        order.step.without_logs(found.traced)
     read = {name for node, name in found.traced.buffers.items() if node.users}
     found.traced.given |= (kept.keys() & read) - found.traced.state
     if order.step is not None:
+        order.step.fix(found.traced)
         _compare_every(found.traced)
     found.traced.notes = found.notes
     return found
