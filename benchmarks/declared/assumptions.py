@@ -95,6 +95,8 @@ DECLARED = _declared(
     ("second-step", "The second step is compared, for any state of optimizers; a third runs the same ops, apart from numbers that are counted. Later steps are taken to do so too.", "A step that does something else later, at a count say, is not seen."),
     ("first-step", "The first step, from optimizers without state, is not compared.", "What only the first step does is not seen."),
     ("logged", "Numbers that a step reads from tensors to log them are not compared, and their text and type decide nothing: {places}.", "What compares or computes with such a number is refused."),
+    ("not-zero", "Counts that a step tells from 0 are above it: {places}.", "What a step does at 0, with a batch that has no label, say, is not compared."),
+    ("finite-asked", "Numbers are finite where a step asks: {places}.", "What a step does otherwise, stopping, say, is not compared."),
     ("kept-numbers", "Numbers that a step keeps and computes nothing else from are not compared: {names}.", "A running loss may be that of a rank's own rows."),
     ("fused", "Fused optimizers compute what PyTorch's others compute.", "The run steps the fused one."),
     ("rounded-root", "A factor of a norm that is the root of a small fraction, but for rounding, is that root.", "DTensor gives the norm of what n ranks hold alike the factor 1 / sqrt(n), rounded."),

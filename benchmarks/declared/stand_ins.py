@@ -33,11 +33,11 @@ STAND_INS = (
         "tests/check/test_against_gloo.py",
     ),
     StandIn(
-        "numbers that a step reads with item()",
+        "numbers that a step reads from tensors, and their text",
         "frontends/torch/ranks/logged.py:Logging.__torch_function__",
         "training steps are traced",
-        "They can be formatted, added up and kept. What decides by one, or computes a tensor with it, is refused.",
-        "tests/check/test_steps.py",
+        "They can be formatted, added up and kept. They are finite, and counts are above 0, where a step asks. What else decides by one is refused.",
+        "tests/check/test_numbers_of_steps.py",
     ),
     StandIn(
         "memory of tensors",

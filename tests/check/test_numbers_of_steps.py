@@ -73,7 +73,7 @@ KEPT: Edit = (
     DIVIDE,
     "before, trainer.last = trainer.last, number\n    loss = loss / (before or 1.0)",
 )
-DECIDES: Edit = (DIVIDE, "loss = loss / max(number, 1)")
+DECIDES: Edit = (DIVIDE, "loss = loss / max(number, 2)")
 ROUNDED: Edit = (DIVIDE, "loss = loss / round(number)")
 
 
@@ -152,6 +152,66 @@ def test_a_number_of_another_call_or_one_that_decides_is_refused(
 ) -> None:
     with pytest.raises(CaptureError, match="a number that the step reads"):
         made(edit).check()
+
+
+ASKED = {
+    "of a number": (DIVIDE, "loss = loss / max(number, 1)"),
+    "of a tensor": (DIVIDE, "loss = loss / (count or 1)"),
+    "above 0": (DIVIDE, "if count > 0:\n        loss = loss / count"),
+    "in a row": (
+        DIVIDE,
+        "both = torch.stack([loss.detach(), count.float()])\n    loss = loss / (both[1] or 1.0)",
+    ),
+    "not of 0": (DIVIDE, "loss = loss if not count > 0 else loss / count"),
+}
+
+
+@pytest.mark.parametrize("edit", ASKED.values(), ids=ASKED)
+def test_a_count_that_a_step_tells_from_0_is_not_0(made: Callable[..., Any], edit: Edit) -> None:
+    made(edit, ALONE).refuted()
+    notes = made(edit).proved().captured.ranks[0].notes
+    assert any("tells from 0" in told for told in notes)
+
+
+FINITE: Edit = (
+    "    loss.backward()\n",
+    "    import math\n"
+    "    if not math.isfinite(loss.item()) or torch.isnan(loss).any():\n"
+    "        raise SystemExit(1)\n"
+    "    loss.backward()\n",
+)
+TEXT_OF: Edit = (
+    "    return {}\n",
+    "    import math\n"
+    "    told = f'{loss:.3f} {float(loss):.2f} {math.exp(float(loss))} {count} {int(count):d}'\n"
+    "    return {}\n",
+)
+BRANCHES = {
+    "on a loss": (DIVIDE, "loss = loss / 2 if loss > 0 else loss"),
+    "on a larger bound": (DIVIDE, "loss = loss / (count if count > 3 else 1)"),
+    "on an entry": (DIVIDE, "loss = loss / (count if y[0, 0] > 0 else 1)"),
+    "on an integer": (DIVIDE, "loss = loss / (count if y[0, 0].long() != 0 else 1)"),
+    "on a difference": (DIVIDE, "count = count - 2\n    loss = loss / (count if count > 0 else 1)"),
+    "on a count less 2": (DIVIDE, "count.sub_(2)\n    loss = loss / (count or 1)"),
+    "as long as there is any": (DIVIDE, "while count > 0:\n        loss = loss / count"),
+}
+
+
+@pytest.mark.parametrize("edit", [FINITE, TEXT_OF], ids=["finite", "text"])
+def test_numbers_are_finite_and_can_be_shown(made: Callable[..., Any], edit: Edit) -> None:
+    made(edit).proved()
+    made(edit, ALONE).refuted()
+
+
+@pytest.mark.parametrize("edit", BRANCHES.values(), ids=BRANCHES)
+def test_other_branches_on_values_are_refused(made: Callable[..., Any], edit: Edit) -> None:
+    with pytest.raises(CaptureError):
+        made(edit).check()
+
+
+def test_what_the_text_of_a_tensor_decides_is_refused(made: Callable[..., Any]) -> None:
+    with pytest.raises(CaptureError):
+        made((DIVIDE, "loss = loss / (2 if f'{loss:.0f}' > '500' else 1)")).check()
 
 
 WAITING = """

@@ -117,6 +117,9 @@ def called(function: Any) -> Any:
         answer = _ANSWERS.get(id(function))
         if answer is not None:
             return answer
+        watched = now()
+        if watched is not None and id(function) in watched.answers:
+            return watched.answers[id(function)]
     if kind not in _ASKED:
         return function
     frame = caller()
@@ -395,6 +398,8 @@ def shown_to_nobody() -> Iterator[None]:
             if watched is None or watched.real or not hollow:
                 return original(self, *args, **kwargs)
             if frame is not None and own(frame):
+                if watched.text is not None and name in ("__repr__", "__format__"):
+                    return watched.text(self, *args)
                 message, hint = _SHOWN[name]
                 raise watched.refusal(frame, f"forward {message} while it is traced", hint)
             return original(self, *args, **kwargs)

@@ -3,7 +3,7 @@
 # pyright: basic
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,6 +28,10 @@ class Watching:
     """Whether a module is built, or its file imported."""
     importing: bool = False
     """Whether it is imported."""
+    answers: Mapping[int, Any] = field(default_factory=dict[int, Any])
+    """By functions of Python's: what answers in their place while a training step runs."""
+    text: Callable[..., str] | None = None
+    """What gives the text of a tensor then."""
     caught: list[CaptureError] = field(default_factory=list[CaptureError])
     """What the call is refused with, if it comes to its end nevertheless."""
 

@@ -1,14 +1,19 @@
 """Numbers that a training step reads from tensors.
 
 A trace has no values. The step may format such a number, add it up with others and keep it. Beside
-a tensor it is the tensor that it was read from. What would decide by it is refused.
+a tensor it is the tensor that it was read from. It may ask whether numbers are finite, which reals
+are, and whether a count of entries is 0, which is taken not to be so. What else would decide by one
+is refused.
 """
 
 # pyright: basic
 
+import math
 import operator
 import sys
+from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from random import SystemRandom
 from typing import Any, NoReturn
@@ -19,15 +24,44 @@ from torch.distributed.tensor import DTensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
+from shardproof.synthesis.frontends.torch.asked.watching import now
 from shardproof.synthesis.frontends.torch.errors import CaptureError
 from shardproof.synthesis.frontends.torch.homes import is_users
+from shardproof.synthesis.frontends.torch.ranks.dtensors import local
+from shardproof.synthesis.frontends.torch.ranks.spans import same_storage, storage
 
 UNREAD = (
     "Numbers that a step reads from tensors to log them are not compared, and their text and "
     "type decide nothing: {places}."
 )
+NOT_ZERO = "Counts that a step tells from 0 are above it: {places}."
+ALL_FINITE = "Numbers are finite where a step asks: {places}."
+_FINITE = {"isfinite": True, "isnan": False, "isinf": False}
+"""What is answered of a real number."""
+_ABOVE_0: dict[str, Callable[[float], bool | None]] = {
+    "gt": lambda bound: True if bound < 1 else None,
+    "ge": lambda bound: True if bound <= 1 else None,
+    "lt": lambda bound: False if bound <= 1 else None,
+    "le": lambda bound: False if bound < 1 else None,
+    "eq": lambda bound: False if bound < 1 else None,
+    "ne": lambda bound: True if bound < 1 else None,
+}
+"""What a comparison of an integer above 0 with a number comes to."""
+_OF_PYTHON = (float, int, math.exp, math.log, math.log2, math.sqrt)
+_OF_PYTHON += (math.isfinite, math.isnan, math.isinf)
+_KEPT = frozenset({"to", "long", "int", "float", "double", "type", "clone", "detach", "view"})
+_KEPT |= {"reshape", "squeeze", "cpu"}
+_ADDED = frozenset(["add", "radd", "iadd", "mul", "rmul", "imul"])
+MOST = 1000
+"""How often one line may ask."""
+_TENSORS = "let numbers that are no tensors say how often"
 _ANY = SystemRandom()
 """What is formatted is another number each time: two calls that go by it differ."""
+
+
+def _any_text(kind: type, form: str = "") -> str:
+    number = 1e3 * _ANY.random()
+    return format(int(number) if kind is int else number, form)
 
 
 def _decide(self: "Logged", *others: Any) -> NoReturn:
@@ -40,6 +74,22 @@ def _decide(self: "Logged", *others: Any) -> NoReturn:
     )
 
 
+def compared(name: str, bound: object) -> bool | None:
+    """What a comparison of a count above 0 with a number comes to; None: not known."""
+    return _ABOVE_0[name](bound) if type(bound) in (int, float, bool) else None
+
+
+def _comparing(name: str) -> Any:
+    def method(self: "Logged", other: Any) -> bool:
+        found = compared(name, other) if self.counts else None
+        if found is None:
+            return _decide(self)
+        self.among.note(NOT_ZERO, self.file, self.line)
+        return found
+
+    return method
+
+
 def _kind(dtype: torch.dtype) -> type:
     """Of which type the number of such a tensor is."""
     if dtype == torch.bool:
@@ -48,7 +98,7 @@ def _kind(dtype: torch.dtype) -> type:
 
 
 def _alone(self: "Logged", *others: Any) -> "Logged":
-    return Logged(self.file, self.line, self._kind)
+    return Logged(self.among, self.file, self.line, self._kind)
 
 
 def _of(op: Callable[[Any, Any], Any], *, turned: bool = False) -> Any:
@@ -64,7 +114,7 @@ def _of(op: Callable[[Any, Any], Any], *, turned: bool = False) -> Any:
             return op(*reversed(pair)) if turned else op(*pair)
 
         whole = self._kind is int and isinstance(other, int) and op is not operator.truediv
-        return Logged(self.file, self.line, int if whole else float, made)
+        return Logged(self.among, self.file, self.line, int if whole else float, made)
 
     return method
 
@@ -81,13 +131,21 @@ class Logged:
     __pow__ = _of(operator.pow)
     __rpow__ = __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = _alone
     __neg__ = __pos__ = __abs__ = __round__ = _alone
-    __bool__ = __lt__ = __le__ = __gt__ = __ge__ = __eq__ = __ne__ = _decide
+    __lt__, __le__, __eq__ = _comparing("lt"), _comparing("le"), _comparing("eq")
+    __gt__, __ge__, __ne__ = _comparing("gt"), _comparing("ge"), _comparing("ne")
     __float__ = __int__ = __index__ = __complex__ = __trunc__ = __floor__ = __ceil__ = _decide
 
     def __init__(
-        self, file: str, line: int, kind: type, made: Callable[[], torch.Tensor] | None = None
+        self,
+        among: "Logging",
+        file: str,
+        line: int,
+        kind: type,
+        made: Callable[[], torch.Tensor] | None = None,
+        counts: bool = False,
     ) -> None:
-        self.file, self.line, self._kind, self.made = file, line, kind, made
+        self.among, self.file, self.line, self._kind, self.made = among, file, line, kind, made
+        self.counts = counts
 
     @property
     def __class__(self) -> type:
@@ -110,6 +168,12 @@ class Logged:
             return found.to((reals or whole or [torch.int64])[0])
         return found
 
+    def as_kind(self, kind: type) -> "Logged":
+        """`float` or `int` of it."""
+        cut = kind is int and self._kind is float
+        made = None if cut else self.made
+        return Logged(self.among, self.file, self.line, kind, made, self.counts)
+
     @classmethod
     def __torch_function__(
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -128,23 +192,39 @@ class Logged:
             raise AttributeError(name)
         _decide(self)
 
+    def __bool__(self) -> bool:
+        return self != 0
+
     def __repr__(self) -> str:
-        return repr(_ANY.random())
+        return _any_text(self._kind)
 
     def __format__(self, spec: str) -> str:
-        return format(_ANY.random(), spec)
+        return _any_text(self._kind, spec)
 
     def item(self) -> "Logged":
         return self
 
 
 class Logging(TorchFunctionMode):
-    """Gives a `Logged` for `t.item()` of tensors without values; `places` are the lines."""
+    """Gives a `Logged` for numbers of tensors without values; `places` are the lines, by what is
+    taken for granted there."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.places: dict[str, None] = {}
+        self.places: dict[str, dict[str, None]] = {}
+        self.answers: dict[int, tuple[torch.Tensor, str, bool]] = {}
+        """By the number of a tensor of bools: the tensor, what is taken for granted, its value."""
+        self.counts: dict[int, tuple[torch.Tensor, tuple[bool, ...]]] = {}
+        """By the number of a tensor that counts: the tensor, and which of its parts do."""
+        self.asked = Counter[tuple[str, int]]()
         self.open = True
+
+    def __enter__(self) -> Any:
+        watched = now()
+        if watched is not None:
+            watched.text = self.text
+            watched.answers = {id(f): partial(self._of_python, f) for f in _OF_PYTHON}
+        return super().__enter__()
 
     def __exit__(self, *raised: Any) -> None:
         self.open = False
@@ -153,29 +233,140 @@ class Logging(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        if func is not torch.Tensor.item:
-            return func(*args, **(kwargs or {}))
-        value = args[0].full_tensor() if isinstance(args[0], DTensor) else args[0]
+        if func is torch.Tensor.item:
+            return self.number(args[0])
+        name = getattr(func, "__name__", "").strip("_")
+        if name == "bool" and len(args) == 1:
+            return self._bool(args[0])
+        made = func(*args, **(kwargs or {}))
+        if isinstance(made, torch.Tensor):
+            self._follow(name, args, made)
+        elif name == "setitem":
+            self._forget(args[0])
+        return made
+
+    def _follow(self, name: str, args: tuple[Any, ...], made: torch.Tensor) -> None:
+        """Note whether a tensor counts, and what is known of one of bools."""
+        counts = self._counting(name, args)
+        if counts is not None and any(counts):
+            self.counts[id(made)] = (made, counts)
+        elif args and made is args[0]:
+            self._forget(made)
+        found = self._answer(name, args)
+        if found is not None:
+            self.answers[id(made)] = (made, *found)
+
+    def _counting(self, name: str, args: tuple[Any, ...]) -> tuple[bool, ...] | None:
+        """Which parts of what an op makes are counts: sums of masks, and sums and products of
+        counts. None: that is not known."""
+        first = args[0] if args else None
+        if name == "stack" and isinstance(first, (list, tuple)):
+            return tuple(isinstance(t, torch.Tensor) and self._is_count(t) for t in first)
+        if not isinstance(first, torch.Tensor):
+            return None
+        held = (True,) if first.dtype == torch.bool else self.counts.get(id(first), (None, None))[1]
+        if name in _KEPT:
+            return held
+        if name == "getitem" and held is not None and type(args[1]) is int and len(held) > 1:
+            return (held[args[1]],)
+        if name in ("sum", "count_nonzero") and self._is_count(first):
+            return (True,)
+        if name in _ADDED and all(map(self._is_count, args)):
+            return (True,)
+        return None
+
+    def _is_count(self, value: Any) -> bool:
+        if not isinstance(value, torch.Tensor):
+            return type(value) in (int, float) and value >= 0
+        return value.dtype == torch.bool or all(self.counts.get(id(value), (None, (False,)))[1])
+
+    def _forget(self, written: torch.Tensor) -> None:
+        """Other numbers are written into a tensor."""
+        for key, (t, _) in list(self.counts.items()):
+            if same_storage(storage(local(t)), storage(local(written))):
+                del self.counts[key]
+
+    def number(self, value: torch.Tensor, kind: type | None = None) -> Any:
+        """What `value.item()` gives, or `kind(value)`."""
+        whole: Any = value.full_tensor() if isinstance(value, DTensor) else value
+        kind = kind or _kind(whole.dtype)
         try:
-            return value.item()
+            found = whole.item()
+            return found.as_kind(kind) if type(found) is Logged else kind(found)
         except DataDependentOutputException:
             pass
-        frame = sys._getframe(1)
-        while frame.f_back is not None and not is_users(frame.f_code.co_filename):
-            frame = frame.f_back
-        file, line = frame.f_code.co_filename, frame.f_lineno
-        self.places[f"{Path(file).name}:{line}"] = None
-        number = Logged(Path(file).name, line, _kind(value.dtype))
-        now = value.detach().reshape(()).clone()  # the tensor may be written to afterwards
+        file, line = self.note(UNREAD)
+        number = Logged(self, file, line, kind, counts=self._is_count(whole))
+        now = whole.detach().reshape(()).clone()  # the tensor may be written to afterwards
 
         def made() -> torch.Tensor:
             if not self.open:  # of a call before, whose tensors this one does not have
                 _decide(number)
             return now
 
-        number.made = made
+        if kind is not int or not whole.is_floating_point():
+            number.made = made
         return number
 
+    def text(self, value: torch.Tensor, form: str = "") -> str:
+        """What stands for the text of a tensor."""
+        self.note(UNREAD)
+        return _any_text(_kind(value.dtype), form)
+
+    def note(self, granted: str, file: str = "", line: int = 0) -> tuple[str, int]:
+        """What is taken for granted at a line: that of the user's which runs just now."""
+        if not file:
+            frame = sys._getframe(1)
+            while frame.f_back is not None and not is_users(frame.f_code.co_filename):
+                frame = frame.f_back
+            file, line = Path(frame.f_code.co_filename).name, frame.f_lineno
+        self.places.setdefault(granted, {})[f"{file}:{line}"] = None
+        return file, line
+
+    def _answer(self, name: str, args: tuple[Any, ...]) -> tuple[str, bool] | None:
+        """What is known of a tensor of bools that is made, and what is taken for granted."""
+        first = args[0] if args and isinstance(args[0], torch.Tensor) else None
+        if first is None:
+            return None
+        if name in _FINITE and len(args) == 1:
+            return ALL_FINITE, _FINITE[name]
+        if name in _ABOVE_0 and len(args) == 2 and first.numel() == 1:
+            known = compared(name, args[1]) if self._is_count(first) else None
+            return None if known is None else (NOT_ZERO, known)
+        if name in ("any", "all", "logical_not", "invert") and id(first) in self.answers:
+            _, granted, known = self.answers[id(first)]
+            return granted, known if name in ("any", "all") else not known
+        return None
+
+    def _bool(self, value: torch.Tensor) -> bool:
+        try:
+            return bool(value)
+        except DataDependentOutputException:
+            counts = value.dtype != torch.bool and value.numel() == 1 and self._is_count(value)
+            found = (value, NOT_ZERO, True) if counts else self.answers.get(id(value))
+            if found is None:
+                raise
+        _, granted, known = found
+        file, line = self.note(granted)
+        self.asked[file, line] += 1
+        if self.asked[file, line] > MOST:
+            raise CaptureError(
+                "a loop goes on as long as a tensor says", file=file, line=line, hint=_TENSORS
+            )
+        return known
+
+    def _of_python(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """`float`, `int` or a function of `math`, also of a tensor without values."""
+        value = args[0] if len(args) == 1 and not kwargs else None
+        if isinstance(function, type) and isinstance(value, torch.Tensor):
+            return self.number(value, function)
+        if type(value) is not Logged:
+            return function(*args, **kwargs)
+        if function.__name__ in _FINITE:
+            self.note(ALL_FINITE)
+            return _FINITE[function.__name__]
+        return value.as_kind(function) if isinstance(function, type) else _alone(value)
+
     def told(self) -> list[str]:
-        """What is not compared, in a sentence."""
-        return [UNREAD.format(places=", ".join(self.places))] if self.places else []
+        """What is taken for granted, in sentences."""
+        return [granted.format(places=", ".join(at)) for granted, at in self.places.items()]
