@@ -146,6 +146,16 @@ def test_a_step_that_takes_too_little_is_an_error(made: Make) -> None:
         made("sharded", "adamw", "plain_step", "dp=2", ROWS).check()
 
 
+@pytest.mark.parametrize("loss", ["(loss / 2).", "loss."], ids=["right", "not averaged"])
+def test_gradients_may_be_averaged_in_each_micro_batch(made: Make, loss: str) -> None:
+    """As DistributedDataParallel does without `no_sync`."""
+    step = made("replicated", "adamw", "train_step", "dp=2", ROWS)
+    step.edit("isinstance(model, DistributedDataParallel) and not last", "False", "ranks.py")
+    step.edit("(loss / 2).", loss, "ranks.py")
+    found = step.check().verdict
+    assert isinstance(found, Proof if "2" in loss else Counterexample), found
+
+
 @pytest.mark.parametrize("factor", ["", "2 * "], ids=["right", "twice"])
 def test_a_loss_without_a_gradient_is_the_mean_of_those_of_ranks(made: Make, factor: str) -> None:
     step = made("sgd_sharded", "sgd", "plain_step", "dp=2", ROWS)

@@ -262,6 +262,25 @@ def test_pieces_of_an_all_to_all_are_joined_along_a_dim(at: int, rows: int) -> N
     expected(after, pieces, [np.asarray(v[before.outputs[0].value], float) for v in wanted])
 
 
+@pytest.mark.parametrize(("first", "second"), [("avg", "avg"), ("sum", "avg"), ("avg", "sum")])
+def test_a_mean_of_a_mean_and_more_is_the_mean_and_that_of_more(first: str, second: str) -> None:
+    def build(b: Builder, x: str, rank: int) -> str:
+        total = b.add("all_reduce", b.add("exp", x), mesh_dim="tp", reduce=first)
+        for op in ("sin", "cos"):
+            total = b.add("add", total, b.add(op, x))
+            total = b.add("all_reduce", total, mesh_dim="tp", reduce=second)
+        return total
+
+    pieces = [np.random.default_rng(r).normal(size=(4, 6)) for r in range(2)]
+    before = join(ranked(2, build))
+    after = gathers_by_dim(before)
+    made = {v: n for n in after.nodes for v in n.outputs}
+    last = made[after.outputs[0].value].op
+    assert (last == "add") == (second == "avg")
+    wanted = simulate(before, [{"x": p} for p in pieces])
+    expected(after, pieces, [np.asarray(v[before.outputs[0].value], float) for v in wanted])
+
+
 @pytest.mark.parametrize("rows", [1, 2])
 @pytest.mark.parametrize("dims", [(0,), (1,), (0, 1)])
 def test_pieces_of_an_all_to_all_that_are_added_up_are_reduced(

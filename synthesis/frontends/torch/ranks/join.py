@@ -255,7 +255,8 @@ def gathers_by_dim(program: Program) -> Program:
     With g = all_gather(x, 0) of n pieces and their chunks along dim 0 in order:
     concat(chunks of g, d) = all_gather(x, d). With the n chunks of x along d in order:
     reduce_scatter(concat(chunks, 0), 0) = reduce_scatter(x, d). A row-parallel layer adds its bias
-    divided by n before the sum: all_reduce(x + b / n) = all_reduce(x) + all_reduce(b / n). What
+    divided by n before the sum: all_reduce(x + b / n) = all_reduce(x) + all_reduce(b / n). Where
+    each micro-batch averages what was accumulated, avg(avg(x) + y) = avg(x) + avg(y). What
     an all_to_all is given or brings, in chunks that are joined, as they are or each reshaped, is
     the value of these with its dims in another order. What it brings from each rank, joined along a
     dim, is an all_to_all that joins along that; and of stacked chunks of x, one that splits x along
@@ -437,7 +438,13 @@ def _bias(r: Rewriting, node: Node) -> str | None:
     name = node.attrs["mesh_dim"]
     source = r.through(node.inputs[0], "reshape")
     total = r.made(source, "add")
-    if total is None or not isinstance(name, str) or node.attrs.get("reduce", "sum") != "sum":
+    if total is None or not isinstance(name, str):
+        return None
+    if node.attrs.get("reduce", "sum") == "avg" and source == node.inputs[0]:
+        for x, new in (total.inputs, total.inputs[::-1]):
+            if _is_mean(r, x, name):
+                return r.add("add", x, r.add("all_reduce", new, **node.attrs))
+    if node.attrs.get("reduce", "sum") != "sum":
         return None
     for x, bias in (total.inputs, total.inputs[::-1]):
         share = r.made(bias, "mul_scalar")
@@ -445,6 +452,14 @@ def _bias(r: Rewriting, node: Node) -> str | None:
             summed = [r.add("all_reduce", v, mesh_dim=name, reduce="sum") for v in (x, bias)]
             return r.reshape(r.add("add", *summed), r.type(node.outputs[0]).shape)
     return None
+
+
+def _is_mean(r: Rewriting, name: str, dim: str) -> bool:
+    """Whether all ranks along a mesh dim have a value alike: a sum of means over it."""
+    node = r.made(r.through(name, "reshape"), "all_reduce", "add")
+    if node is None or node.op == "add":
+        return node is not None and all(_is_mean(r, v, dim) for v in node.inputs)
+    return (node.attrs["mesh_dim"], node.attrs.get("reduce")) == (dim, "avg")
 
 
 def _scattered_bias(r: Rewriting, node: Node) -> str | None:
