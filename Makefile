@@ -90,6 +90,10 @@ check-zoo: $(OK)  ## the tensor-parallel plans that transformers publishes; goes
 check-mutants: $(OK)  ## faults in the source of parallel modules: found, repaired, against gloo runs; goes on where it was stopped
 	$(BIN)/python -m benchmarks.check_mutants
 
+.PHONY: loops
+loops: $(OK)  ## training steps of public scripts and wrong twins, against gloo runs
+	$(BIN)/python -m benchmarks.loops
+
 .PHONY: step-mutants
 step-mutants: $(OK)  ## faults in the source of training steps, against gloo runs; goes on where it was stopped
 	$(BIN)/python -m benchmarks.step_mutants

@@ -1,0 +1,410 @@
+"""`python -m benchmarks.loops`: training steps as public scripts write them, and wrong twins.
+
+Each folder of `benchmarks/loops` holds a script whose `parallel` and `single` build what its
+`train_step` trains. A wrong twin changes one place. What is true is found by running three steps of
+three seeds on gloo in float64, against one process; then each is judged as `shardproof check --step
+--no-run` does. The first verdicts, before any rule was written for these, are kept beside those of
+now. The command ends with 1 where a wrong one is proved.
+"""
+
+# pyright: basic
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import shardproof
+from benchmarks.blocks import DOCS, write
+from benchmarks.parallelize import ROOT
+from shardproof.agent.check.contract import Statements
+from shardproof.agent.check.pieces import Pieces
+from shardproof.synthesis.execute.run.launcher import LaunchError
+from shardproof.synthesis.execute.run.running import Order, of_file, run
+from shardproof.synthesis.frontends.torch.ranks.stated import read_lines
+from shardproof.synthesis.frontends.torch.request import InputSpec
+from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.proof import Proof
+from shardproof.verifier.verdict import Counterexample, Unknown
+
+FOLDER = ROOT / "benchmarks" / "loops"
+RESULTS = ROOT / "benchmarks" / "results" / "loops.jsonl"
+WORDS = {Proof: "proved", Counterexample: "refuted", Unknown: "unknown"}
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A script, its inputs, and of each wrong twin the file, a text of it and what stands there."""
+
+    name: str
+    script: str
+    inputs: tuple[str, ...]
+    wrong: tuple[tuple[str, str, str], ...]
+    dim: str = "dp"
+    drawn: tuple[tuple[str, str, str], ...] = ()
+    """What is drawn, by file, and what stands there in a run: a function of the row."""
+    rows: int | None = 0
+    """The dim of the inputs along which ranks have their rows; None: they have all."""
+
+    @property
+    def mesh(self) -> Mesh:
+        return Mesh.of(**{self.dim: 2})
+
+    @property
+    def layouts(self) -> tuple[str, ...]:
+        if self.rows is None:
+            return ()
+        return tuple(f"{i.partition('=')[0]}=S({self.rows})@{self.dim}" for i in self.inputs)
+
+
+LOOPS = (
+    Loop(
+        "nanogpt",
+        "train.py",
+        ("x=i64[4,2,4]<12", "y=i64[4,2,4]<12"),
+        (
+            ("train.py", "loss = loss / accumulation", "loss = loss / gradient_accumulation_steps"),
+            ("train.py", "micro_step == accumulation - 1", "micro_step == accumulation"),
+        ),
+    ),
+    Loop(
+        "mingpt",
+        "trainer.py",
+        ("x=i64[4,4]<12", "y=i64[4,4]<12"),
+        (
+            ("trainer.py", "Trainer(Config(), DistributedDataParallel(GPT()))", "Trainer(Config(), GPT())"),
+            (
+                "trainer.py",
+                "clip_grad_norm_(model.parameters(), config.grad_norm_clip)",
+                "clip_grad_norm_(model.parameters(), config.grad_norm_clip * x.shape[0] / 4000)",
+            ),
+        ),
+    ),
+    Loop(
+        "litgpt",
+        "pretrain.py",
+        ("ids=i64[8,5]<12",),
+        (
+            ("pretrain.py", "set_requires_gradient_sync(not enabled)", "set_requires_gradient_sync(enabled)"),
+            ("pretrain.py", "fabric.backward(loss / train.gradient_accumulation_iters)", "fabric.backward(loss / fabric.world_size / train.gradient_accumulation_iters)"),
+        ),
+    ),
+    Loop(
+        "accelerate",
+        "run_clm.py",
+        ("input_ids=i64[8,5]<12",),
+        (
+            ("run_clm.py", "self.step % self.gradient_accumulation_steps == 0", "self.step % self.gradient_accumulation_steps == 1"),
+            ("run_clm.py", "model = DistributedDataParallel(model)", "self.gradient_accumulation_steps *= 2\n            model = DistributedDataParallel(model)"),
+        ),
+    ),
+    Loop(
+        "imagenet",
+        "main.py",
+        ("images=f32[4,3,8,8]", "target=i64[4]<6"),
+        (
+            ("main.py", "DistributedDataParallel(Net())", "DistributedDataParallel(Net())\n    model = model.module"),
+            ("main.py", "    optimizer.step()\n", "    optimizer.step()\n    if dist.is_initialized() and dist.get_rank() == 0:\n        model.module.fc.bias.data.mul_(0.99)\n"),
+        ),
+    ),
+    Loop(
+        "t5",
+        "train.py",
+        ("source_ids=i64[4,3]<12", "source_mask=i64[4,3]<2", "target_ids=i64[4,3]<12"),
+        (
+            ("train.py", "loss.backward()", "(loss / (dist.get_world_size() if dist.is_initialized() else 1)).backward()"),
+            ("train.py", "step_size=1, gamma=0.85)\n\n\ndef train", "step_size=1, gamma=0.85**2)\n\n\ndef train"),
+        ),
+    ),
+    Loop(
+        "torchtune",
+        "recipe.py",
+        ("tokens=i64[8,4]<12", "labels=i64[8,4]<12|-100"),
+        (
+            ("recipe.py", 'batch["labels"][:, 1:] != self', 'batch["labels"] != self'),
+            ("recipe.py", "torch.distributed.all_reduce(num_tokens)", "num_tokens *= self.world_size"),
+        ),
+    ),
+    Loop(
+        "torchtitan",
+        "train.py",
+        ("tokens=i64[4,4]<12", "labels=i64[4,4]<12|-100"),
+        (
+            ("train.py", "1.0, foreach=True", "1.0 / (2 if self.tp else 1), foreach=True"),
+            ("train.py", "global_valid_tokens = local_valid_tokens", "global_valid_tokens = local_valid_tokens * (2 if self.tp else 1)"),
+        ),
+        dim="tp",
+        rows=None,
+    ),
+    Loop(
+        "ddp_tutorial",
+        "multigpu.py",
+        ("source=f32[8,8]", "targets=i64[8]<5"),
+        (
+            ("multigpu.py", "static_graph=False), 2)", "static_graph=False), 4)"),
+            ("multigpu.py", "        self._forward(*last)\n", "            self._forward(*last)\n"),
+        ),
+    ),
+    Loop(
+        "fairseq",
+        "trainer.py",
+        ("src_tokens=i64[8,3]<12", "prev_output_tokens=i64[8,3]<12", "target=i64[8,3]<12"),
+        (
+            ("trainer.py", "numer = self.data_parallel_world_size", "numer = 1"),
+            ("trainer.py", "total, sample_size = buf[0].float(), buf[1].float()", "total = buf[0].float()"),
+        ),
+    ),
+    Loop(
+        "timm",
+        "train.py",
+        ("input=f32[4,3,4,4]", "target=i64[4]<6"),
+        (
+            ("train.py", "LabelSmoothingCrossEntropy()", "LabelSmoothingCrossEntropy(0.2 if distributed else 0.1)"),
+            ("train.py", "    output = model(input)\n", "    with getattr(model, 'no_sync', torch.enable_grad)():\n        output = model(input)\n"),
+        ),
+    ),
+    Loop(
+        "deepspeed",
+        "train.py",
+        ("x=f32[8,8]", "y=i64[8]<8"),
+        (
+            ("engine.py", "        if len(small_bucket) > 0:\n            self.allreduce_and_copy(small_bucket)\n", ""),
+            ("engine.py", "dist.all_reduce(tensor, group", "dist.all_reduce(tensor, op=dist.ReduceOp.MAX, group"),
+        ),
+    ),
+    Loop(
+        "megatron",
+        "pretrain_gpt.py",
+        ("tokens=i64[8,4]<12", "labels=i64[8,4]<12"),
+        (
+            ("ddp.py", "        dist.all_reduce(num_tokens, group=model.group)\n", "        num_tokens *= dist.get_world_size(model.group)\n"),
+            ("ddp.py", "op=dist.ReduceOp.SUM, group=self.group", "op=dist.ReduceOp.AVG, group=self.group"),
+        ),
+    ),
+    Loop(
+        "diffusion",
+        "train.py",
+        ("latents=f32[4,3,4,4]",),
+        (
+            ("train.py", "clip_grad_norm_(unet.parameters(), 1.0)", "clip_grad_norm_(unet.parameters(), 1.0 / (bsz / 2))"),
+            ("train.py", "unet = DistributedDataParallel(unet)", "pass"),
+        ),
+        drawn=(
+            ("train.py", "torch.randn_like(latents)", "torch.sin(37 * latents)"),
+            ("train.py", "0, noise_scheduler.num_train_timesteps, (bsz,), device=latents.device\n    ).long()", "0, 1, (bsz,)\n    ) + (1000 * latents.flatten(1).sum(1).abs()).long() % 10"),
+        ),
+    ),
+    Loop(
+        "vae",
+        "main.py",
+        ("image=f32[4,1,4,4]",),
+        (
+            ("main.py", "/ len(data)", "/ 4"),
+            ("main.py", "DistributedDataParallel(VAE())", "VAE()"),
+        ),
+        drawn=(("main.py", "torch.randn_like(std)", "torch.sin(37 * mu.detach())"),),
+    ),
+    Loop(
+        "clip",
+        "train.py",
+        ("images=f32[4,8]", "texts=i64[4,3]<12"),
+        (
+            ("loss.py", "labels = labels + num_logits * self.rank", "labels = labels + 0 * self.rank"),
+            ("loss.py", "torch.cat(torch.distributed.nn.all_gather(text_features), dim=0)", "torch.cat(torch.distributed.nn.all_gather(text_features.detach()), dim=0)"),
+        ),
+    ),
+    Loop(
+        "mlm",
+        "trainer.py",
+        ("input_ids=i64[8,6]<12", "labels=i64[8,6]<12|-100"),
+        (
+            ("trainer.py", "return loss * self.world_size", "return loss"),
+            ("trainer.py", "            dist.all_reduce(num_items_in_batch)\n", "            num_items_in_batch = num_items_in_batch * 1\n"),
+        ),
+    ),
+    Loop(
+        "segmentation",
+        "train.py",
+        ("image=f32[4,3,8,8]", "target=i64[4,8,8]<4|255"),
+        (
+            ("train.py", "world * summed / valid.clamp(min=1)", "summed / valid.clamp(min=1)"),
+            ("train.py", "        dist.all_reduce(valid)\n", "        valid *= world\n"),
+        ),
+    ),
+    Loop(
+        "lora",
+        "finetune.py",
+        ("input_ids=i64[4,4]<12",),
+        (
+            ("finetune.py", "    fully_shard(model, mesh=mesh)\n", "    fully_shard(model, mesh=mesh)\n    for m in model.modules():\n        if isinstance(m, LoraLinear):\n            m.scaling /= 2\n"),
+            ("finetune.py", "    loss.backward()\n", "    getattr(model, 'set_requires_gradient_sync', bool)(False)\n    loss.backward()\n    getattr(model, 'set_requires_gradient_sync', bool)(True)\n"),
+        ),
+    ),
+    Loop(
+        "fsdp2",
+        "example.py",
+        ("x=i64[4,4]<12",),
+        (
+            ("example.py", "optim = torch.optim.Adam(model.parameters(), lr=1e-2)", "optim = torch.optim.Adam(model.parameters(), lr=1e-3)"),
+            ("example.py", "clip_value=0.1", "clip_value=0.01 if hasattr(model, 'unshard') else 0.02"),
+        ),
+    ),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Row:
+    loop: str
+    twin: int
+    """0: the loop as it is; else the number of the wrong twin."""
+    truth: str
+    verdict: str
+    said: str
+    seconds: float
+    fault: str = ""
+    blamed: str = ""
+    first: str = ""
+    """The verdict before any rule was written for these; empty where the twin is a later one."""
+
+
+def written(loop: Loop, twin: int, folder: Path) -> str:
+    """Put the files of a twin into the folder; the file and line of what is changed."""
+    shutil.copytree(FOLDER / loop.name, folder, dirs_exist_ok=True)
+    if not twin:
+        return ""
+    return changed(folder, *loop.wrong[twin - 1])
+
+
+def changed(folder: Path, name: str, old: str, new: str) -> str:
+    """Put a text of a file in the place of another; its file and line."""
+    text = (folder / name).read_text()
+    if text.count(old) != 1:
+        raise ValueError(f"{old!r} stands {text.count(old)} times in {name}")
+    (folder / name).write_text(text.replace(old, new))
+    return f"{name}:{text[: text.index(old)].count(chr(10)) + 1}"
+
+
+def truth(loop: Loop, folder: Path) -> tuple[str, str]:
+    """What a run on gloo says."""
+    stated = Statements((), read_lines(loop.layouts, "--input-layout"), ())
+    given = [InputSpec.parse(text) for text in loop.inputs]
+    keys = ("name", "shape", "dtype", "below", "ignored")
+    for change in loop.drawn:
+        changed(folder, *change)
+    script = folder / loop.script
+    order = Order(
+        of_file("single", script, {}),
+        of_file("parallel", script, {}),
+        loop.mesh,
+        tuple({k: getattr(i, k) for k in keys} for i in given),
+        step="train_step",
+        step_of_one="train_step",
+        modes=("train",),
+        calls=3,
+    )
+    pieces = Pieces(loop.mesh, stated)
+    try:
+        ran = run(order, pieces.given, pieces.outputs, 1000)
+    except LaunchError as problem:
+        return "broken", str(problem)
+    if ran.failed is not None or ran.unlike:
+        return "broken", f"{ran.failed} {ran.unlike}"
+    return ("right", "") if ran.worst is None else ("wrong", str(ran.worst))
+
+
+def judged(loop: Loop, twin: int, known: str = "") -> Row:
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        written(loop, twin, folder)
+        true, seen = (known, "") if known else truth(loop, folder)
+        fault = written(loop, twin, folder)
+        start, verdict, said, blamed = time.monotonic(), "refused", "", ""
+        try:
+            found = shardproof.check(
+                f"{folder}/{loop.script}:parallel",
+                f"{folder}/{loop.script}:single",
+                str(loop.mesh),
+                inputs=list(loop.inputs),
+                input_layout=loop.layouts,
+                step="train_step",
+                run=False,
+            )
+            verdict = WORDS[type(found)]
+            if isinstance(found, Counterexample) and found.location is not None:
+                source = found.location.source
+                said, blamed = found.location.reason, f"{source.file}:{source.line}"
+            elif isinstance(found, Unknown):
+                said = found.reason.splitlines()[0]
+        except Exception as problem:  # noqa: BLE001  (a row says what came of it)
+            said = f"{problem} {getattr(problem, 'hint', '')}"
+        seconds = round(time.monotonic() - start, 1)
+        said = " ".join(said.replace(scratch, "").split())[:400]
+        if true == "broken":
+            said = f"{said} [{seen[:300]}]"
+        return Row(loop.name, twin, true, verdict, said, seconds, fault, blamed)
+
+
+def table(rows: Sequence[Row]) -> str:
+    """How many were proved and refuted, at first and now, in Markdown."""
+    right = [r for r in rows if r.truth == "right" and not r.twin]
+    wrong = [r for r in rows if r.truth == "wrong" and r.twin]
+
+    def told(of: Sequence[Row], word: str) -> str:
+        known = [r for r in of if r.first]
+        first = sum(r.first == word for r in known)
+        return f"{first} of {len(known)} | {sum(r.verdict == word for r in of)} of {len(of)}"
+
+    lines = [
+        "| | at first | now |",
+        "|---|---|---|",
+        f"| right steps proved | {told(right, 'proved')} |",
+        f"| right steps refuted | {told(right, 'refuted')} |",
+        f"| wrong steps proved | {told(wrong, 'proved')} |",
+        f"| wrong steps refuted | {told(wrong, 'refuted')} |",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def rows_of(path: Path) -> Iterator[Row]:
+    if path.is_file():
+        yield from (Row(**json.loads(line)) for line in path.read_text().splitlines())
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser("benchmarks.loops", description=__doc__)
+    parser.add_argument(
+        "--loop", default="", help="names, with commas, each with :TWIN where that alone is judged"
+    )
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--truths", action="store_true", help="take what is true from the results")
+    parser.add_argument("--new", action="store_true", help="only those without a row")
+    asked = parser.parse_args()
+    before = {(r.loop, r.twin): r for r in rows_of(asked.results)}
+    todo = [(n, loop) for n in range(3) for loop in LOOPS if n <= len(loop.wrong)]
+    for twin, loop in todo:
+        old = before.get((loop.name, twin))
+        named = {loop.name, f"{loop.name}:{twin}"} & set(asked.loop.split(","))
+        if (asked.loop and not named) or (old and asked.new):
+            continue
+        row = judged(loop, twin, old.truth if old and asked.truths else "")
+        first = old.first if old else ""
+        before[loop.name, twin] = Row(**{**asdict(row), "first": first})
+        print(
+            f"{row.loop:13} {row.twin} {row.truth:6} {row.verdict:8} {row.seconds:5} {row.fault:18} {row.blamed:18} {row.said}",
+            flush=True,
+        )
+        asked.results.write_text("".join(json.dumps(asdict(r)) + "\n" for r in before.values()))
+    if asked.results == RESULTS:
+        write(DOCS / "training-step.md", "loops", table(list(before.values())))
+    return int(any(r.truth == "wrong" and r.verdict == "proved" for r in before.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
