@@ -137,7 +137,7 @@ LISTS: dict[str, int] = {
     "synthesis/frontends/torch/ranks/collectives.py": 2,
     "synthesis/frontends/torch/ranks/constant_ids.py": 1,
     "synthesis/frontends/torch/ranks/in_time.py": 1,
-    "synthesis/frontends/torch/ranks/join.py": 3,
+    "synthesis/frontends/torch/ranks/join.py": 4,
     "synthesis/frontends/torch/ranks/logged.py": 2,
     "synthesis/frontends/torch/ranks/meanings.py": 1,
     "synthesis/frontends/torch/ranks/micro_batches.py": 1,
