@@ -293,6 +293,23 @@ def test_a_label_that_is_ignored_may_be_above_the_classes(
     assert isinstance(found.verdict, Proof if right else Counterexample), found.verdict
 
 
+@pytest.mark.parametrize(("target", "right"), [("means", False), ("counted", True)])
+def test_labels_of_an_example_that_a_loss_ignores_are_inputs_too(
+    case: Make, target: str, right: bool
+) -> None:
+    made = case(mesh=Mesh.of(dp=2), inputs=[], input_layouts=["ids=S(0)@dp", "labels=S(0)@dp"])
+    example = """
+def example_inputs():
+    ids = torch.arange(32).view(4, 8) % 12
+    return {"ids": ids, "labels": ids.masked_fill(ids == 3, -100)}
+"""
+    made.write(MEANS.replace(", WEIGHT", "") + example, target)
+    made.against = f"{made.target.partition(':')[0]}:Tokens"
+    found = made.check()
+    assert found.captured.one.inputs[1].ignored == -100
+    assert isinstance(found.verdict, Proof if right else Counterexample), found.verdict
+
+
 def test_a_table_that_looks_up_ignored_labels_is_not_followed(case: Make) -> None:
     """PyTorch raises where an embedding is given the label that a loss ignores."""
     made = case(mesh=Mesh.of(dp=2), inputs=["ids=i64[4,8]<12", "labels=i64[4,8]<12|-100"])

@@ -39,7 +39,15 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
-from arguments import argument_names, arguments, by_position, leaves, nested, takes_any
+from arguments import (
+    argument_names,
+    arguments,
+    by_position,
+    integers_of,
+    leaves,
+    nested,
+    takes_any,
+)
 from logged_loss import logged_loss
 from results import named_outputs, returned_names
 from stages import SCHEDULE, Stages
@@ -682,9 +690,10 @@ class Process:
         lines = []
         for name, value in (leaf for item in found.items() for leaf in leaves(*item)):
             integral = not value.is_floating_point() and value.dtype is not torch.bool
-            below = int(value.max()) + 1 if integral and value.numel() else 0
+            below, ignored = integers_of(value) if integral else (0, None)
             kind = "bool" if value.dtype is torch.bool else "i64" if integral else "f32"
-            lines.append({"name": name, "shape": list(value.shape), "dtype": kind, "below": below})
+            line = {"name": name, "shape": list(value.shape), "dtype": kind, "below": below}
+            lines.append({**line, "ignored": ignored})
             torch.save(value, self.folder.parent / f"example-{name}.pt")
         self.write("inputs.json", lines)
 

@@ -11,7 +11,7 @@ from torch import nn
 
 from shardproof.synthesis.frontends.torch.errors import CaptureError
 from shardproof.synthesis.frontends.torch.lower import DTYPES
-from shardproof.synthesis.frontends.torch.ranks.arguments import leaves
+from shardproof.synthesis.frontends.torch.ranks.arguments import integers_of, leaves
 from shardproof.synthesis.frontends.torch.request import CaptureRequest, InputSpec
 from shardproof.synthesis.frontends.torch.target import TORCH_DTYPES, Target
 
@@ -87,10 +87,10 @@ def _spec(name: str, value: Any) -> InputSpec:
             f"example input {name!r} has dtype {value.dtype}, which is not supported"
         )
     integral = not value.is_floating_point() and value.dtype is not torch.bool
-    below = int(value.max()) + 1 if integral and value.numel() else 0
+    below, ignored = integers_of(value) if integral else (0, None)
     strides = () if value.is_contiguous() else value.stride()
     shape, dtype = tuple(value.shape), DTYPES[value.dtype]
-    return InputSpec(name, shape, dtype, below, strides, sampled=bool(below))
+    return InputSpec(name, shape, dtype, below, strides, ignored, sampled=bool(below))
 
 
 def _library_inputs(request: CaptureRequest, target: Target) -> tuple[InputSpec, ...]:

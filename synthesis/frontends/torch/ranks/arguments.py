@@ -193,6 +193,15 @@ def leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield from leaves(f"{name}.{key}", inside)
 
 
+def integers_of(value: Any) -> tuple[int, int | None]:
+    """Of a tensor of integers: a bound that they are below, and the one negative integer among
+    them, as of labels that a loss ignores; 0 and None where there are several or no entries."""
+    negative = value[value < 0].unique().tolist() if value.numel() else []
+    if not value.numel() or len(negative) > 1:
+        return 0, None
+    return max(int(value.max()) + 1, 0), negative[0] if negative else None
+
+
 def by_position(forward: Any, given: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
     """Arguments as people write them: by position as far as they go on from the first, for hooks
     see these alone; the others by name."""

@@ -74,7 +74,7 @@ def _decide(self: "Logged", *others: Any) -> NoReturn:
     )
 
 
-def compared(name: str, bound: object) -> bool | None:
+def compared(name: str, bound: Any) -> bool | None:
     """What a comparison of a count above 0 with a number comes to; None: not known."""
     return _ABOVE_0[name](bound) if type(bound) in (int, float, bool) else None
 
