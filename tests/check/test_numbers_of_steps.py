@@ -192,6 +192,27 @@ BRANCHES = {
     "on an entry": (DIVIDE, "loss = loss / (count if y[0, 0] > 0 else 1)"),
     "on an integer": (DIVIDE, "loss = loss / (count if y[0, 0].long() != 0 else 1)"),
     "on a difference": (DIVIDE, "count = count - 2\n    loss = loss / (count if count > 0 else 1)"),
+    "on a half": (DIVIDE, "count = count * 0.5\n    loss = loss / (count if count > 0.9 else 1)"),
+    "on no times a count": (
+        DIVIDE,
+        "count = count * 0\n    loss = loss / (count if count > 0 else 1)",
+    ),
+    "on a flag that is written": (
+        DIVIDE,
+        "flag = count > 0\n    flag.fill_(False)\n    loss = loss / (count if flag else 1)",
+    ),
+    "on a count that is written": (
+        DIVIDE,
+        "torch.sub(y.long().sum(), 5, out=count)\n    loss = loss / (count if count > 0 else 1)",
+    ),
+    "on counts that are written": (
+        DIVIDE,
+        "torch._foreach_sub_([count], 5)\n    loss = loss / (count if count > 0 else 1)",
+    ),
+    "on a count less a count": (
+        DIVIDE,
+        "count = torch.add(count, count, alpha=-1)\n    loss = loss / (count if count > 0 else 1)",
+    ),
     "on a count less 2": (DIVIDE, "count.sub_(2)\n    loss = loss / (count or 1)"),
     "as long as there is any": (DIVIDE, "while count > 0:\n        loss = loss / count"),
 }

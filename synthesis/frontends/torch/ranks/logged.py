@@ -51,7 +51,8 @@ _OF_PYTHON = (float, int, math.exp, math.log, math.log2, math.sqrt)
 _OF_PYTHON += (math.isfinite, math.isnan, math.isinf)
 _KEPT = frozenset({"to", "long", "int", "float", "double", "type", "clone", "detach", "view"})
 _KEPT |= {"reshape", "squeeze", "cpu"}
-_ADDED = frozenset(["add", "radd", "iadd", "mul", "rmul", "imul"])
+_ADDED = {"add": 0, "radd": 0, "iadd": 0, "mul": 1, "rmul": 1, "imul": 1}
+"""From which number on an integer may be added to a count, or multiplied with it."""
 MOST = 1000
 """How often one line may ask."""
 _TENSORS = "let numbers that are no tensors say how often"
@@ -72,6 +73,16 @@ def _decide(self: "Logged", *others: Any) -> NoReturn:
         hint="compute with the tensor instead: torch.where, clamp; log numbers of item(), or "
         "multiply and divide tensors of this call by them",
     )
+
+
+def in_place(func: Any) -> bool:
+    """Whether a function of PyTorch writes into its first argument: `add_`, `__iadd__`."""
+    name = getattr(func, "__name__", "")
+    if name.startswith("__"):
+        return (name.startswith("__i") and name not in ("__int__", "__index__", "__invert__")) or (
+            name in ("__setitem__", "__set__", "__delitem__")
+        )
+    return name.endswith("_")
 
 
 def compared(name: str, bound: Any) -> bool | None:
@@ -239,20 +250,22 @@ class Logging(TorchFunctionMode):
         if name == "bool" and len(args) == 1:
             return self._bool(args[0])
         made = func(*args, **(kwargs or {}))
-        if isinstance(made, torch.Tensor):
-            self._follow(name, args, made)
-        elif name == "setitem":
-            self._forget(args[0])
+        self._follow(func, name, args, kwargs or {}, made)
         return made
 
-    def _follow(self, name: str, args: tuple[Any, ...], made: torch.Tensor) -> None:
+    def _follow(
+        self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], made: Any
+    ) -> None:
         """Note whether a tensor counts, and what is known of one of bools."""
-        counts = self._counting(name, args)
+        plain = isinstance(made, torch.Tensor) and not {"alpha", "out"} & kwargs.keys()
+        counts = self._counting(name, args) if plain else None
+        found = self._answer(name, args) if plain else None
+        first = args[:1] if in_place(func) else ()
+        for written in tree_flatten((first, kwargs.get("out")))[0]:
+            if isinstance(written, torch.Tensor):
+                self._forget(written)
         if counts is not None and any(counts):
             self.counts[id(made)] = (made, counts)
-        elif args and made is args[0]:
-            self._forget(made)
-        found = self._answer(name, args)
         if found is not None:
             self.answers[id(made)] = (made, *found)
 
@@ -271,20 +284,22 @@ class Logging(TorchFunctionMode):
             return (held[args[1]],)
         if name in ("sum", "count_nonzero") and self._is_count(first):
             return (True,)
-        if name in _ADDED and all(map(self._is_count, args)):
+        if name in _ADDED and all(self._is_count(v, _ADDED[name]) for v in args):
             return (True,)
         return None
 
-    def _is_count(self, value: Any) -> bool:
+    def _is_count(self, value: Any, least: int = 0) -> bool:
         if not isinstance(value, torch.Tensor):
-            return type(value) in (int, float) and value >= 0
+            return type(value) is int and value >= least
         return value.dtype == torch.bool or all(self.counts.get(id(value), (None, (False,)))[1])
 
     def _forget(self, written: torch.Tensor) -> None:
         """Other numbers are written into a tensor."""
-        for key, (t, _) in list(self.counts.items()):
-            if same_storage(storage(local(t)), storage(local(written))):
-                del self.counts[key]
+        known: tuple[dict[int, Any], ...] = (self.counts, self.answers)
+        for held in known:
+            for key, (t, *_) in list(held.items()):
+                if same_storage(storage(local(t)), storage(local(written))):
+                    del held[key]
 
     def number(self, value: torch.Tensor, kind: type | None = None) -> Any:
         """What `value.item()` gives, or `kind(value)`."""
