@@ -138,10 +138,27 @@ def test_padded_chunks_along_each_dim_are_gathered(mesh: Mesh, seed: int, reshap
             np.testing.assert_allclose(got, want.reshape(got.shape), atol=1e-12)
 
 
-def test_padded_chunks_that_are_added_up_along_another_dim_are_refused() -> None:
-    mesh = Mesh.of(dp=2, tp=2)
-    with pytest.raises(RankError, match="padded with zeros"):
-        join(ranks(mesh, (2, 3), padded("tp", 2, 0, 2, False, "dp")))
+@pytest.mark.parametrize("over", ["dp", "tp"])
+@pytest.mark.parametrize("reduce", ["sum", "max"])
+def test_padded_chunks_are_read_with_their_zeros(over: str, reduce: str) -> None:
+    """Added up along another dim, or of which the largest is taken."""
+    mesh, rng = Mesh.of(dp=2, tp=2), np.random.default_rng(0)
+
+    def body(b: Builder, x: str, coords: Coords) -> str:
+        at = coords["tp"]
+        wide = b.add("pad", x, dim=0, lo=2 * at, hi=2 * (1 - at))
+        return b.add("all_reduce", wide, mesh_dim=over, reduce=reduce)
+
+    whole, given = join(ranks(mesh, (2, 3), body)), values(mesh, (2, 3), rng)
+    combined = np.sum if reduce == "sum" else np.max
+    coords = mesh.coords()
+    wide = [
+        np.pad(x["x"], ((2 * c["tp"], 2 - 2 * c["tp"]), (0, 0)))
+        for x, c in zip(given, coords, strict=True)
+    ]
+    for got, at in zip(result(whole, given), coords, strict=True):
+        met = [w for w, c in zip(wide, coords, strict=True) if {**c, over: at[over]} == at]
+        np.testing.assert_allclose(got, combined(met, axis=0), atol=1e-12)
 
 
 def first_and_last(alone: list[tuple[Coords, Program]]) -> list[tuple[Coords, Program]]:
@@ -222,15 +239,9 @@ def short_pad(b: Builder, x: str, coords: Coords) -> str:
     return b.add("all_reduce", wide, mesh_dim="tp", reduce="sum")
 
 
-def largest(b: Builder, x: str, coords: Coords) -> str:
-    at = coords["tp"]
-    wide = b.add("pad", x, dim=0, lo=8 * at, hi=8 * (1 - at))
-    return b.add("all_reduce", wide, mesh_dim="tp", reduce="max")
-
-
 @pytest.mark.parametrize(
     "body",
-    [both, shifted, overlapping, turned, every_second, half, turned_pad, short_pad, largest],
+    [both, shifted, overlapping, turned, every_second, half, turned_pad, short_pad],
 )
 def test_near_misses_are_refused(body: Body) -> None:
     alone = ranks(Mesh.of(dp=2, tp=2), (8, 2), body)
