@@ -76,6 +76,7 @@ WRONG = {
 }
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_edit_is_refuted_without_a_run(made: tuple[Path, Done], name: str) -> None:
     folder, done = made
