@@ -34,6 +34,7 @@ REWRITTEN = (
     *("product distributed over a sum", "sum times 1/n for average"),
 )
 """Rewrites of programs that take long."""
+CUSTOM = ("causal_softmax", "chunked_cross_entropy", "cuda_bias_gelu", "tiled_attention")
 BACKWARD = "test_a_backward_by_hand_is_captured_and_its_patch_proved"
 CAMPAIGNS = (
     f"test_deepseek.py::{PROVED}[stages]",
@@ -98,7 +99,7 @@ CAMPAIGNS = (
     "test_loads.py::test_weights_from_other_ranks_are_refused",
     f"test_deepseek.py::{PROVED}[experts over ranks, split too]",
     "test_planted.py::test_bug_in_one_step_and_one_rank_is_found_there[7]",
-    *(f"test_custom_functions.py::{BACKWARD}[{n}]" for n in ("causal_softmax", "cuda_bias_gelu")),
+    *(f"test_custom_functions.py::{BACKWARD}[{n}]" for n in CUSTOM),
     "test_custom_functions.py::test_a_rank_with_another_backward_is_refuted[cuda_bias_gelu]",
     "test_numbers_of_steps.py::test_a_count_that_a_step_tells_from_0_is_not_0[not of 0]",
 )

@@ -11,7 +11,7 @@ import pytest
 from shardproof.agent.run import events
 from tests.commands import COMMAND, Done, environment
 
-pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.gloo]
+pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.gloo, pytest.mark.campaign]
 
 GPT = Path(__file__).parents[2] / "examples" / "nanogpt.py"
 SIZES = (
@@ -76,7 +76,6 @@ WRONG = {
 }
 
 
-@pytest.mark.campaign
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_edit_is_refuted_without_a_run(made: tuple[Path, Done], name: str) -> None:
     folder, done = made
