@@ -209,6 +209,12 @@ BRANCHES = {
         DIVIDE,
         "torch._foreach_sub_([count], 5)\n    loss = loss / (count if count > 0 else 1)",
     ),
+    "on a flag by its number": (DIVIDE, "loss = loss / (count if (y[0, 0] > 0).item() else 1)"),
+    "on a flag that is compared": (DIVIDE, "loss = loss / (count if (y[0, 0] > 0) > 0 else 1)"),
+    "on bytes of a count": (
+        DIVIDE,
+        "loss = loss / (count if count.long().view(torch.float64) > 0.5 else 1)",
+    ),
     "on a count less a count": (
         DIVIDE,
         "count = torch.add(count, count, alpha=-1)\n    loss = loss / (count if count > 0 else 1)",

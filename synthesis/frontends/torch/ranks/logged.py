@@ -258,6 +258,7 @@ class Logging(TorchFunctionMode):
     ) -> None:
         """Note whether a tensor counts, and what is known of one of bools."""
         plain = isinstance(made, torch.Tensor) and not {"alpha", "out"} & kwargs.keys()
+        plain = plain and not (name == "view" and "dtype" in kwargs)  # its bytes
         counts = self._counting(name, args) if plain else None
         found = self._answer(name, args) if plain else None
         first = args[:1] if in_place(func) else ()
@@ -279,7 +280,7 @@ class Logging(TorchFunctionMode):
             return None
         held = (True,) if first.dtype == torch.bool else self.counts.get(id(first), (None, None))[1]
         if name in _KEPT:
-            return held
+            return None if name == "view" and torch.dtype in map(type, args) else held
         if name == "getitem" and held is not None and type(args[1]) is int and len(held) > 1:
             return (held[args[1]],)
         if name in ("sum", "count_nonzero") and self._is_count(first):
@@ -311,7 +312,8 @@ class Logging(TorchFunctionMode):
         except DataDependentOutputException:
             pass
         file, line = self.note(UNREAD)
-        number = Logged(self, file, line, kind, counts=self._is_count(whole))
+        counts = whole.dtype != torch.bool and self._is_count(whole)
+        number = Logged(self, file, line, kind, counts=counts)
         now = whole.detach().reshape(()).clone()  # the tensor may be written to afterwards
 
         def made() -> torch.Tensor:
@@ -346,7 +348,8 @@ class Logging(TorchFunctionMode):
         if name in _FINITE and len(args) == 1:
             return ALL_FINITE, _FINITE[name]
         if name in _ABOVE_0 and len(args) == 2 and first.numel() == 1:
-            known = compared(name, args[1]) if self._is_count(first) else None
+            counts = first.dtype != torch.bool and self._is_count(first)
+            known = compared(name, args[1]) if counts else None
             return None if known is None else (NOT_ZERO, known)
         if name in ("any", "all", "logical_not", "invert") and id(first) in self.answers:
             _, granted, known = self.answers[id(first)]
