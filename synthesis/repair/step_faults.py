@@ -10,7 +10,7 @@ from shardproof.synthesis.repair.in_source import Function, SourceFile, base_nam
 from shardproof.synthesis.repair.looked import Looked, Reached, followed, reached
 from shardproof.verifier.kernel.ops import lookup
 from shardproof.verifier.kernel.program.attrs import named_mesh_dims
-from shardproof.verifier.kernel.program.program import Node
+from shardproof.verifier.kernel.program.program import Node, leading_to
 
 SYNCS = {"no_sync": "DistributedDataParallel", "set_requires_gradient_sync": "fully_shard"}
 """What decides whether a wrapper reduces the gradients of a backward."""
@@ -102,11 +102,13 @@ def _calls(function: Function) -> list[tuple[str, ast.Call, bool]]:
 
 def given_otherwise(looked: Looked) -> Iterator[Fault]:
     """A number that a call or an operator of the model is given otherwise, as a learning rate; or a
-    number or choice that a class of the model is given by name, and here is another or none."""
+    number or choice that a class of the model is given by name, and here is another or none. What
+    is defined alike in both is right."""
     theirs: dict[Given, set[Value]] = {}
     for _, given, number, _ in _numbers(_of_model(looked)):
         theirs.setdefault(given, set()).add(number)
-    ours = list(_numbers(looked.reached)) if theirs else []
+    apart = _without(looked.reached, _of_model(looked))
+    ours = list(_numbers(apart)) if theirs else []
     for file, given, number, node in ours:
         if given in theirs and number not in theirs[given]:
             yield looked.fault(f"{given[0]} is given another number", file, node)
@@ -117,9 +119,10 @@ def given_otherwise(looked: Looked) -> Iterator[Fault]:
     for file, (name, key), number, node in ours:
         if name[:1].isupper() and isinstance(key, str) and number not in named.get(key, {number}):
             yield looked.fault(f"{key} is another number", file, node)
-    calls = [(f, n) for f, _, n in looked.walk() if isinstance(n, ast.Call)]
+    walked = ((f, n) for f, made in apart.values() for n in ast.walk(made))
+    calls = [(f, n) for f, n in walked if isinstance(n, ast.Call)]
     held = {k.arg for _, call in calls for k in call.keywords}
-    for owner, key in theirs:
+    for _, (owner, key), _, _ in _numbers(_without(_of_model(looked), looked.reached)):
         if key not in named or key in held:
             continue
         known = {k for n, k in theirs if n == owner}
@@ -127,6 +130,12 @@ def given_otherwise(looked: Looked) -> Iterator[Fault]:
             name, own = call_name(call), {k.arg for k in call.keywords}
             if name == owner or (name[:1].isupper() and known & own):
                 yield looked.fault(f"{name} is not given {key}", file, call)
+
+
+def _without(definitions: Reached, others: Reached) -> Reached:
+    """The definitions that are not alike in others."""
+    alike = {ast.dump(made) for _, made in others.values()}
+    return {n: (f, made) for n, (f, made) in definitions.items() if ast.dump(made) not in alike}
 
 
 def _numbers(definitions: Reached) -> Iterator[tuple[SourceFile, Given, Value, ast.Constant]]:
@@ -183,11 +192,15 @@ def _reduced_by_hand(looked: Looked) -> bool:
 
 
 def _reductions(looked: Looked) -> list[Node]:
-    """The collectives over mesh dims that the rows are split over."""
+    """The collectives over mesh dims that the rows are split over, but those of parameters, and of
+    a loss that is only returned."""
+    weights = {i.name for i in looked.program.inputs if i.role == "param"}
+    left = [o.value for o in looked.program.outputs if o.role != "loss"]
     return [
         node
-        for node in looked.program.nodes
+        for node in leading_to(left, looked.program.nodes)
         if lookup(node.op).kind == "collective"
+        and weights.isdisjoint(node.inputs)
         and looked.module.rows.intersection(
             d for k, v in node.attrs.items() for d in named_mesh_dims(k, v)
         )

@@ -135,6 +135,35 @@ def test_gradients_that_nothing_reduces_are_blamed_where_they_are_changed_last()
     assert of_step("adam.step()", scaled, program=NONE) == f"13 {said}"
 
 
+AVERAGED = """program ranks mesh(dp=2)
+  param %w: f32[8]
+  input %x: f32[]
+  %a = all_reduce %w {mesh_dim=dp, reduce=sum} @ ranks.py:11 | a
+  %b = all_reduce %x {mesh_dim=dp, reduce=sum} @ ranks.py:11 | b
+  return %a "state:w", loss %b "loss"
+"""
+
+
+def test_sums_of_parameters_and_of_a_loss_reduce_no_gradients() -> None:
+    found = of_step("n == 0", "n == 0", program=parse_text(AVERAGED))
+    assert found == "11 gradients are not reduced"
+
+
+def test_what_both_define_alike_is_not_blamed() -> None:
+    used = ("fully_shard(MLP())", "fully_shard(MLP(SMALL))")
+    assert of_step("def sharded(", "SMALL = AdamW(lr=2e-3)\n\n\ndef sharded(").startswith("6 ")
+    text = f"{RANKS.replace(*used)}\n\nSMALL = AdamW(wide=1)\n"
+    theirs = ONE.replace("MLP()", "MLP(SMALL)") + "\n\nSMALL = AdamW(wide=1)\n"
+    files, model = ({n: SourceFile(n, t)} for n, t in (("ranks.py", text), ("one.py", theirs)))
+    module = Module(
+        *(files, {"dp": 2}, (), (), False, "", "sharded", frozenset(), frozenset({"dp"})),
+        *("train", "train", "build", model),
+    )
+    made = parse_text(REDUCED.replace("LINE", "11"))
+    found = blamed(Looked(module, PLACE, program=made))
+    assert found is None or "is not given" not in found.why
+
+
 REDUCED = """program ranks mesh(dp=2)
   input %x: f32[8]
   %a = all_reduce %x {mesh_dim=dp, reduce=sum} @ ranks.py:LINE | a
