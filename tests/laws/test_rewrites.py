@@ -46,6 +46,23 @@ def embedding(rank: int, rows: int = ROWS, first: int | None = None) -> Program:
     return b.build()
 
 
+def multiplied(rank: int, rows: int = ROWS, computed: bool = False) -> Program:
+    """A masked lookup times its mask, and what its backward adds up."""
+    b = Builder("multiplied", TP)
+    table = b.param("w", TensorType((ROWS, 2), "f32"))
+    ids = b.input("ids", TensorType((2, 5), "i64"))
+    g = b.input("g", TensorType((2, 5, 2), "f32"))
+    low, high = number(b, rank * ROWS), number(b, rank * ROWS + rows)
+    mask = b.add("logical_or", b.add("lt", ids, low), b.add("ge", ids, high))
+    local = b.add("where", mask, number(b, 0), shift(b, ids, rank * ROWS))
+    found = b.add("take", b.add("log", table) if computed else table, local, dim=0)
+    inside = b.add("logical_not", b.add("reshape", mask, shape=(2, 5, 1)))
+    b.output(b.add("mul", found, inside), "output", "y")
+    kept = b.add("mul", inside, g)
+    b.output(b.add("index_add", kept, local, size=ROWS), "grad", "w")
+    return b.build()
+
+
 def entry(rank: int, rows: int = ROWS) -> Program:
     """A clipped lookup along lines, masked outside of the window, and its adjoint."""
     b = Builder("entry", TP)
@@ -84,13 +101,13 @@ def same(a: Program, b: Program, values: dict[str, Any]) -> None:
         )
 
 
-@pytest.mark.parametrize("make", [embedding, entry])
+@pytest.mark.parametrize("make", [embedding, entry, multiplied])
 @pytest.mark.parametrize("rank", range(RANKS))
 def test_masked_lookups_read_as_windows_on_every_rank(make: Any, rank: int) -> None:
     program = make(rank)
     on_one = replace(program, mesh=Mesh())
     read = read_windows(on_one)
-    assert "where" not in {n.op for n in read.nodes}
+    assert {n.op for n in read.nodes}.isdisjoint(("where", "mul"))
     assert {n.attrs["offset"] for n in read.nodes if "offset" in n.attrs} == {rank * ROWS}
     rng = np.random.default_rng(rank)
     for _ in range(5):
@@ -144,6 +161,15 @@ def test_an_entry_of_each_row_that_a_mask_makes_less(rank: int, apart: bool) -> 
 )
 def test_a_window_of_another_size_is_left_alone(program: Program) -> None:
     assert [n.op for n in read_windows(program).nodes].count("where") >= 1
+
+
+@pytest.mark.parametrize("rows", [ROWS - 1, ROWS + 1])
+def test_a_mask_of_another_window_stays_a_factor(rows: int) -> None:
+    assert [n.op for n in read_windows(multiplied(1, rows)).nodes].count("mul") == 2
+
+
+def test_what_may_have_no_value_keeps_its_factor() -> None:
+    assert [n.op for n in read_windows(multiplied(1, computed=True)).nodes].count("mul") == 1
 
 
 def test_offsets_of_all_ranks_are_fitted() -> None:

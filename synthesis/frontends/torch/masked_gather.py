@@ -5,9 +5,11 @@ masked into them, and then mask the result to zero outside of them. With `J = id
 offset <= ids < offset + size, and `size` the extent looked into:
 
     where(inside, take(x, J), 0)             = take(x, ids, offset)
+    inside * take(x, J)                      = take(x, ids, offset), where x is an input
     where(inside, take_along(x, J), 0)       = take_along(x, ids, offset)
     put_along(where(inside, g, 0), J, size)  = put_along(g, ids, size, offset)
     index_add(where(inside, g, 0), J, size)  = index_add(g, ids, size, offset)
+    index_add(inside * g, J, size)           = index_add(g, ids, size, offset)
 
 An index below 0 counts from the end, which inside of a window none does. A cross entropy of split
 rows takes from one entry of each row, at a place I, what a mask says:
@@ -24,6 +26,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import permutations
 
 from shardproof.verifier.analysis.rewrite import Rewriting, rewrite
 from shardproof.verifier.kernel.program.program import Node, Program
@@ -50,7 +53,8 @@ class Window:
 def read_windows(program: Program) -> Program:
     """The program with its masked lookups written with `offset`."""
     program = rewrite(program, {"where": _changed_entries, "add_scalar": _complement})
-    patterns = {"where": _masked_lookup, "put_along": _masked_put, "index_add": _masked_add}
+    patterns = {"put_along": _masked_put, "index_add": _masked_add}
+    patterns |= dict.fromkeys(("where", "mul"), _masked_lookup)
     return rewrite(program, patterns)
 
 
@@ -139,7 +143,9 @@ def _window(r: Rewriting, name: str, holds: bool = True) -> Window | None:
 
 
 def _kept(r: Rewriting, node: Node) -> tuple[str, Window, str] | None:
-    """`mask, window, value` of a `where` that keeps value in the window and is 0 elsewhere."""
+    """`mask, window, value` of what is a value in the window and 0 elsewhere."""
+    if node.op == "mul":
+        return next(filter(None, (_factor(r, *pair) for pair in permutations(node.inputs))), None)
     mask, a, b = node.inputs
     bare = r.through(mask, "reshape")
     if r.number(b) == 0:
@@ -148,6 +154,12 @@ def _kept(r: Rewriting, node: Node) -> tuple[str, Window, str] | None:
         window, value = _window(r, bare, False), b
     else:
         return None
+    return None if window is None else (mask, window, value)
+
+
+def _factor(r: Rewriting, value: str, factor: str) -> tuple[str, Window, str] | None:
+    mask = r.through(factor, "expand", "cast")
+    window = _window(r, mask) if r.type(mask).dtype == "bool" else None
     return None if window is None else (mask, window, value)
 
 
@@ -197,6 +209,8 @@ def _masked_lookup(r: Rewriting, node: Node) -> str | None:
     if lookup is None or lookup.op not in ("take", "take_along") or lookup.attrs.get("offset", 0):
         return None
     x, index = lookup.inputs
+    if node.op == "mul" and r.node(x) is not None:
+        return None  # what has no value has none times 0 either
     dim = lookup.number("dim")
     bare = r.through(index, "reshape")
     place = _agrees(r, window, bare, r.type(x).shape[dim])
@@ -241,7 +255,7 @@ def _masked_put(r: Rewriting, node: Node) -> str | None:
 
 def _masked_add(r: Rewriting, node: Node) -> str | None:
     g, index = node.inputs
-    source = r.made(g, "where")
+    source = r.made(g, "where", "mul")
     if source is None or node.attrs.get("offset", 0):
         return None
     kept = _kept(r, source)
