@@ -231,7 +231,7 @@ class Digest(TorchDispatchMode):
         if not isinstance(t, FakeTensor) and t.device.type != "meta":
             with _disable_current_modes():
                 data = t.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-                return _hash("table", str(t.dtype), data.numpy().tobytes())
+                return _hash("table", str(t.dtype), data.clone().numpy().tobytes())
         held = t.untyped_storage()
         if held._cdata not in self._held:
             self._held[held._cdata] = (held, _hash("unknown", len(self._held)))

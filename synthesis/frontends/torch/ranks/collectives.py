@@ -115,6 +115,8 @@ class Seen:
     flights: list[Flight] = field(default_factory=list[Flight])
     written: list[Any] = field(default_factory=list[Any])
     """Storages that some op changed."""
+    kept: dict[int, torch.Tensor] = field(default_factory=dict[int, torch.Tensor])
+    """Of those that the call did not make, by number, a tensor there."""
     handles: list[Any] = field(default_factory=list[Any])
     events: list[Event] = field(default_factory=list[Event])
     """What the rank starts and waits for, in order."""
@@ -212,10 +214,11 @@ class Watch(TorchDispatchMode):
         return func(*args, **kwargs)
 
     def _kept(self, written: list[torch.Tensor]) -> None:
-        """Refuse a write into a tensor that is neither made in forward nor a part of the state."""
-        for t in written:
-            name = "" if isinstance(t, FakeTensor) else self.attributes.get(storage(t)._cdata, "")
-            if name:
+        """Note a write into a tensor that is not made in the call; refuse one into an attribute of
+        a module that is no part of the state."""
+        for t in (t for t in written if not isinstance(t, FakeTensor)):
+            self.seen.kept.setdefault(storage(t)._cdata, t)
+            if name := self.attributes.get(storage(t)._cdata, ""):
                 file, line, text = self.places.of(self.places.frame(sys._getframe()))
                 raise KeptError(name, file=file, line=line, text=text)
 

@@ -144,6 +144,7 @@ def _traced_twice(make: Make, mode: str, quick: Mapping[str, Any], module: Any) 
         _digest(order)
         with given(Singles((LEAST,), order.watch.places)), order.step.known:
             _call(order)
+        order.step.keep(order.watch.seen.kept)
         order.step.begun = True
         order = make(mode)
     files = files_of(module, order.watch.places.root)

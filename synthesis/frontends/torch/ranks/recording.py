@@ -9,7 +9,7 @@ half the time of a trace.
 
 import operator
 import weakref
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +22,7 @@ from torch.utils._pytree import tree_leaves
 
 from shardproof.synthesis.frontends.torch.decompose import decompositions
 from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.ranks.spans import storage
 
 _aten: Any = torch.ops.aten
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
@@ -35,10 +36,11 @@ class Recorder(TorchDispatchMode):
     """The graph of all ops on tensors, in the order in which they ran.
 
     Tensors that are given are placeholders; those that come from elsewhere are attributes of
-    `held`.
+    `held`, or pieces of one of `rooms`: of those given, the rows of numbers that are all of a
+    memory.
     """
 
-    def __init__(self, given: Sequence[torch.Tensor]) -> None:
+    def __init__(self, given: Sequence[torch.Tensor], rooms: Collection[torch.Tensor] = ()) -> None:
         super().__init__()
         self._mode_key, self.tracer = _KEY, self
         self.graph = fx.Graph()
@@ -55,6 +57,8 @@ class Recorder(TorchDispatchMode):
             node = self.graph.placeholder(f"given_{index}")
             self.given.append((node, t))
             self._made(node, t)
+        self.rooms = {storage(t)._cdata: t for t in rooms}
+        """By memory: the row of its numbers."""
 
     def returns(self, values: Sequence[torch.Tensor]) -> None:
         """End the graph."""
@@ -117,11 +121,28 @@ class Recorder(TorchDispatchMode):
             return self.memories[memory]
         if (alias := self.memories.get(_memory(value))) is not None:
             return alias  # `y.data` is no op
+        if (room := self.rooms.get(storage(value)._cdata)) is not None:
+            return self._piece(room, value)
         name = f"held_{len(self.graph.nodes)}"
         setattr(self.held, name, value)
         node = self.graph.create_node("get_attr", name)
         self._made(node, value)
         return node
+
+    def _piece(self, room: torch.Tensor, value: torch.Tensor) -> fx.Node:
+        """What a tensor is of all of its memory."""
+        if not value.is_contiguous() or value.dtype != room.dtype:
+            raise CaptureError(
+                "a step reads memory that it writes into in another order, or as another dtype",
+                hint="take the view of it anew in the step",
+            )
+        first = value.storage_offset()
+        cut = (self._operand(room), 0, first, first + value.numel())
+        row = self.graph.call_function(_aten.slice.Tensor, cut)
+        self._made(row, room[first : first + value.numel()])
+        piece = self.graph.call_function(_aten.view.default, (row, list(value.shape)))
+        self._made(piece, value)
+        return piece
 
     def _made(self, node: fx.Node, result: Any) -> None:
         meta = fx_traceback.current_meta

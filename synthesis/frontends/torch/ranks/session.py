@@ -10,6 +10,7 @@ PyTorch's may ask at import which rank it is on, and each rank imports it.
 import contextlib
 import gc
 import importlib
+import itertools
 import json
 import multiprocessing
 import os
@@ -18,7 +19,7 @@ import shutil
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -456,11 +457,18 @@ def _ties(model: Any) -> dict[str, str]:
     return {n: g[0] for g in tied_groups(model) for n in g}
 
 
-def _wrapped(model: Any) -> list[str]:
-    """What stands before the names of modules in those that wrap them."""
-    if isinstance(model, DistributedDataParallel):
-        return ["module."]
-    return [f"{n}." for n, _ in model.named_children()] if isinstance(model, Pipeline) else []
+def _wrapped(model: Any, wanted: Collection[str]) -> list[str]:
+    """What stands before the `wanted` names in those of a module that wraps the model's."""
+    if isinstance(model, Pipeline):
+        return [f"{n}." for n, _ in model.named_children()]
+    names = [n for n, _ in model.named_parameters()]
+    first = names[0].split(".")[:-1] if names else []
+    for prefix in ("", *itertools.accumulate(f"{part}." for part in first)):
+        if not all(n.startswith(prefix) for n in names):
+            break
+        if any(n.removeprefix(prefix) in wanted for n in names):
+            return [prefix]
+    return []
 
 
 def _with_examples(request: RanksRequest, target: Any) -> Any:
@@ -558,7 +566,7 @@ def _rank(
     }
     own = [n for n, _ in model.named_parameters()]
     at = mesh.coords()[rank]
-    wrapped = _wrapped(model)
+    wrapped = _wrapped(model, one.ties.keys() | set(one.params))
 
     def paired() -> dict[str, str]:
         return pair_names(own, list(one.params), request.names, one.ties, wrapped, at)

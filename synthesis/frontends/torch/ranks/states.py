@@ -7,7 +7,7 @@ that the model does not have, as room to work in, must be written before it is r
 # pyright: basic
 # (PyTorch has no types for what is used here.)
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -123,6 +123,24 @@ def _is_zeros(node: fx.Node) -> bool:
     return name in ("zeros", "zeros_like", "zero") or (
         name in ("full", "full_like", "fill") and node.args[1:2] == (0,)
     )
+
+
+def left_as_zeros(traced: Traced, names: Collection[str]) -> None:
+    """Those states that every step leaves as zeros are zeros when it begins."""
+    left = {n: v for _, n, v in traced.outputs if n in names}
+    for node, name in list(traced.buffers.items()):
+        if name in left and _is_zeros(left[name]):
+            with traced.graph.inserting_before(node):
+                val = node.meta["val"]
+                zeros = traced.graph.call_function(
+                    torch.ops.aten.full.default, (list(val.shape), 0), {"dtype": val.dtype}
+                )
+            zeros.meta = dict(node.meta)
+            node.replace_all_uses_with(zeros)
+            traced.graph.erase_node(node)
+            del traced.buffers[node]
+            traced.state.discard(name)
+            traced.outputs = [o for o in traced.outputs if o[1] != name]
 
 
 def _as_empty(graph: fx.Graph, node: fx.Node, outputs: set[fx.Node]) -> None:

@@ -19,12 +19,14 @@ from torch import fx, nn
 from torch._subclasses.fake_tensor import is_fake, unset_fake_temporarily
 from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
+from torch.utils._python_dispatch import _disable_current_modes
 
 from shardproof.synthesis.frontends.torch.errors import CaptureError
 from shardproof.synthesis.frontends.torch.materialize import to_fake
 from shardproof.synthesis.frontends.torch.ranks.dtensors import local
 from shardproof.synthesis.frontends.torch.ranks.known import Known
 from shardproof.synthesis.frontends.torch.ranks.logged import Logging
+from shardproof.synthesis.frontends.torch.ranks.spans import storage
 from shardproof.synthesis.frontends.torch.ranks.stages import Stages
 from shardproof.synthesis.frontends.torch.trace import Traced
 
@@ -76,6 +78,9 @@ class Step:
     """By the name of such a buffer, its value."""
     fixed: dict[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor])
     """The values of what the traced step reads and leaves as it is."""
+
+    rooms: dict[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor])
+    """Memory that something else keeps and the step writes into, as rows of numbers."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         with Logging() as logging:
@@ -144,8 +149,9 @@ class Step:
         """What lives from step to step, by name: `fc.weight.exp_avg`, `fc.weight.grad`."""
         out: dict[str, Any] = {}
         model = self.held[0]
+        rooms = {storage(row)._cdata for row in self.rooms.values()}
         for p in model.parameters():
-            if p.grad is not None:
+            if p.grad is not None and storage(local(p.grad))._cdata not in rooms:
                 out[f"{self.names[id(p)]}{GRADIENT}"] = p.grad
         for _, optimizer in self._optimizers():
             for p, kept in optimizer.state.items():
@@ -163,7 +169,7 @@ class Step:
             self.notes |= {ADDED.format(name=re.split(r"[.[]", n)[0]): None for n in sorted(added)}
             held = {n: t for n, t in held.items() if n in self.carried}
         self.plain = held
-        return out | held
+        return out | held | self.rooms
 
     def fix(self, traced: Traced) -> None:
         """Take tensors that no step changes, and that no checkpoint has, for what they hold.
@@ -172,9 +178,10 @@ class Step:
             CaptureError: what one holds is not known: an earlier step made it of its data.
         """
         read = {name for node, name in traced.buffers.items() if node.users}
-        for name in sorted(read & (self.plain.keys() | self.buffers.keys()) - traced.state):
+        kept = self.plain.keys() | self.buffers.keys() | self.rooms.keys()
+        for name in sorted(read & kept - traced.state):
             plain = self.plain.get(name)
-            value = self.buffers[name] if plain is None else self.known.value(local(plain))
+            value = self.buffers.get(name) if plain is None else self.known.value(local(plain))
             if value is None:
                 raise CaptureError(
                     f"a step reads {name}, which a step before it made: what it holds is not known",
@@ -203,6 +210,24 @@ class Step:
             self.notes[LOGS.format(names=", ".join(sorted(logs)))] = None
             _erase_after({places[n] for n in logs}, traced.graph)
 
+    def keep(self, written: Mapping[int, torch.Tensor]) -> None:
+        """Memory of floats that something keeps, given with a tensor there that was written into,
+        is state from now on, unless it is that of state with a name. Gradients may lie there.
+
+        Raises:
+            CaptureError: numpy has the memory too, which what is written there changes unseen.
+        """
+        state = (t for name, t in self.state().items() if not self.is_gradient(name))
+        held = (*state, *self.held[0].parameters(), *self.held[0].buffers())
+        known = {storage(local(t))._cdata for t in held}
+        kept = {at: t for at, t in written.items() if t.is_floating_point() and at not in known}
+        if not all(storage(t).resizable() for t in kept.values()):
+            raise CaptureError("a step changes a tensor whose memory numpy has too")
+        for number, t in enumerate(kept.values()):
+            count = storage(t).nbytes() // t.element_size()
+            with unset_fake_temporarily():
+                self.rooms[f"memory {number}"] = t.detach().as_strided((count,), (1,), 0)
+
     def is_gradient(self, name: str) -> bool:
         """Whether `state` calls a gradient so."""
         return name.endswith(GRADIENT) and name.removesuffix(GRADIENT) in self.names.values()
@@ -222,6 +247,9 @@ class Step:
 
     def kept(self) -> dict[str, torch.Tensor]:
         """The piece of this rank of each."""
+        with _disable_current_modes():
+            for row in self.rooms.values():
+                row.fill_(torch.nan)  # what reads it other than by ops gets no number
         self.before = {name: local(t) for name, t in self.state().items()}
         if self.begun and self.carried is None:
             self.carried = frozenset(self.before)

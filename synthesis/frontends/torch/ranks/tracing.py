@@ -47,7 +47,11 @@ from shardproof.synthesis.frontends.torch.ranks.sharded import (
     uneven,
     whole_of,
 )
-from shardproof.synthesis.frontends.torch.ranks.states import KeptError, writes
+from shardproof.synthesis.frontends.torch.ranks.states import (
+    KeptError,
+    left_as_zeros,
+    writes,
+)
 from shardproof.synthesis.frontends.torch.ranks.steps import Step
 from shardproof.synthesis.frontends.torch.ranks.writes import without_writes
 from shardproof.synthesis.frontends.torch.results import named_outputs
@@ -145,7 +149,8 @@ def follow(order: Order) -> Followed:
     held = [{k: dtensors.local(t) for k, t in group.items()} for group in (params, buffers)]
     held[0] |= apart
     given = (*held, dict(order.inputs))
-    recorder = Recorder([t for group in given for t in group.values()])
+    rooms = () if order.step is None else order.step.rooms.values()
+    recorder = Recorder([t for group in given for t in group.values()], rooms)
     with warnings.catch_warnings(), ExitStack() as stack:
         warnings.simplefilter("ignore")
         stack.enter_context(preserve_node_meta())
@@ -170,6 +175,7 @@ def follow(order: Order) -> Followed:
     found.traced = _described(graph, module, given, roles)
     if order.step is not None:
         order.step.without_logs(found.traced)
+        left_as_zeros(found.traced, order.step.rooms)
     read = {name for node, name in found.traced.buffers.items() if node.users}
     found.traced.given |= (kept.keys() & read) - found.traced.state
     if order.step is not None:
