@@ -41,6 +41,7 @@ from shardproof.synthesis.frontends.torch.ranks.meanings import Meaning
 from shardproof.synthesis.frontends.torch.ranks.places import Places
 from shardproof.synthesis.frontends.torch.ranks.preconditions import breach, order
 from shardproof.synthesis.frontends.torch.ranks.result import Event
+from shardproof.synthesis.frontends.torch.ranks.shadows import Shadows
 from shardproof.synthesis.frontends.torch.ranks.sharded import OPS as SHARDED_OPS
 from shardproof.synthesis.frontends.torch.ranks.spans import (
     Span,
@@ -159,6 +160,7 @@ class Watch(TorchDispatchMode):
         """For each such op, the module that called it."""
         self.undone = -1
         """The op whose backward runs."""
+        self.shadows = Shadows()
         self.arriving = False
         """Whether a message is being put into its tensor."""
 
@@ -175,6 +177,8 @@ class Watch(TorchDispatchMode):
         if func.namespace == "profiler":
             return func(*args, **kwargs)
         self._locate()
+        if func.namespace != "aten" or func is torch.ops.aten._foreach_copy_.default:
+            self.shadows.forget((args, kwargs))
         if func.namespace == "c10d":
             return self._changing(func, _bound(func, args, kwargs))
         if func.namespace == "fsdp" and func._opname in SHARDED_OPS:
@@ -211,7 +215,7 @@ class Watch(TorchDispatchMode):
             written = _written(func, args, kwargs)
             self._kept(written)
             self.seen.written += [storage(t) for t in written]
-        return func(*args, **kwargs)
+        return self.shadows.run(func, args, kwargs)
 
     def _kept(self, written: list[torch.Tensor]) -> None:
         """Note a write into a tensor that is not made in the call; refuse one into an attribute of

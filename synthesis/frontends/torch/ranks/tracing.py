@@ -232,8 +232,10 @@ def run(
     watch, model = order.watch, order.model
     leaves: dict[str, Any] = {}
     passed: dict[str, Any] = {}
+    held = [*model.parameters(), *model.buffers()]
     if order.step is not None:
-        order.step.kept()
+        held += order.step.kept().values()
+    watch.shadows.unknown = {storage(dtensors.local(t))._cdata for t in held}
     with ExitStack() as stack:
         stack.enter_context(watching(watch.places))
         if order.digest is not None:
