@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from shardproof.agent.chat.state import Spent
 from shardproof.agent.patching.record import describe
-from shardproof.agent.pipeline.launching import launch
+from shardproof.agent.pipeline.launching import asked_of, launch
 from shardproof.agent.pipeline.writing import Written, told, write
 from shardproof.agent.report import render_html, render_markdown, summary
 from shardproof.agent.run import events, outdir
@@ -65,6 +65,8 @@ def finish(
         written = write(run, job, captured, facts, made)
     if written is not None:
         made, verdict = written.made, written.verdict
+    if job.launched is not None and facts is not None:
+        made = replace(made, plan=replace(made.plan, stages=asked_of(job, facts).cut.stages))
     found = summary.Findings(
         target=job.request.target,
         command=job.command,

@@ -12,7 +12,7 @@ from shardproof.agent.run import events
 from shardproof.agent.run.errors import InputError
 from shardproof.agent.run.run import Run
 from shardproof.agent.verdict import real_run, verdicts
-from shardproof.synthesis.emit import ModelFacts, Patch
+from shardproof.synthesis.emit import EmitError, ModelFacts, Patch
 from shardproof.synthesis.emit.launcher import (
     FILE,
     Launcher,
@@ -21,6 +21,7 @@ from shardproof.synthesis.emit.launcher import (
     obstacle,
     stamped,
 )
+from shardproof.synthesis.emit.stages import PP, Cut, cut
 from shardproof.synthesis.execute.job import patched_folder, place_of
 from shardproof.synthesis.execute.run.launcher import LaunchError
 from shardproof.synthesis.execute.run.running import Ran, of_file
@@ -31,6 +32,7 @@ from shardproof.synthesis.frontends.torch.homes import Moved, home_of
 from shardproof.synthesis.planner.plan import Plan
 from shardproof.synthesis.planner.search import axes
 from shardproof.verifier.kernel.program.errors import IRError
+from shardproof.verifier.kernel.program.types import Mesh
 from shardproof.verifier.verdict import Counterexample, Proof, Unknown, Verdict
 
 if TYPE_CHECKING:
@@ -40,6 +42,23 @@ STEP = "train_step=one_step"
 PROVED = (
     "# Proved: leaves in parameters, optimizer and results what one_step leaves; see report.md."
 )
+
+
+def within(mesh: Mesh, launcher: bool) -> tuple[Mesh, Mesh | None]:
+    """The mesh of a patch, and where a launcher puts its stages on a dim more, that of both. With
+    that dim alone, the patch is of one device.
+
+    Raises:
+        InputError: stages without a launcher.
+    """
+    if dict(mesh.dims).get(PP, 1) == 1:
+        return mesh, None
+    if not launcher:
+        raise InputError(
+            "a launcher runs the stages", where=f"--mesh {mesh}", hint="add --launcher"
+        )
+    inner = tuple(dim for dim in mesh.dims if dim[0] != PP) or (("tp", 1),)
+    return Mesh(inner), Mesh((*mesh.dims, *(dim for dim in inner if dim not in mesh.dims)))
 
 
 def refuse(job: Job, captured: Captured, facts: ModelFacts | None) -> None:
@@ -54,14 +73,24 @@ def refuse(job: Job, captured: Captured, facts: ModelFacts | None) -> None:
     _, dp = axes(job.mesh, rows=True)
     ranks = dims[dp] if dp else 1
     reason = "the source is not captured" if facts is None else None
-    reason = reason or obstacle(facts, captured.facts.inputs, ranks, asked_of(job))  # pyright: ignore[reportArgumentType]
+    try:
+        if facts is not None:
+            reason = obstacle(facts, captured.facts.inputs, ranks, asked_of(job, facts))
+    except EmitError as problem:
+        reason = str(problem)
     if reason is not None:
         raise InputError(f"no launcher can be written: {reason}", where="--launcher")
 
 
-def asked_of(job: Job) -> Asked:
-    """What the step of a job is to be."""
-    return Asked(job.asked.micro_batches, job.asked.optimizer)
+def asked_of(job: Job, facts: ModelFacts) -> Asked:
+    """What the step of a job is to be.
+
+    Raises:
+        EmitError: the model cannot be cut into its stages.
+    """
+    mesh = job.launched
+    parts = Cut() if mesh is None else cut(facts, mesh[PP])
+    return Asked(job.asked.micro_batches, job.asked.optimizer, mesh, parts)
 
 
 def launch(
@@ -80,12 +109,13 @@ def launch(
         EmitError: it cannot be written.
     """
     inputs = captured.facts.inputs
-    script = launcher(facts, plan, patch, inputs, asked_of(job))
+    mesh = job.launched or plan.mesh
+    script = launcher(facts, plan, patch, inputs, asked_of(job, facts), job.asked.inline)
     words = tuple(f"{i.name}={i.dtype}[{','.join(map(str, i.shape))}]{i.range}" for i in inputs)
     asked = Check(
         target=f"{job.out / FILE}:parallel",
         against=f"{job.out / FILE}:one_device",
-        mesh=",".join(f"{n}={size}" for n, size in plan.mesh.dims),
+        mesh=",".join(f"{n}={size}" for n, size in mesh.dims),
         step=STEP,
         inputs=words,
         env=job.request.env,
@@ -105,19 +135,20 @@ def launch(
         if not not_run and not isinstance(verdict, Counterexample):
             moved = None if root is None else Moved(root, tree.resolve())
             side = of_file("parallel", place, {}, moved)
-            rows, parts = inputs[0].shape[0], plan.mesh.size * job.asked.micro_batches
+            rows, parts = inputs[0].shape[0], mesh.size * job.asked.micro_batches
+            divides = plan.cp is None and job.launched is None
             training = Training(
                 side,
-                plan.mesh,
+                mesh,
                 job.asked.run_steps or STEPS,
                 plan.dp,
-                divides=plan.cp is None and (plan.dp_size == 1 or rows % parts == 0),
+                divides=divides and (plan.dp_size == 1 or rows % parts == 0),
                 env=job.request.env,
                 library="transformers" if job.request.target.startswith("hf:") else "",
             )
             verdict, ran = _run(run, training, verdict)
     text = _text(script, verdict)
-    parts = [f"step {verdicts.word(verdict)}"]
+    parts = [f"step {verdicts.word(verdict)}{f' on {mesh}' if job.launched else ''}"]
     if ran is not None:
         how = "agrees" if ran.agrees else "differs"
         parts.append(f"steps and checkpoints run on {ran.ranks} processes, {how}")

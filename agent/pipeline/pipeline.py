@@ -51,6 +51,7 @@ class Job:
     asked: Parallelize
     request: CaptureRequest
     mesh: Mesh
+    """Of the patch."""
     cluster: Cluster
     out: Path
     known_ops: Path | None = None
@@ -62,6 +63,8 @@ class Job:
     """For which tokens it is priced, in words."""
     inputs: str = ""
     """A hash of all that the result depends on; the out-directory records it."""
+    launched: Mesh | None = None
+    """The mesh of the launcher, where that has a pipeline of patched stages."""
 
     @property
     def command(self) -> str:
@@ -76,14 +79,16 @@ def job_of(
     Raises:
         InputError, CaptureError, HardwareError, ConstraintError: words that cannot be read.
     """
+    mesh, launched = launching.within(mesh_for(asked.mesh, asked.gpus), asked.launcher)
     return Job(
         asked.model_copy(update={"out": out}),
         request or asked.request(),
-        mesh_for(asked.mesh, asked.gpus),
+        mesh,
         load(asked.hardware),
         out,
         constraints=asked.constraints(),
         inputs=inputs,
+        launched=launched,
     )
 
 

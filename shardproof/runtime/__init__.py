@@ -23,6 +23,7 @@ PLACEMENT = (
     "Replicated",
     "SharedInput",
     "SharedOutput",
+    "Stage",
     "causal_lm_loss",
     "divide_axes",
     "divide_held",

@@ -12,6 +12,7 @@ import inspect
 import math
 import textwrap
 from functools import partial
+from itertools import chain
 from types import MethodType
 from weakref import WeakSet
 
@@ -898,3 +899,75 @@ def divide_held(owner, name, attribute, parts):
             done.add(held)
 
     owner.register_forward_pre_hook(divide)
+
+
+class Passed(Exception):  # noqa: N818 (nothing went wrong)
+    """Ends a forward at a cut, with the activation that the next stage is given."""
+
+
+class Earlier(nn.Module):
+    """Stands for a module of an earlier stage: gives what that stage passed on."""
+
+    received = None
+
+    def forward(self, *args, **kwargs):
+        return self.received
+
+
+class Later(nn.Module):
+    """Stands for a module of a later stage."""
+
+    def forward(self, activation, *args, **kwargs):
+        raise Passed(activation)
+
+
+class Stage:
+    """The modules at some paths of a model, under the names they have there.
+
+    Args:
+        stages: paths of the modules that each stage keeps, in the order in which they are called.
+            Modules with one parameter are on each stage that calls one of them.
+        index: which of these it is.
+    """
+
+    def __init__(self, stages, index):
+        self.stages, self.index = stages, index
+        self.names = {}
+        """Of each module that lacks some, the names of all that it had."""
+
+    def keep(self, model):
+        """`model` without the modules of other stages."""
+        for path in set(chain(*self.stages)).difference(self.stages[self.index]):
+            owner, _, name = path.rpartition(".")
+            held = model.get_submodule(owner)
+            self.names.setdefault(owner, list(held._modules))
+            delattr(held, name)
+        return model
+
+    def run(self, model, call):
+        """Make a call of what was kept run the stage. The owner's forward runs as it stands: a
+        module of an earlier stage gives what this one is given, the first of a later one ends it.
+
+        Args:
+            call: takes the owner's forward and the inputs by name; the last stage gives its result.
+        """
+        earlier, later = Earlier(), Later()
+        before = set(chain(*self.stages[: self.index]))
+        for owner, names in self.names.items():
+            own = model.get_submodule(owner)._modules
+            paths = {name: f"{owner}.{name}".lstrip(".") for name in names}
+            own |= {
+                n: own.pop(n, earlier if path in before else later) for n, path in paths.items()
+            }
+        whole = model.forward
+
+        def forward(*received, **inputs):
+            earlier.received = received[0] if received else None
+            try:
+                return call(whole, **inputs)
+            except Passed as passed:
+                return passed.args[0]
+            finally:
+                earlier.received = None
+
+        model.forward = forward

@@ -52,6 +52,10 @@ class ModuleFact:
     """Of a layer of einops, the axes that it is told the length of."""
     held: Mapping[str, int] = field(default_factory=dict[str, int])
     """Integers of objects that the instance holds, `config.width`."""
+    called: int = -1
+    """The place of its first call among those of all modules, by when they end; -1 without one."""
+    follows: bool = False
+    """In a list of modules: its first argument is what the one before it gave."""
 
     @property
     def activation(self) -> Argument | None:

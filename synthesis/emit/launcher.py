@@ -2,17 +2,21 @@
 
 import ast
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from jinja2 import Environment, StrictUndefined
 
 from shardproof.synthesis.emit.facts import ModelFacts
 from shardproof.synthesis.emit.imports import import_lines
+from shardproof.synthesis.emit.parallelize import definitions
 from shardproof.synthesis.emit.patch import COMMENT, EmitError, Patch
+from shardproof.synthesis.emit.snippets import SNIPPETS
+from shardproof.synthesis.emit.stages import PP, Cut
 from shardproof.synthesis.frontends.torch.homes import home_of
 from shardproof.synthesis.frontends.torch.request import InputSpec
 from shardproof.synthesis.planner.plan import Plan
+from shardproof.verifier.kernel.program.types import Mesh
 
 FILE = "train_parallel.py"
 TEMPLATE = Path(__file__).with_name(f"{FILE}.j2")
@@ -26,13 +30,20 @@ TAKEN = frozenset(
     [
         "cp",
         "dp",
+        "given",
+        "held",
+        "last",
         "loss",
+        "losses",
         "mesh",
         "micro_batch",
         "model",
         "norm",
         "number",
         "optimizer",
+        "pp",
+        "schedule",
+        "square",
         "total",
         "whole",
     ]
@@ -50,6 +61,9 @@ class Training:
     micro_batches: int = 1
     optimizer: str = "adamw"
     """A word of `OPTIMIZERS`."""
+    mesh: Mesh | None = None
+    """That of the launcher, where its pipeline adds a dim to that of the patch."""
+    cut: Cut = field(default_factory=Cut)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,16 +96,27 @@ def obstacle(
             f"a batch of {rows} is not divisible into {training.micro_batches} micro-batches "
             f"of {dp} ranks: give --batch {-(-rows // parts) * parts}"
         )
-    return None
+    if training.mesh is None:
+        return None
+    if training.micro_batches < training.mesh[PP]:
+        return f"{training.mesh[PP]} stages need as many micro-batches: give --micro-batches"
+    whole = next((i.name for i in inputs if i.shape[:1] != inputs[0].shape[:1]), None)
+    return f"each stage is given rows of the batch, and {whole} has none" if whole else None
 
 
 def launcher(
-    facts: ModelFacts, plan: Plan, patch: Patch, inputs: Sequence[InputSpec], training: Training
+    facts: ModelFacts,
+    plan: Plan,
+    patch: Patch,
+    inputs: Sequence[InputSpec],
+    training: Training,
+    inline: bool = False,
 ) -> Launcher:
     """The script that trains what `patch` makes of the model under `plan`.
 
     Args:
         inputs: what `forward` is given, each with the whole batch.
+        inline: whether what it needs is pasted instead of imported.
 
     Raises:
         EmitError: what `obstacle` says.
@@ -114,31 +139,41 @@ def launcher(
     dp = plan.dp if plan.dp_size > 1 else None
     data = [("dp" if name == plan.dp else "cp", name) for name in plan.data_dims]
     averaged = [name for name, _ in data if plan.loss != "sum" or name != "dp"]
+    mesh, staged = training.mesh or plan.mesh, bool(training.cut.stages)
+    pasted, needed = definitions([SNIPPETS["Stage"]] if staged else (), inline)
+    _, more = import_lines(needed)
     cut = training.micro_batches > 1
     taken = {
         (True, True): f", and takes of each\n    micro-batch the rows of its coordinate along {dp}",
         (True, False): f", and takes\n    the rows of its coordinate along {dp}",
         (False, True): ", in micro-batches",
         (False, False): "",
-    }[dp is not None, cut]
+    }[dp is not None, cut and not staged]
     template = Environment(
         trim_blocks=True, keep_trailing_newline=True, undefined=StrictUndefined
     ).from_string(TEMPLATE.read_text(encoding="utf-8"))
-    size = plan.mesh.size
+    size = mesh.size
     nodes = f"--nnodes {-(-size // A_NODE)} " if size > A_NODE else ""
     torchrun = f"{nodes}--nproc-per-node {min(size, A_NODE)}"
     text = template.render(
         name=facts.class_name,
-        mesh=plan.mesh,
+        mesh=mesh,
         launch=f"torchrun {torchrun} {FILE}",
         comment=COMMENT,
-        imports="\n".join(imports),
-        sizes="{" + ", ".join(f'"{n}": {k}' for n, k in plan.mesh.dims) + "}",
+        imports="\n".join((*imports, *more)),
+        pasted=pasted,
+        stages=[", ".join(f'"{path}"' for path in paths) for paths in training.cut.stages],
+        tied=", ".join(f'"{name}"' for name in training.cut.tied),
+        inner=", ".join(f'"{name}"' for name in plan.mesh.names),
+        sharded=plan.mesh.size > 1,
+        sizes="{" + ", ".join(f'"{n}": {k}' for n, k in mesh.dims) + "}",
         micro_batches=training.micro_batches,
         optimizer=OPTIMIZERS[training.optimizer],
         build=facts.build,
         parallelize=patch.function,
         batch=", ".join(batch),
+        named=", ".join(f"{name}={name}" for name in batch),
+        target=batch[0],
         loss=facts.loss_of_call,
         dp=dp,
         data=data,

@@ -228,6 +228,8 @@ def collect(request: CaptureRequest) -> ModelFacts:
     compiled.as_written()
     tied = tuple(tied_groups(model))
     seen: dict[str, tuple[tuple[Argument, ...], int, str, tuple[int, ...]]] = {}
+    gave: dict[str, Any] = {}
+    following: set[str] = set()
 
     def watch(path: str) -> Any:
         def hook(module: Any, args: Any, kwargs: Any, output: Any) -> None:
@@ -237,6 +239,10 @@ def collect(request: CaptureRequest) -> ModelFacts:
                 shape = tuple(output.shape) if isinstance(output, torch.Tensor) else ()
                 kind = "tensor" if isinstance(output, torch.Tensor) else type(output).__name__
                 seen[path] = (_arguments(module.forward, args, kwargs), len(args), kind, shape)
+            holder = path.rpartition(".")[0]
+            if args and args[0] is gave.get(holder):
+                following.add(path)
+            gave[holder] = output
 
         return hook
 
@@ -255,6 +261,7 @@ def collect(request: CaptureRequest) -> ModelFacts:
     modules: list[ModuleFact] = []
     forwards: dict[str, ForwardFact] = {}
     known: set[Any] = set()
+    order = {path: number for number, path in enumerate(seen)}
     module: Any
     for path, module in model.named_modules():
         arguments, positional, kind, shape = seen.get(path, ((), 0, "", ()))
@@ -272,7 +279,8 @@ def collect(request: CaptureRequest) -> ModelFacts:
                 path, type(module).__name__, _base(module), params, ints, arguments, positional,
                 kind, shape, len(list(module.children())), dropout,
                 module.__dict__.get("inplace") is True, before.get(path) is not module,
-                *_axes(module), held=_held(module),
+                *_axes(module), held=_held(module), called=order.get(path, -1),
+                follows=path in following,
             )
         )  # fmt: skip
     name = target.cls.__name__

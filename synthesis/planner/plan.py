@@ -141,6 +141,8 @@ class Plan:
     collectives: tuple[CollectiveUse, ...] = ()
     whole_attention: tuple[str, ...] = ()
     """Modules whose attention every rank of `tp` computes in full."""
+    stages: tuple[tuple[str, ...], ...] = ()
+    """Paths of the modules that each stage of the launcher's pipeline keeps."""
 
     def module(self, path: str) -> ModulePlan | None:
         """The entry for `path`, if the plan has one."""
@@ -179,6 +181,8 @@ def to_json(plan: Plan) -> str:
         del data["output"]
     if plan.cp is None:
         del data["cp"], data["context"]
+    if not plan.stages:
+        del data["stages"]
     for module in data["modules"]:
         for name in ("splits", "shared", "leaves_shares"):
             if not module[name]:
@@ -221,6 +225,7 @@ def from_json(text: str) -> Plan:
         fields["context"] = tuple(map(_attention, fields.get("context", ())))
         fields["collectives"] = tuple(CollectiveUse(**c) for c in fields.get("collectives", ()))
         fields["whole_attention"] = tuple(fields.get("whole_attention", ()))
+        fields["stages"] = tuple(map(tuple, fields.get("stages", ())))
         fields["obligations"] = tuple(fields.get("obligations", ()))
         fields.setdefault("zero", 3 if fields.get("data") == "fsdp" else 0)
         plan = Plan(**fields)

@@ -53,7 +53,7 @@ class Trained(Process):
             return
         self.train(held, range(steps))
         where = self.folder / ("of-ranks" if self.index else "of-one")
-        self.script.save(where, *held[:2], steps)
+        self.script.save(where, *owned(held), steps)
         if self.index:
             dist.barrier()
             if self.index == 1:
@@ -92,7 +92,7 @@ class Trained(Process):
 
     def resume(self, held: Any, where: str, steps: bool) -> None:
         """Load a checkpoint, compare, and take one more step where that is possible."""
-        at = self.script.load(self.folder / where, *held[:2])
+        at = self.script.load(self.folder / where, *owned(held))
         if at != self.order["steps"]:
             raise ValueError(f"the checkpoint was written after {at} steps")
         self.compare_state(held, at - 1, self.awaited_state(at))
@@ -110,14 +110,15 @@ class Trained(Process):
                 self.add(row("gradient norm", "", full(norm), want["norm"]), step)
                 self.compare_state(held, step, want)
             else:
-                found = {kind: dict(items) for kind, items in kept(*held[:2])}
+                found = {kind: dict(items) for kind, items in kept(*owned(held))}
                 self.save(f"state-{step + 1}.pt", {"loss": loss, "norm": norm, **found})
 
     def compare_state(self, held: Any, step: int, want: Any) -> None:
-        for kind, items in kept(*held[:2]):
+        for kind, items in kept(*owned(held)):
             found, whole = dict(items), want[kind]
-            if found.keys() != whole.keys():
-                unlike = ", ".join(sorted(found.keys() ^ whole.keys())[:3])
+            names = self.on_all_stages(held, found)
+            if names != whole.keys():
+                unlike = ", ".join(sorted(names ^ whole.keys())[:3])
                 raise ValueError(f"{kind} that one side lacks: {unlike}")
             share = SMALL if kind == "parameter" else NOISE
             for name, value in found.items():
@@ -125,6 +126,14 @@ class Trained(Process):
                 like = list(whole.values()) if kind == "parameter" else like
                 most = max(t.abs().max().item() for t in like if t.numel())
                 self.add(row(kind, name, value, whole[name], share * most), step)
+
+    def on_all_stages(self, held: Any, found: dict[str, Any]) -> set[str]:
+        """The names of what this rank has; where it has a stage, of what all have together."""
+        if isinstance(held[0], torch.nn.Module):
+            return set(found)
+        each: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(each, list(found))
+        return set().union(*each)
 
     def add(self, found: dict[str, Any], step: int) -> None:
         self.rows.append({**found, "mode": self.number, "seed": 0, "call": step})
@@ -134,6 +143,11 @@ class Trained(Process):
         while not path.exists():
             time.sleep(0.002)
         return torch.load(path, weights_only=False)
+
+
+def owned(held: Any) -> tuple[Any, Any]:
+    """The model, or the stage that a schedule runs, and its optimizer."""
+    return held[0] if isinstance(held[0], torch.nn.Module) else held[0].model, held[1]
 
 
 def kept(model: Any, optimizer: Any) -> Iterator[tuple[str, Iterator[tuple[str, torch.Tensor]]]]:

@@ -84,7 +84,7 @@ def cuts(program: Program) -> Iterator[tuple[Node, int]]:
             cuts.setdefault((node.inputs[0], *cut), []).append(node)
         elif constant.issuperset(node.inputs):
             constant.update(node.outputs)
-        elif node.op in REARRANGING and data.issuperset(node.inputs):
+        elif node.op in (*REARRANGING, "shard_slice") and data.issuperset(node.inputs):
             data.update(node.outputs)
     for (value, dim, extent), nodes in cuts.items():
         whole = program.types[value].shape[dim]
