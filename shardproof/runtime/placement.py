@@ -949,7 +949,8 @@ class Stage:
         module of an earlier stage gives what this one is given, the first of a later one ends it.
 
         Args:
-            call: takes the owner's forward and the inputs by name; the last stage gives its result.
+            call: takes the owner's forward and the inputs, in the order in which a step names them;
+                the last stage gives its result.
         """
         earlier, later = Earlier(), Later()
         before = set(chain(*self.stages[: self.index]))
@@ -964,7 +965,7 @@ class Stage:
         def forward(*received, **inputs):
             earlier.received = received[0] if received else None
             try:
-                return call(whole, **inputs)
+                return call(whole, *inputs.values())
             except Passed as passed:
                 return passed.args[0]
             finally:

@@ -30,25 +30,22 @@ TAKEN = frozenset(
     [
         "cp",
         "dp",
-        "given",
-        "held",
-        "last",
         "loss",
-        "losses",
         "mesh",
         "micro_batch",
         "model",
         "norm",
         "number",
         "optimizer",
-        "pp",
-        "schedule",
-        "square",
         "total",
         "whole",
     ]
 )
 """Names of the script that no input may have."""
+STAGED = frozenset(["counted", "given", "held", "last", "losses", "pp", "schedule", "square"])
+"""Likewise, of one with a pipeline."""
+KEYWORDS = ("loss_kwargs", "losses", "return_outputs", "target")
+"""Of a schedule's step: an input has another there."""
 DTYPES = {"i64": "int64", "i32": "int32", "u8": "uint8", "bool": "bool"}
 A_NODE = 8
 """Processes that a line of torchrun starts on one node at most."""
@@ -85,7 +82,8 @@ def obstacle(
         return f"{facts.class_name} returns no loss to train with"
     if not facts.build:
         return f"how {facts.class_name} is built cannot be written as an expression"
-    clash = sorted(TAKEN & {i.name for i in inputs})
+    taken = TAKEN | STAGED if training.cut.stages else TAKEN
+    clash = sorted(taken & {i.name for i in inputs})
     if not all(i.name.isidentifier() for i in inputs):
         return "an argument of forward holds several tensors"
     if clash:
@@ -172,7 +170,7 @@ def launcher(
         build=facts.build,
         parallelize=patch.function,
         batch=", ".join(batch),
-        named=", ".join(f"{name}={name}" for name in batch),
+        named=", ".join(f"{n}{'_' if n in KEYWORDS else ''}={n}" for n in batch),
         target=batch[0],
         loss=facts.loss_of_call,
         dp=dp,
