@@ -188,7 +188,7 @@ def _configured(job: Job, captured: Captured) -> Pricing:
     if len(facts.tokens) != 2 and not facts.target.startswith("hf:"):
         return AS_CAPTURED  # neither sequences of tokens nor a config of a library: no decoder
     limit = job.constraints.memory_bytes
-    return strategies.configured(job.asked, captured, job.mesh, limit)
+    return strategies.configured(job.asked, captured, job.launched or job.mesh, limit)
 
 
 def priced_as(run: Run, job: Job, captured: Captured, made: Synthesis) -> Job:

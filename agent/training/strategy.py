@@ -162,7 +162,7 @@ class Configured(Pricing):
         split = self.choice.with_sequence(split=point.stream != "R")
         found = split.emitted or split.best
         used, constants = found.price.memory, self.choice.space.machine.constants
-        numbers = cost.numbers / found.plan.cp  # the plan's own program has no cp
+        numbers = cost.numbers / found.plan.cp / found.plan.pp  # the plan's own program has neither
         more = max(numbers * constants.param_bytes / used.parameters - 1, 0.0)
         states = used.parameters + used.gradients + used.optimizer
         held = replace(
@@ -199,15 +199,16 @@ def configured(asked: Wanted, captured: Captured, mesh: Mesh, limit: int | None)
         if shape.source == CAPTURED:
             batch = batch or next(iter(captured.facts.tokens), None)
         sizes = dict(mesh.dims)
-        dp, tp, cp = (sizes.get(name, 1) for name in ("dp", "tp", "cp"))
+        dp, tp, cp, pp = (sizes.get(name, 1) for name in ("dp", "tp", "cp", "pp"))
         space, said = space_of(shape, asked.model_copy(update={"global_batch": batch}), mesh.size)
     except (InputError, PriceError, ConstraintError):
         return AS_CAPTURED
     other = space.global_batch % dp or tp > space.model.heads or space.seq % cp
+    other = other or pp > space.model.layers
     if other or limit is not None or mismatch(space.model, captured.facts.param_count):
         return AS_CAPTURED
     ways = (replace(space, fixed=(("recompute", kind),)) for kind in RECOMPUTE)
-    found = [choices.on_mesh(way, dp, tp, cp) for way in ways]
+    found = [choices.on_mesh(way, dp, tp, cp, pp) for way in ways]
     taken = next((plan for plan in found if plan.price.fits), found[0])
     return Configured(Choice(space, taken, taken), said)
 
@@ -221,15 +222,17 @@ def step_price(found: Priced) -> StepPrice:
     return StepPrice(found.step_s, sum(held.values()), spent, held, found.price.exposed_comm_s)
 
 
+UNSAID = ("open", "flash", "by_heads", "in_stages")
+"""Entries of a plan that no one is told."""
+
+
 def as_json(found: Priced) -> dict[str, Any]:
     """A priced plan: seconds, bytes, shares."""
     low, high = words.band(found.step_s)
     price = step_price(found)
     return {
         "text": words.short(found.plan),
-        "plan": {
-            k: v for k, v in asdict(found.plan).items() if k not in ("open", "flash", "by_heads")
-        },
+        "plan": {k: v for k, v in asdict(found.plan).items() if k not in UNSAID},
         "step_s": price.seconds,
         "low_s": low,
         "high_s": high,

@@ -58,6 +58,8 @@ class Plan:
     where no degrees are."""
     by_heads: bool = False
     """Whether attention over cp exchanges rows for heads, instead of passing keys around."""
+    in_stages: bool = False
+    """Whether a launcher runs its stages."""
 
     @cached_property
     def tokens(self) -> float:

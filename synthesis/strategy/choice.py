@@ -157,14 +157,15 @@ def _meshes(small: Space) -> Iterator[Priced]:
             yield priced(small, found.plan)
 
 
-def on_mesh(space: Space, dp: int, tp: int, cp: int = 1) -> Priced:
+def on_mesh(space: Space, dp: int, tp: int, cp: int = 1, pp: int = 1) -> Priced:
     """The plan of a given mesh with the fastest micro-batch that fits, or with the smallest;
     nothing is computed again unless that is fixed."""
     small = replace(space, reach="patch")
     plans = [
         priced(small, small.plan(r, small.recomputes()[0], small.zeros(r)[0]))
         for size in divisors(space.global_batch // dp)
-        for r in (Region(tp, cp, small.expert_ranks(tp), 1, dp, size),)
+        if size == 1 or size * pp <= space.global_batch // dp
+        for r in (Region(tp, cp, small.expert_ranks(tp), pp, dp, size),)
     ]
     return min((p for p in plans if p.price.fits), key=lambda p: p.step_s, default=plans[0])
 

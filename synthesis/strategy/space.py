@@ -186,6 +186,7 @@ class Space:
             trained=True,
             flash=None,
             by_heads=self.reach == "patch" and r.cp > 1,
+            in_stages=self.reach == "patch" and r.pp > 1,
         )
 
     def fitted(self, tp: int) -> Model:

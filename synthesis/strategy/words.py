@@ -59,7 +59,8 @@ def beyond(plan: Plan) -> list[str]:
     """What of a plan no patch does yet. Experts it splits over the ranks of tp."""
     apart = plan.ep if plan.ep != plan.tp else 1
     ring = 1 if plan.by_heads else plan.cp
-    out = [n for n, size in (("pp", plan.pp), ("cp as a ring", ring), ("ep", apart)) if size > 1]
+    pp = 1 if plan.in_stages else plan.pp
+    out = [n for n, size in (("pp", pp), ("cp as a ring", ring), ("ep", apart)) if size > 1]
     if plan.dp * plan.cp > 1 and (plan.zero < 2 or plan.shard < plan.dp):
         out.append(sharding(plan))
     return out + (["recompute half"] if plan.recompute == "half" else [])
