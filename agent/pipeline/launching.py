@@ -24,11 +24,12 @@ from shardproof.synthesis.emit.launcher import (
 from shardproof.synthesis.emit.stages import PP, Cut, cut
 from shardproof.synthesis.execute.job import patched_folder, place_of
 from shardproof.synthesis.execute.run.launcher import LaunchError
-from shardproof.synthesis.execute.run.running import Ran, of_file
+from shardproof.synthesis.execute.run.running import PROCESSES, Ran, of_file
 from shardproof.synthesis.execute.run.training import STEPS, Training, train
 from shardproof.synthesis.frontends.torch.captured import Captured
 from shardproof.synthesis.frontends.torch.errors import CaptureError
 from shardproof.synthesis.frontends.torch.homes import Moved, home_of
+from shardproof.synthesis.planner.context import CP
 from shardproof.synthesis.planner.plan import Plan
 from shardproof.synthesis.planner.search import axes
 from shardproof.verifier.kernel.program.errors import IRError
@@ -49,7 +50,7 @@ def within(mesh: Mesh, launcher: bool) -> tuple[Mesh, Mesh | None]:
     that dim alone, the patch is of one device.
 
     Raises:
-        InputError: stages without a launcher.
+        InputError: stages without a launcher, or of a sequence that is split.
     """
     if dict(mesh.dims).get(PP, 1) == 1:
         return mesh, None
@@ -57,7 +58,10 @@ def within(mesh: Mesh, launcher: bool) -> tuple[Mesh, Mesh | None]:
         raise InputError(
             "a launcher runs the stages", where=f"--mesh {mesh}", hint="add --launcher"
         )
-    inner = tuple(dim for dim in mesh.dims if dim[0] != PP) or (("tp", 1),)
+    if dict(mesh.dims).get(CP, 1) > 1:
+        problem = f"a pipeline's patch does not split the sequence over {CP}"
+        raise InputError(problem, where=f"--mesh {mesh}", hint=f"leave out {CP} or {PP}")
+    inner = tuple(dim for dim in mesh.dims if dim[0] not in (PP, CP)) or (("tp", 1),)
     return Mesh(inner), Mesh((*mesh.dims, *(dim for dim in inner if dim not in mesh.dims)))
 
 
@@ -132,6 +136,8 @@ def launch(
         at = {"target": f"{place}:parallel", "against": f"{place}:one_device"}
         verdict = _proved(run, asked.model_copy(update={**at, "run": False, "repair_seconds": 0}))
         ran = None
+        drawn = captured.facts.draws or any(m.training_dropout for m in facts.modules)
+        not_run = not_run or _reason(run, job, mesh, bool(drawn))
         if not not_run and not isinstance(verdict, Counterexample):
             moved = None if root is None else Moved(root, tree.resolve())
             side = of_file("parallel", place, {}, moved)
@@ -173,6 +179,21 @@ def launch(
         )
     )
     return made
+
+
+def _reason(run: Run, job: Job, mesh: Mesh, drawn: bool) -> str:
+    """Why the launcher of a patch that was run is not run itself: empty where it is. `drawn`: the
+    model draws random numbers."""
+    if job.launched is None:
+        return ""
+    reason = ""
+    if drawn:
+        reason = "the launcher was not run: its stages draw random numbers of their own"
+    elif mesh.size > PROCESSES and job.asked.run is None:
+        reason = f"the launcher was not run: more than {PROCESSES} processes; --run insists"
+    if reason:
+        run.warn(reason)
+    return reason
 
 
 def _text(script: Launcher, verdict: Verdict) -> str:

@@ -174,7 +174,6 @@ WRONG = {
         STAGES,
         STAGES.replace("blocks.0", "blocks.9").replace("blocks.2", "blocks.0").replace("9", "2"),
     ),
-    "stages in another order": ("Stage(STAGES, pp", "Stage(STAGES[::-1], pp"),
     "the last norm left out": (STAGES, STAGES.replace('"norm", ', "")),
     "losses added up": ("lambda loss, target: loss)", "lambda loss, _: loss, scale_grads=False)"),
     "losses divided twice": ("target: loss)", "target: loss / MICRO_BATCHES)"),
@@ -183,7 +182,7 @@ WRONG = {
         "target_=torch.cat(target.chunk(MICRO_BATCHES)[::-1]),",
     ),
     "loss of the last micro-batch": ("torch.stack(losses).mean()", "losses[-1]"),
-    "gradients of a rank": (SHARDED, "stage.keep(make_model())"),
+    "gradients of a rank": (SHARDED, 'whole(stage.keep(make_model()), mesh["dp"])'),
     "the same rows on all ranks": ("[dp.get_local_rank()]", "[0]"),
     "rows by the other mesh dim": ("[dp.get_local_rank()]", "[pp.get_local_rank()]"),
     "columns of the batch": ("x.chunk(dp.size())", "x[:, 1:].chunk(dp.size(), 1)"),
@@ -197,15 +196,20 @@ WRONG = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.campaign
-@pytest.mark.parametrize("name", WRONG)
-def test_wrong_edit_is_refuted_without_a_run(made: tuple[Path, Done], name: str) -> None:
+def _edited(made: tuple[Path, Done], old: str, new: str) -> Done:
+    """What `check` says of a launcher after an edit, without a run."""
     folder, done = made
     script = folder / "out" / "train_parallel.py"
-    right, (old, new) = script.read_text(), WRONG[name]
+    right = script.read_text()
     assert right.count(old) == 1
-    slower = """def slower(model, stage):
+    more = """def whole(model, mesh):
+    from shardproof.runtime import replicate_rest
+
+    replicate_rest(model, mesh)
+    return model
+
+
+def slower(model, stage):
     optimizer = make_optimizer(model)
     optimizer.param_groups[0]["lr"] *= 1 + stage.index
     return optimizer
@@ -213,13 +217,28 @@ def test_wrong_edit_is_refuted_without_a_run(made: tuple[Path, Done], name: str)
 
 def parallel("""
     try:
-        script.write_text(right.replace(old, new).replace("def parallel(", slower))
+        script.write_text(right.replace(old, new).replace("def parallel(", more))
         path = f"{folder}:{environment()['PYTHONPATH']}"
         words = shlex.split(_told(done).check)[2:]
-        found = _do(folder, *words, "--no-run", "--repair-seconds", "0", "--json", PYTHONPATH=path)
+        return _do(folder, *words, "--no-run", "--repair-seconds", "0", "--json", PYTHONPATH=path)
     finally:
         script.write_text(right)
+
+
+@pytest.mark.slow
+@pytest.mark.campaign
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_edit_is_refuted_without_a_run(made: tuple[Path, Done], name: str) -> None:
+    found = _edited(made, *WRONG[name])
     assert found.last["verdict"] == "refuted", found.out[-2000:]
+
+
+@pytest.mark.slow
+@pytest.mark.campaign
+def test_stages_in_another_order_cannot_run(made: tuple[Path, Done]) -> None:
+    found = _edited(made, "Stage(STAGES, pp", "Stage(STAGES[::-1], pp")
+    assert found.code not in (0, None)
+    assert "cross_entropy" in found.out
 
 
 @pytest.mark.slow
