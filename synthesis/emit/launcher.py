@@ -160,7 +160,7 @@ def launcher(
         comment=COMMENT,
         imports="\n".join((*imports, *more)),
         pasted=pasted,
-        stages=[", ".join(f'"{path}"' for path in paths) for paths in training.cut.stages],
+        stages=[_strings(paths) for paths in training.cut.stages],
         tied=", ".join(f'"{name}"' for name in training.cut.tied),
         inner=", ".join(f'"{name}"' for name in plan.mesh.names),
         sharded=plan.mesh.size > 1,
@@ -184,6 +184,12 @@ def launcher(
     )
     ast.parse(text)
     return Launcher(text, folder, torchrun)
+
+
+def _strings(words: Sequence[str]) -> str:
+    """A tuple of words as code."""
+    written = ", ".join(f'"{word}"' for word in words)
+    return f"({written}{',' * (len(words) == 1)})"
 
 
 def _drawn(spec: InputSpec) -> str:

@@ -53,9 +53,11 @@ class Net(nn.Module):
         return F.cross_entropy(x.flatten(0, 1), target.flatten())
 
 
-class Again(Net):
+class Untied(Net):
     tied = False
 
+
+class Again(Untied):
     def through(self, x):
         return super().through(x) + x
 
@@ -135,6 +137,14 @@ def test_stages_of_other_sizes_are_proved_and_run(made: tuple[Path, Done]) -> No
     text = (folder / "out" / "train_parallel.py").read_text()
     assert '("table", "places", "blocks.0", "blocks.1", "head"),' in text
     assert _do(folder, "verify", "out").code == 0
+
+
+@pytest.mark.slow
+@pytest.mark.campaign
+def test_three_stages_are_proved_and_run(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(MODEL)
+    words = (*INPUTS, "--launcher", "--micro-batches", "4", "--out", "out")
+    _agrees(_made(tmp_path, "pp=3", "net.py:Untied", *words), 3)
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ import pytest
 from shardproof.synthesis.emit.facts import ModelFacts
 from shardproof.synthesis.emit.launcher import Training, launcher, obstacle, stamped
 from shardproof.synthesis.emit.patch import COMMENT, EmitError, Patch
+from shardproof.synthesis.emit.stages import Cut
 from shardproof.synthesis.frontends.torch.request import InputSpec
 from shardproof.synthesis.planner.plan import Plan
 from shardproof.verifier.kernel.program.types import Mesh
@@ -48,6 +49,26 @@ def test_a_sum_of_losses_is_not_averaged() -> None:
     made = text(replace(PLAN, loss="sum"), parts=2)
     assert "/ MICRO_BATCHES" not in made
     assert "/ dp.size()" not in made
+
+
+def test_stages_run_a_schedule_that_names_inputs_of_its_own() -> None:
+    stages = ("table", "head"), ("blocks.1",), ("head", "table")
+    cut = Cut(stages, ("table.weight",))
+    inputs = (InputSpec("x", (8, 4)), InputSpec("target", (8,), "i64", 5))
+    mesh = Mesh((("pp", 2), *PLAN.mesh.dims))
+    made = launcher(FACTS, PLAN, PATCH, inputs, Training(2, "adam", mesh, cut)).text
+    assert '("table", "head"),\n    ("blocks.1",),\n    ("head", "table"),\n' in made
+    assert 'stage.keep(make_model()), mesh["data", "tp"])' in made
+    assert "schedule.step(x=x, target_=target, return_outputs=False, **given)" in made
+    assert "held[name].grad.to_local(), group=pp.get_group()" in made
+    assert "from shardproof.runtime import Stage" in made
+    pasted = launcher(FACTS, PLAN, PATCH, inputs, Training(2, "adam", mesh, cut), True).text
+    assert "class Stage:" in pasted
+    assert "import Stage" not in pasted
+    summed = launcher(
+        FACTS, replace(PLAN, loss="sum"), PATCH, inputs, Training(2, "adam", mesh, cut)
+    )
+    assert "lambda loss, target: loss, scale_grads=False)" in summed.text
 
 
 def test_without_data_parallelism_nothing_is_exchanged() -> None:

@@ -55,7 +55,8 @@ def test_snippets_import_every_name_they_use() -> None:
         loaded = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
         stored = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and _stores(n)}
         stored |= {a.arg for a in ast.walk(tree) if isinstance(a, ast.arg)}
-        stored |= {n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)}
+        named = ast.FunctionDef | ast.ExceptHandler
+        stored |= {n.name for n in ast.walk(tree) if isinstance(n, named)}
         known = bound | stored | set(dir(builtins))
         assert loaded <= known, (snippet.name, loaded - known)
 

@@ -36,13 +36,14 @@ STEPS: Sequence[Step] = (
 )
 
 
-def drawn(seed: int, unlike: bool = False) -> tuple[Program, int]:
+def drawn(seed: int, unlike: bool = False, own: bool = False) -> tuple[Program, int]:
     """A batch in parts, each through the same random ops, and what is made of all parts; of
-    unlike ones, the first goes through another op."""
+    unlike ones, the first goes through another op. A rank may first take rows of its `own`."""
     rng = random.Random(seed)
     k = rng.choice((2, 3, 4))
     b = Builder("parts", MESH)
-    x = b.input("x", TensorType((k * ROWS, WIDTH), "f32"))
+    x = b.input("x", TensorType(((1 + own) * k * ROWS, WIDTH), "f32"))
+    x = b.add("shard_slice", x, mesh_dim="dp", dim=0) if own else x
     w = b.param("w", TensorType((WIDTH,), "f32"))
     steps = [rng.choice(STEPS) for _ in range(rng.randrange(1, 6))]
     made: list[list[str]] = []
@@ -92,7 +93,7 @@ def outputs(program: Program, k: int, rng: np.random.Generator) -> list[list[np.
 
 @pytest.mark.parametrize("seed", range(60))
 def test_one_body_computes_what_all_copies_do(seed: int) -> None:
-    program, k = drawn(seed)
+    program, k = drawn(seed, own=seed >= 45)
     rolled = in_one_body(program)
     assert rolled.mesh.dims == (*MESH.dims, (TIME, k))
     assert len(rolled.nodes) < len(program.nodes)

@@ -62,6 +62,15 @@ def test_patches_split_rows_where_ranks_divide_heads() -> None:
     assert times[0] > times[1]  # of keys and values there are few
 
 
+def test_stages_of_a_launcher_have_micro_batches_each() -> None:
+    whole = space(LLAMA_8B, 8, 64)
+    found = on_mesh(whole, 2, 1, pp=4).plan
+    assert (found.pp, found.schedule, found.in_stages) == (4, "1f1b", True)
+    assert found.micro_batches >= 4
+    assert not words.beyond(found)
+    assert words.beyond(replace(found, in_stages=False)) == ["pp"]
+
+
 def test_less_is_kept_where_it_is_fixed() -> None:
     plain = space(LLAMA_8B, 2, 512)
     found = [
