@@ -225,7 +225,7 @@ def from_json(text: str) -> Plan:
         fields["context"] = tuple(map(_attention, fields.get("context", ())))
         fields["collectives"] = tuple(CollectiveUse(**c) for c in fields.get("collectives", ()))
         fields["whole_attention"] = tuple(fields.get("whole_attention", ()))
-        fields["stages"] = tuple(map(tuple, fields.get("stages", ())))
+        fields["stages"] = tuple(tuple(map(str, paths)) for paths in fields.get("stages", ()))
         fields["obligations"] = tuple(fields.get("obligations", ()))
         fields.setdefault("zero", 3 if fields.get("data") == "fsdp" else 0)
         plan = Plan(**fields)
