@@ -262,12 +262,32 @@ def test_what_crosses_a_cut_beside_the_activation_leaves_no_launcher(tmp_path: P
 
 
 @pytest.mark.parametrize(
+    ("mesh", "words", "says"),
+    [
+        ("pp=2,dp=2", (), "add --launcher"),
+        ("pp=2,cp=2", ("--launcher",), "does not split the sequence over cp"),
+    ],
+    ids=["launcher", "cp"],
+)
+def test_a_mesh_that_is_not_written_is_one_error(
+    mesh: str, words: tuple[str, ...], says: str, command: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "net.py").write_text(MODEL)
+    done = command("parallelize", "net.py:Net", *INPUTS, "--mesh", mesh, *words, cwd=tmp_path)
+    assert done.code == 2
+    assert says in done.err
+    assert "Traceback" not in done.err
+    assert not (tmp_path / "shardproof-out").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.campaign
+@pytest.mark.parametrize(
     ("model", "mesh", "words", "says"),
     [
         ("Net", "pp=4", ("--launcher", "--micro-batches", "4"), "3 blocks, fewer than 4 stages"),
         ("Net", "pp=2,dp=2", ("--launcher", "--micro-batches", "3"), "give --batch 12"),
         ("Net", "pp=2,dp=2", ("--launcher",), "2 stages need as many micro-batches"),
-        ("Net", "pp=2", (), "add --launcher"),
         (
             "Net",
             "pp=3",
@@ -279,7 +299,7 @@ def test_what_crosses_a_cut_beside_the_activation_leaves_no_launcher(tmp_path: P
         ("Scores", "pp=2", WORDS[4:-2], "returns no loss to train with"),
         ("Flat", "pp=2", WORDS[4:-2], "one list of blocks of one class; the model has none"),
     ],
-    ids=["blocks", "batch", "micro", "launcher", "tied", "beside", "own", "loss", "no blocks"],
+    ids=["blocks", "batch", "micro", "tied", "beside", "own", "loss", "no blocks"],
 )
 def test_what_cannot_be_cut_is_one_error(
     model: str, mesh: str, words: tuple[str, ...], says: str, command: Command, tmp_path: Path
