@@ -20,7 +20,6 @@ PLACEMENT = (
     "OwnOutput",
     "ProductParallel",
     "RecurrentParallel",
-    "Replicated",
     "SharedInput",
     "SharedOutput",
     "Stage",

@@ -257,19 +257,6 @@ class ChannelParallel(ParallelStyle):
         return module
 
 
-class Replicated(ParallelStyle):
-    """The whole module on every rank, its parameters DTensors like all the others."""
-
-    def _apply(self, module, device_mesh):
-        def to_dtensor(module, inputs, mesh):
-            return DTensor.from_local(inputs[0], mesh, [Replicate()], run_check=False)
-
-        def to_local(module, output, mesh):
-            return output.to_local()
-
-        return distribute_module(module, device_mesh, None, to_dtensor, to_local)
-
-
 def gathered(x, mesh):
     """What the ranks have side by side along the last dim, for code that all of them run alike."""
     x = DTensor.from_local(x, mesh, [Shard(-1)], run_check=False)
@@ -846,16 +833,17 @@ class SharedInput(ParallelStyle):
 
 
 class SharedOutput(ParallelStyle):
-    """A style whose output, whole on every rank, meets split activations.
+    """A style, or none, whose output, whole on every rank, meets split activations.
 
     Ranks add up the gradient of the output.
     """
 
-    def __init__(self, style):
+    def __init__(self, style=None):
         self.style = style
 
     def _apply(self, module, device_mesh):
-        module = self.style._apply(module, device_mesh)
+        if self.style is not None:
+            module = self.style._apply(module, device_mesh)
         module.register_forward_hook(lambda m, args, y: whole_input(y, device_mesh, Replicate()))
         return module
 

@@ -1,7 +1,6 @@
 """Writes the `parallelize(model, mesh)` function of a plan, and what that function needs."""
 
 import json
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -24,8 +23,6 @@ from shardproof.synthesis.planner.plan import ModulePlan, Plan
 
 Change = AttributeChange | LengthChange | MethodChange
 """What makes a module local whose source stays as it is."""
-_MAKES = re.compile(r"\btorch\.(arange|zeros|ones|full|tensor|empty|linspace)\b")
-"""A tensor that a forward makes: it does not mix with those of a module that works on DTensors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,41 +67,23 @@ def placed_modules(facts: ModelFacts, plan: Plan) -> list[str]:
     if not (plan.tp and plan.tp_size > 1 and plan.modules):
         return []
     outer = [m.path for m in _outer(facts, plan).values() if not m.splits]
-    return [m.path for m in (*plan.modules, *_replicated(facts, plan)) if m.path not in outer]
+    styled = (m for m in plan.modules if m.style != "replicate")
+    return [m.path for m in (*styled, *_head_norms(facts, plan)) if m.path not in outer]
 
 
-WITHOUT_RULES = frozenset({"PReLU"})
-"""The classes of torch.nn with ops that DTensor has no rule for."""
-
-
-def _replicated(facts: ModelFacts, plan: Plan) -> list[ModulePlan]:
-    """Modules with parameters the plan does not mention: whole on every rank, as DTensors."""
+def _head_norms(facts: ModelFacts, plan: Plan) -> list[ModulePlan]:
+    """Modules with parameters the plan does not mention, on the head that a rank has."""
     planned = [m.path for m in plan.modules]
     covered = {_wildcard(f.path, planned) for f in facts.modules} & set(planned)
     out: dict[str, ModulePlan] = {}
     for fact in facts.modules:
         path = _wildcard(fact.path, planned)
         one_tensor = len(fact.arguments) == 1 and fact.positional == 1 and fact.output == "tensor"
-        one_tensor = one_tensor and not _MAKES.search(facts.text_of(fact.kind))
-        one_tensor = one_tensor and fact.kind not in WITHOUT_RULES
-        plain = _read_outside(facts, fact)
-        if fact.params and path not in covered and one_tensor and not fact.children and not plain:
+        if fact.params and path not in covered and one_tensor and not fact.children:
             where = _head_split(fact, path, plan)
-            out[path] = ModulePlan(path, fact.kind, "replicate", where, where)
+            if where:
+                out[path] = ModulePlan(path, fact.kind, "sequence", where, where)
     return list(out.values())
-
-
-def _read_outside(facts: ModelFacts, fact: ModuleFact) -> bool:
-    """Whether a parameter of a module is also one of a module that is not called: its owner's code
-    reads it there, beside parameters that stay plain tensors."""
-    own = {f"{fact.path}.{name}" for name in fact.params}
-    owners = [
-        facts.find(other.rpartition(".")[0])
-        for paths in facts.tied
-        if own.intersection(paths)
-        for other in paths
-    ]
-    return any(owner is None or not owner.output for owner in owners)
 
 
 OWN = {
@@ -181,7 +160,7 @@ def _head_split(fact: ModuleFact, path: str, plan: Plan) -> str:
         for m in plan.modules
         if m.style == "kv_column" and m.path.rpartition(".")[0] == parent
     }
-    return f"S({len(shape) - 2})" if len(shape) > 3 and shape[-2] in heads else "R"
+    return f"S({len(shape) - 2})" if len(shape) > 3 and shape[-2] in heads else ""
 
 
 def _blocks(plan: Plan, facts: ModelFacts) -> list[str]:
@@ -193,7 +172,7 @@ def _blocks(plan: Plan, facts: ModelFacts) -> list[str]:
 
 
 def _tie(facts: ModelFacts, plan: Plan) -> list[str]:
-    """Assignments that tie shared parameters again after each module got its own shard.
+    """Assignments that tie shared parameters again where modules with a style got their own shards.
 
     Raises:
         EmitError: two users of one parameter split it in different ways.
@@ -201,10 +180,12 @@ def _tie(facts: ModelFacts, plan: Plan) -> list[str]:
     lines: list[str] = []
     for paths in facts.tied:
         splits: dict[str, str] = {}
-        for path in paths:
+        styled = [m for m in plan.modules if m.style != "replicate"]
+        styled = [m for m in styled if any(p.rpartition(".")[0] == m.path for p in paths)]
+        for path in paths if styled else ():
             owner, _, name = path.rpartition(".")
             fact = facts.find(owner)
-            planned = next((m for m in plan.modules if m.path == owner), None)
+            planned = next((m for m in styled if m.path == owner), None)
             if planned and fact:
                 splits[path] = split_of(planned, fact.base, name)
             elif fact and not fact.children and (fact.output or not _shared(facts, paths)):
@@ -233,7 +214,7 @@ def _entries(
     """Lines of the plan dict, and what they need."""
     outer = _outer(facts, plan)
     styled = [m for m in plan.modules if m.path not in outer]
-    modules = [_normal(m, facts) for m in (*styled, *_replicated(facts, plan))]
+    modules = [_normal(m, facts) for m in (*styled, *_head_norms(facts, plan))]
     order = {fact: i for i, fact in enumerate(_order(facts, plan))}
     modules.sort(key=lambda m: order.get(m.path, len(order)))
     starts, modules = region(plan, facts, modules)
@@ -250,19 +231,19 @@ def _entries(
             lines.append(call(f'"{p.path}": PrepareModuleInput', p.arguments, 8, ",", width))
             starts.remove(p)
         fact = facts.find(m.path)
-        style = style_of(m, fact.base if fact else m.kind)
-        name, arguments = style.name, style.arguments
+        style = None if m.style == "replicate" else style_of(m, fact.base if fact else m.kind)
+        name, arguments = (style.name, style.arguments) if style else ("", ())
         around = {
             "SharedInput": m.leaves_shares,
             "SharedOutput": m.shared,
             "OwnOutput": m.path in written,
         }
         for wrapper in (w for w, needed in around.items() if needed):
-            name, arguments = wrapper, (f"{name}({', '.join(arguments)})",)
+            name, arguments = wrapper, (f"{name}({', '.join(arguments)})",) if name else ()
             needs.append(SNIPPETS[wrapper])
-        lines.append(call(f'"{m.path}": {name}', arguments, 8, ",", width))
-        imports += style.imports
-        needs += [style.snippet] if style.snippet else []
+        lines += [call(f'"{m.path}": {name}', arguments, 8, ",", width)] if name else []
+        imports += style.imports if style else ()
+        needs += [style.snippet] if style and style.snippet else []
     if plan.output != "R":
         given = _gathers(plan, facts)
         lines.append(call('"": PrepareModuleOutput', given, 8, ",", width))
@@ -496,13 +477,16 @@ def parallelize_code(
             body.append("    originals = whole_params(model, mesh)")
             needs.append(SNIPPETS["whole_params"])
         entries, styles, more = _entries(plan, facts, form.width)
-        body += [f'    tp = mesh["{plan.tp}"]', "    plan = {", *entries, "    }"]
+        body.append(f'    tp = mesh["{plan.tp}"]')
+        if entries:
+            body += ["    plan = {", *entries, "    }", "    parallelize_module(model, tp, plan)"]
+            more.append((PARALLEL, "parallelize_module"))
         outer = _outer(facts, plan).values()
-        body += ["    parallelize_module(model, tp, plan)", *_tie(facts, plan), *_own(outer)]
+        body += [*_tie(facts, plan), *_own(outer)]
         if _rest(facts, plan):
             body.append("    replicate_rest(model, tp)")
             needs.append(SNIPPETS["replicate_rest"])
-        imports += [(PARALLEL, "parallelize_module"), *more]
+        imports += more
         needs += [*styles, *(SNIPPETS[OWN[m.style]] for m in outer)]
     if plan.context:
         body.append(f'    cp = mesh["{plan.cp}"]')

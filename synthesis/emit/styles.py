@@ -111,18 +111,6 @@ def _sequence(m: ModulePlan) -> Style:
     return Style("SequenceParallel", (*first, "use_local_output=True"))
 
 
-def _replicated(m: ModulePlan) -> Style:
-    if m.input.startswith("S(") and m.input == m.output:
-        return _sequence(m)
-    _needs(m, "input", m.input, "R")
-    _needs(m, "output", m.output, "R")
-    return Style("Replicated", ())
-
-
-_CHANNELS = ("BatchNorm", "Conv", "EmbeddingBag", "GroupNorm", "InstanceNorm")
-"""Beginnings of classes on channels or bags: DTensors do not have all of their ops."""
-
-
 _channels, _product = _pieces("ChannelParallel"), _pieces("ProductParallel")
 _LINEAR_COLUMN = _column("ColwiseParallel")
 _TABLE: dict[tuple[str, str], Callable[[ModulePlan], Style]] = {
@@ -151,7 +139,6 @@ _TABLE: dict[tuple[str, str], Callable[[ModulePlan], Style]] = {
     ("gathered", "Embedding"): _LINEAR_COLUMN,
     ("gathered", "EmbeddingBag"): _channels,
     ("sequence", "*"): _sequence,
-    ("replicate", "*"): _replicated,
 }
 
 
@@ -161,7 +148,7 @@ def supported(base: str, style: str) -> bool:
     `base` is `Linear`, `Conv1D`, `Embedding`, or the name of another class that takes one tensor
     and gives one tensor of the same shape (a norm, a dropout).
     """
-    return (style, base) in _TABLE or (style, "*") in _TABLE
+    return style == "replicate" or (style, base) in _TABLE or (style, "*") in _TABLE
 
 
 def style_of(m: ModulePlan, base: str) -> Style:
@@ -170,8 +157,6 @@ def style_of(m: ModulePlan, base: str) -> Style:
     Raises:
         EmitError: no style covers it.
     """
-    if m.style == "replicate" and base != "Conv1D" and base.startswith(_CHANNELS):
-        return _channels(m)
     return _writer(m, "Conv" if m.splits else base)(m)
 
 
@@ -191,7 +176,7 @@ def classes_of(style: str) -> frozenset[str]:
         for m in (sample, replace(sample, output="S(-1)"), replace(sample, output="DTensor")):
             with suppress(EmitError):
                 found.update({style_of(m, base).name} if kind == style else ())
-    return frozenset(found | ({"ChannelParallel"} if style == "replicate" else set()))
+    return frozenset(found)
 
 
 def every_style() -> frozenset[str]:

@@ -152,7 +152,6 @@ ADDED = """+    mesh = proved_mesh(model, mesh, {"tp": 2}, "0")
 +    plan = {
 +        "up": ColwiseParallel(),
 +        "down": RowwiseParallel(),
-+        "norm": Replicated(),
 +    }
 """
 PLAN = Plan(

@@ -73,7 +73,7 @@ def test_style_that_does_not_exist_for_a_class_is_an_error() -> None:
 
 
 def test_norm_on_head_shards_is_a_sequence_parallel_of_that_dim() -> None:
-    style = style_of(ModulePlan("q_norm", "Norm", "replicate", "S(2)", "S(2)"), "Norm")
+    style = style_of(ModulePlan("q_norm", "Norm", "sequence", "S(2)", "S(2)"), "Norm")
     assert (style.name, style.arguments[0]) == ("SequenceParallel", "sequence_dim=2")
 
 

@@ -162,6 +162,31 @@ class Centred(nn.Module):
         return self.norm(self.up(x)[..., :3])
 
 
+class Bent(nn.Module):
+    """Functions that DTensors have no rules for, around a tensor that it makes."""
+
+    def __init__(self, n):
+        super().__init__()
+        self.scale, self.bend = nn.Parameter(torch.ones(n)), nn.PReLU(n)
+
+    def forward(self, x):
+        y = F.leaky_relu(x * self.scale) + torch.arange(x.shape[-1]) / 8
+        return F.elu(self.bend(y.transpose(1, 2)).transpose(1, 2)) + F.hardtanh(y)
+
+
+class Whole(nn.Module):
+    """A pair beside modules that stay whole."""
+
+    def __init__(self, n=8):
+        super().__init__()
+        self.bent, self.norm = Bent(n), nn.RMSNorm(n)
+        self.up, self.down = nn.Linear(n, 2 * n), nn.Linear(2 * n, n)
+
+    def forward(self, x):
+        x = self.bent(x)
+        return x + self.down(torch.relu(self.up(self.norm(x)))) + self.norm.weight
+
+
 def example_inputs():
     return {"x": torch.randn(4, 3, 8)}
 '''
@@ -214,7 +239,15 @@ STYLES = {
     "Masked": {"up": "column", "down": "row", "wide": "column", "narrow": "row"},
     "Normed": {"up": "product", "": "pieces", "down": "product"},
     "Sum": {"own": "column", "near": "column", "": "pieces"},
+    "Whole": {"up": "column", "down": "row"},
 }
+
+
+DOUBLED = """    from shardproof.runtime import summed_over
+
+    summed_over(model.bent, tp)
+"""
+"""A wrong line: each rank has the whole gradient of a module that stays whole."""
 
 
 @pytest.mark.parametrize("mesh", [TP, BOTH], ids=str)
@@ -236,11 +269,12 @@ def test_all_that_can_be_is_split_and_the_patch_is_proved(
         ("Scan", "SharedOutput(RowwiseParallel())", "RowwiseParallel()"),
         ("Called", "SharedInput(ColwiseParallel())", "ColwiseParallel()"),
         ("Called", "SharedOutput(RowwiseParallel())", "RowwiseParallel()"),
-        ("Queries", "SharedOutput(Replicated())", "Replicated()"),
+        ("Queries", '        "kv": SharedOutput(),\n', ""),
         ("Queries", "RowwiseParallel()", "SharedOutput(RowwiseParallel())"),
         ("Merged", "    model.heads //= tp.size()\n", ""),
         ("Sum", "output_layouts=Shard(2)", "output_layouts=Shard(1)"),
         ("Sum", '    own_pieces(model, tp, {"shift": 0})\n', ""),
+        ("Whole", "    replicate_rest(model, tp)\n", DOUBLED),
     ],
 )
 def test_a_patch_that_leaves_a_part_out_is_not_proved(

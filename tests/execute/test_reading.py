@@ -777,7 +777,7 @@ def test_a_runtime_that_hides_ours_is_refused(tmp_path: Path, name: str) -> None
     model = Model(request, capture(request))
     hiding = tmp_path / name
     hiding.parent.mkdir(exist_ok=True)
-    hiding.write_text("Replicated = None\n")
+    hiding.write_text("OwnOutput = None\n")
     with pytest.raises(CaptureError, match="hides the package shardproof"):
         model.read(of_twins(ROW, *APART), on(BOTH))
 
@@ -798,8 +798,8 @@ def test_a_runtime_that_hides_ours_is_refused(tmp_path: Path, name: str) -> None
         (
             (
                 "from shardproof.runtime import placement as ours",
-                "ours.distribute_module = lambda m, *_: [p.data.mul_(2) for p in m.parameters()]",
-                "ours.Replicated()._apply(model.up, mesh['tp'])",
+                "ours.place_each = lambda m, _: {m: [p.data.mul_(2) for p in m.parameters()]}",
+                "ours.replicate_rest(model.up, mesh['tp'])",
             ),
             r"aten\.mul_",
         ),
