@@ -42,8 +42,8 @@ class ModuleFact:
     children: int = 0
     training_dropout: bool = False
     """It is a dropout with p > 0."""
-    writes: bool = False
-    """It writes into what it is given: `nn.ReLU(inplace=True)`."""
+    written: bool = False
+    """What it returns is written into after that."""
     replaced: bool = False
     """`forward` put it where another module was, or none."""
     pattern: str = ""

@@ -12,7 +12,6 @@ from shardproof.synthesis.emit.context import context_lines
 from shardproof.synthesis.emit.facts import ModelFacts, ModuleFact
 from shardproof.synthesis.emit.form import PLAIN, Form, call, indexed
 from shardproof.synthesis.emit.groups import group
-from shardproof.synthesis.emit.inplace import written_into
 from shardproof.synthesis.emit.methods import MethodChange
 from shardproof.synthesis.emit.patch import COMMENT, EmitError
 from shardproof.synthesis.emit.reads import matches
@@ -219,7 +218,7 @@ def _entries(
     modules.sort(key=lambda m: order.get(m.path, len(order)))
     starts, modules = region(plan, facts, modules)
     prepared, modules = group(facts, modules)
-    written = written_into(facts, modules)
+    written = [fact.path for fact in facts.modules if fact.written]
     lines: list[str] = []
     needs: list[Snippet] = []
     imports: list[Import] = []
@@ -236,7 +235,7 @@ def _entries(
         around = {
             "SharedInput": m.leaves_shares,
             "SharedOutput": m.shared,
-            "OwnOutput": m.path in written,
+            "OwnOutput": any(matches(path, m.path) for path in written),
         }
         for wrapper in (w for w, needed in around.items() if needed):
             name, arguments = wrapper, (f"{name}({', '.join(arguments)})",) if name else ()

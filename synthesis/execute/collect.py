@@ -81,7 +81,7 @@ def _others(cls: type) -> Iterator[str]:
                 yield textwrap.dedent(inspect.getsource(method))
 
 
-def _run_once(path: str, blocks: Any, seen: dict[str, Any]) -> None:
+def _run_once(path: str, blocks: Any, noted: Sequence[dict[str, Any]]) -> None:
     """Let a block that is like an earlier one give what that gave, and be noted as called so.
 
     Only what the patch is written from rests on this: what it computes is read off its own trace.
@@ -100,8 +100,9 @@ def _run_once(path: str, blocks: Any, seen: dict[str, Any]) -> None:
                 ran[key] = name, forward(*args, **kwargs)
                 return ran[key][1]
             first, output = ran[key]
-            inner = {n: found for n, found in seen.items() if n.startswith(f"{first}.")}
-            seen.update({name + n.removeprefix(first): found for n, found in inner.items()})
+            for seen in noted:
+                inner = {n: found for n, found in seen.items() if n.startswith(f"{first}.")}
+                seen.update({name + n.removeprefix(first): found for n, found in inner.items()})
             return output
 
         return run
@@ -228,11 +229,14 @@ def collect(request: CaptureRequest) -> ModelFacts:
     compiled.as_written()
     tied = tuple(tied_groups(model))
     seen: dict[str, tuple[tuple[Argument, ...], int, str, tuple[int, ...]]] = {}
+    results: dict[str, list[tuple[torch.Tensor, int]]] = {}
     gave: dict[str, Any] = {}
     following: set[str] = set()
 
     def watch(path: str) -> Any:
         def hook(module: Any, args: Any, kwargs: Any, output: Any) -> None:
+            if isinstance(output, torch.Tensor):
+                results.setdefault(path, []).append((output, output._version))
             if path in seen:
                 return
             with unwatched():
@@ -254,7 +258,7 @@ def collect(request: CaptureRequest) -> ModelFacts:
         for path, module in model.named_modules():
             module.register_forward_hook(watch(path), with_kwargs=True)
         for path in block_lists(model):
-            _run_once(path, model.get_submodule(path), seen)
+            _run_once(path, model.get_submodule(path), (seen, results))
         given = make_inputs(found, 0, torch.float32)
         forward = target.cls.forward
         result: Any = decided(lambda: with_rows(lambda: model(**nested(forward, given))))
@@ -278,9 +282,9 @@ def collect(request: CaptureRequest) -> ModelFacts:
             ModuleFact(
                 path, type(module).__name__, _base(module), params, ints, arguments, positional,
                 kind, shape, len(list(module.children())), dropout,
-                module.__dict__.get("inplace") is True, before.get(path) is not module,
-                *_axes(module), held=_held(module), called=order.get(path, -1),
-                follows=path in following,
+                any(t._version > version for t, version in results.get(path, ())),
+                before.get(path) is not module, *_axes(module), held=_held(module),
+                called=order.get(path, -1), follows=path in following,
             )
         )  # fmt: skip
     name = target.cls.__name__

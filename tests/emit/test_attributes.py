@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import replace
 
 import pytest
 
 from shardproof.synthesis.emit.attributes import AttributeChange, attribute_changes
-from shardproof.synthesis.emit.facts import ForwardFact, ModelFacts, ModuleFact
-from shardproof.synthesis.emit.inplace import written_into
+from shardproof.synthesis.emit.facts import ModelFacts, ModuleFact
 from shardproof.synthesis.emit.methods import MethodChange, method_changes
 from shardproof.synthesis.emit.parallelize import _changed
 from shardproof.synthesis.emit.values import assigned
-from shardproof.synthesis.planner.plan import LocalExtent, ModulePlan
+from shardproof.synthesis.planner.plan import LocalExtent
 
 LIBRARY = """import torch
 
@@ -50,28 +48,6 @@ def test_extents_in_methods_and_in_reshapes_that_change_nothing_are_found() -> N
 
 def test_attributes_that_say_another_number_stay() -> None:
     assert {c.name for c in changes((15, "reshape", (4, 8, 64), (4, 8, 32)))} == {"width"}
-
-
-FORWARD = """def forward(self, x):
-    y = self.mlp(x)
-    z = self.attn(x)
-    y += z
-    return y + self.norm(x)
-"""
-
-
-def test_results_that_are_added_to_in_place_are_found() -> None:
-    modules = tuple(ModuleFact(p, "Block", "Block") for p in ("h.0", "h.1"))
-    facts = ModelFacts("hf:M", "M", {}, "", modules, {"Block": ForwardFact("lib.py", 1, FORWARD)})
-    plan = [
-        ModulePlan("h.*.mlp.up", "Linear", "column", "R", "S(-1)"),
-        ModulePlan("h.*.mlp.down", "Linear", "row", "S(-1)", "R"),
-        ModulePlan("h.*.attn.out", "Linear", "row", "S(-1)", "R"),
-    ]
-    assert written_into(facts, plan) == {"h.*.mlp.down"}
-    other = FORWARD.replace("forward", "mix").replace("y =", "y: Tensor =")
-    elsewhere = {"Block": ForwardFact("lib.py", 1, "def forward(self, x): ...", (other,))}
-    assert written_into(replace(facts, forwards=elsewhere), plan) == {"h.*.mlp.down"}
 
 
 def test_parts_of_blocks_that_are_numbered_are_indexed() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import builtins
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ import pytest
 from shardproof.synthesis.emit import facts, snippets, supported
 from shardproof.synthesis.emit.groups import only_feeds
 from shardproof.synthesis.emit.imports import import_lines
-from shardproof.synthesis.emit.inplace import written_into
 from shardproof.synthesis.emit.library_file import file_stem, literal
 from shardproof.synthesis.emit.patch import EmitError, check_applies, patch, unified
 from shardproof.synthesis.emit.styles import style_of
@@ -117,35 +115,3 @@ def test_literals_read_back() -> None:
 def test_file_is_named_after_the_model() -> None:
     assert file_stem("LlamaForCausalLM") == "parallel_llama"
     assert Path(file_stem("GPT2LMHeadModel")).name == "parallel_gpt2"
-
-
-def test_what_stands_before_a_module_that_works_in_place_gives_a_tensor_of_its_own() -> None:
-    linear = [facts.ModuleFact(f"net.{i}", "Linear", "Linear") for i in (0, 2)]
-    relu = facts.ModuleFact("net.1", "ReLU", "ReLU", writes=True)
-    model = facts.ModelFacts("m.py:M", "M", {}, modules=(linear[0], relu, linear[1]))
-    planned = [ModulePlan(m.path, "Linear", "column") for m in linear]
-    assert written_into(model, planned) == {"net.0"}
-    plain = replace(model, modules=(linear[0], replace(relu, writes=False), linear[1]))
-    assert written_into(plain, planned) == set()
-
-
-def test_the_result_of_one_module_of_a_list_may_be_changed() -> None:
-    norms = [facts.ModuleFact(f"norms.{i}", "LayerNorm", "LayerNorm") for i in (0, 1)]
-    text = "def forward(self, x):\n    y = self.norms[0](x)\n    y *= 2\n    return y\n"
-    planned = [ModulePlan("norms.*", "LayerNorm", "replicate")]
-    for body, expected in ((text, {"norms.*"}), (text.replace("y *=", "z ="), set[str]())):
-        forwards = {"M": facts.ForwardFact("m.py", 1, body)}
-        modules = (facts.ModuleFact("", "M", "M"), *norms)
-        model = facts.ModelFacts("m.py:M", "M", {}, modules=modules, forwards=forwards)
-        assert written_into(model, planned) == expected
-
-
-def test_what_is_changed_under_another_name_is_a_tensor_of_its_own() -> None:
-    table = facts.ModuleFact("words", "Embedding", "Embedding")
-    text = "def forward(self, x):\n    h = self.words(x)\n    y = h\n    y += 1\n    return y\n"
-    planned = [ModulePlan("words", "Embedding", "vocab")]
-    for body, expected in ((text, {"words"}), (text.replace("y +=", "z ="), set[str]())):
-        forwards = {"M": facts.ForwardFact("m.py", 1, body)}
-        modules = (facts.ModuleFact("", "M", "M"), table)
-        model = facts.ModelFacts("m.py:M", "M", {}, modules=modules, forwards=forwards)
-        assert written_into(model, planned) == expected

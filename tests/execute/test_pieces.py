@@ -187,6 +187,22 @@ class Whole(nn.Module):
         return x + self.down(torch.relu(self.up(self.norm(x)))) + self.norm.weight
 
 
+class Added(nn.Module):
+    """A result that a list of modules, and code elsewhere, write into."""
+
+    def __init__(self, n=8):
+        super().__init__()
+        self.layers = nn.ModuleDict({"up": nn.Linear(n, 2 * n), "down": nn.Linear(2 * n, n)})
+        self.acts = nn.ModuleList([nn.ReLU(inplace=True)])
+
+    def part(self, x):
+        return self.layers["down"](self.acts[0](self.layers["up"](x)))
+
+    def forward(self, x):
+        y = self.part(x)
+        return torch.nn.functional.relu_(y[:, 1:])
+
+
 def example_inputs():
     return {"x": torch.randn(4, 3, 8)}
 '''
@@ -240,6 +256,7 @@ STYLES = {
     "Normed": {"up": "product", "": "pieces", "down": "product"},
     "Sum": {"own": "column", "near": "column", "": "pieces"},
     "Whole": {"up": "column", "down": "row"},
+    "Added": {"layers.up": "column", "layers.down": "row"},
 }
 
 
@@ -293,3 +310,10 @@ def test_statistics_of_a_batch_that_ranks_hold_together_are_proved(tmp_path: Pat
     assert isinstance(found.judged(), Proof)
     wrong = found.edited('    synced_norms(model, mesh["dp"])\n', "").judged()
     assert isinstance(wrong, Counterexample), wrong
+
+
+def test_only_results_that_are_written_into_are_tensors_of_their_own(tmp_path: Path) -> None:
+    (_, new) = planned(tmp_path, "Added", TP).patch.files["held.py"]
+    assert new.count("OwnOutput(") == 2
+    (_, new) = planned(tmp_path, "Masked", TP).patch.files["held.py"]
+    assert "OwnOutput(" not in new
