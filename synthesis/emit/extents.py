@@ -81,9 +81,10 @@ def _covering(tree: ast.AST, line: int) -> list[ast.Call]:
 
 
 def _generated(tree: ast.AST, line: int) -> list[ast.Call]:
-    """The calls in generators of the assignment that begins on a line."""
+    """The calls in generators and lists of the assignment that begins on a line."""
     begun = [n for n in of_kind(tree, ast.Assign) if n.lineno == line]
-    loops = [g for n in begun for g in ast.walk(n.value) if isinstance(g, ast.GeneratorExp)]
+    kinds = ast.GeneratorExp | ast.ListComp
+    loops = [g for n in begun for g in ast.walk(n.value) if isinstance(g, kinds)]
     return [c for g in loops for c in ast.walk(g) if isinstance(c, ast.Call)]
 
 

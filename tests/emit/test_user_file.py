@@ -274,14 +274,19 @@ def test_layers_are_indexed_in_paths() -> None:
     assert indexed("block1.fc2") == "block1.fc2"
 
 
-def test_a_generator_over_lines_is_edited_where_its_assignment_begins(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ends", ["()", "[]"])
+def test_a_generator_over_lines_is_edited_where_its_assignment_begins(
+    ends: str, tmp_path: Path
+) -> None:
     one = "(z.view(b, t, self.heads, c // self.heads).transpose(1, 2) for z in (q, k, v))"
     lines = [
         f"        {x} = {x}.view(b, t, self.heads, c // self.heads).transpose(1, 2)" for x in "qkv"
     ]
-    loop = f"        q, k, v = (\n            {one[1:-1]}\n        )\n".rstrip("\n")
+    loop = f"        q, k, v = {ends[0]}\n            {one[1:-1]}\n        {ends[1]}"
     text = models.SOURCE.replace("\n".join(lines), loop)
-    at = next(i for i, line in enumerate(text.split("\n"), 1) if line == "        q, k, v = (")
+    at = next(
+        i for i, line in enumerate(text.split("\n"), 1) if line == f"        q, k, v = {ends[0]}"
+    )
     path = write(tmp_path, text)
     plan = models.plan(str(path))
     moved = tuple(
