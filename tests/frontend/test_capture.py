@@ -306,6 +306,11 @@ def test_joining_with_an_empty_line_leaves_it_out(user_model):
     agrees(CaptureRequest(user_model("return torch.cat([torch.tensor([]), self.w(x)], -2)")))
 
 
+def test_joining_integers_with_reals_makes_reals_of_them(user_model):
+    body = "return torch.cat([self.w(x), torch.ones(x.shape[0], 1, dtype=torch.long)], -1)"
+    agrees(CaptureRequest(user_model(body)))
+
+
 def test_heads_that_share_keys_and_values(user_model):
     forward = (
         "q = self.w(x).view(2, 4, 1, 1).expand(2, 4, 3, 2)\n"

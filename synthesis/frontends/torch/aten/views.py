@@ -254,6 +254,7 @@ def unbind(e: Emit, x: str, dim: int = 0) -> tuple[str, ...]:
 def cat(e: Emit, parts: Sequence[str], dim: int = 0) -> str:
     """Tensors of shape (0,) are left out, whatever the others are."""
     parts = [p for p in parts if e.shape(p) != (0,)] or parts[:1]
+    parts = [e.cast(p, e.result[0].dtype) if e.result else p for p in parts]
     return e.concat(parts, e.dim(parts[0], dim))
 
 
