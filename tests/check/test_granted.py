@@ -56,6 +56,25 @@ def test_a_sum_that_is_missing_beside_an_assert_is_refuted(case):
     case().forward(ASSERTED.format("")).refuted()
 
 
+@pytest.mark.parametrize("added", ["y = Reduce.apply(y, self.group)", ""])
+def test_values_that_a_distribution_validates_are_taken_to_be_valid(case, added):
+    body = ASSERTED.replace("assert torch.all(x > -1000.0)", "").format(added)
+    body = body.replace("return x + y", "p = Normal(x + y, 1.0)\nreturn p.log_prob(x) + y")
+    one = "import torch\nfrom torch.distributions import Normal\nfrom model import MLP\n"
+    asked = case(against="one.py:One", inputs=("x=f32[4,8]",))
+    (asked.folder / "one.py").write_text(
+        f"{one}\n\nclass One(MLP):\n    def forward(self, x):\n"
+        "        y = super().forward(x) - x - self.down.bias\n"
+        "        return Normal(x + y, 1.0).log_prob(x) + y + self.down.bias\n"
+    )
+    asked = asked.forward("from torch.distributions import Normal\n" + body)
+    if not added:
+        asked.refuted()
+        return
+    notes = {n for rank in asked.proved().captured.ranks for n in rank.notes}
+    assert any("distribution.py" in n and "taken to hold" in n for n in notes)
+
+
 def test_a_branch_on_a_value_is_refused(case):
     body = ASSERTED.format("y = Reduce.apply(y, self.group)\nif torch.all(x > 0):\n    y = 2 * y")
     with pytest.raises(CaptureError, match="reads the value of a tensor"):

@@ -44,6 +44,19 @@ def test_an_assert_on_values_is_left_out_and_told(user_model, tmp_path):
     assert ops == [n.op for n in capture(CaptureRequest(plain)).program.nodes]
 
 
+def test_what_distributions_validate_is_left_out_as_asserts_are(user_model):
+    top = "from torch.distributions import Categorical\n"
+    body = "return Categorical(logits=self.w(x){}).entropy()"
+    plain = capture(CaptureRequest(user_model(body.format(", validate_args=False"), top=top)))
+    assert not plain.facts.asserts
+    found = capture(CaptureRequest(user_model(body.format(""), top=top, name="more.py")))
+    assert [a.condition for a in found.facts.asserts] == [asserts.VALID]
+    assert [n.op for n in found.program.nodes] == [n.op for n in plain.program.nodes]
+    asked = user_model(body.format(", validate_args=True"), top=top, name="asked.py")
+    with pytest.raises(CaptureError, match="data-dependent"):
+        capture(CaptureRequest(asked))
+
+
 @pytest.mark.parametrize(
     ("body", "message"),
     [

@@ -1,9 +1,9 @@
 """Asserts on values of tensors, which capture cannot decide: they are left out, and told.
 
 What an `assert` of Python says is what its author takes for granted: `python -O` runs the same code
-without. Only those are left out that capture stops at, and only where what is asked changes
-nothing, which is decided anew each time that one is met. The files of the user stay as they are.
-Runs in the worker.
+without, and torch.distributions without their checks where nothing is said of these. Only those are
+left out that capture stops at, and only where what is asked changes nothing, which is decided anew
+each time that one is met. The files of the user stay as they are. Runs in the worker.
 """
 
 import ast
@@ -16,12 +16,15 @@ from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any, TypeVar, cast
 
+from torch.distributions import Distribution, distribution
+
 from shardproof.synthesis.frontends.torch.asked.sources import is_watching, seen
 from shardproof.synthesis.frontends.torch.asking import only_asks
 from shardproof.synthesis.frontends.torch.asserted import Asserted
 from shardproof.synthesis.frontends.torch.chosen import SAID, read_whole, reads_whole
 
 T = TypeVar("T")
+VALID = "arguments and values of torch.distributions are valid"
 DECIDED = frozenset({"GuardOnDataDependentSymNode", "DataDependentOutputException"})
 """Errors of PyTorch where Python asks for the value of a tensor."""
 ASKED = "__asked__"
@@ -68,6 +71,8 @@ def leave_out(problem: BaseException) -> bool:
     package = str(Path(__file__).parent)
     own = None
     for frame, line in _frames(problem):
+        if frame.f_globals is vars(distribution) and Distribution._validate_args:
+            return _without_validation(Asserted("distribution.py", line, VALID))
         file = frame.f_code.co_filename
         if "/torch/" not in file and not file.startswith(package) and Path(file).is_file():
             own = file, line, frame.f_globals
@@ -78,8 +83,17 @@ def leave_out(problem: BaseException) -> bool:
     return found is not None and _leave_out(file, {ast.unparse(found.test)}, space)
 
 
+def _without_validation(said: Asserted) -> bool:
+    """From now on, distributions are as under `python -O`."""
+    Distribution.set_default_validate_args(False)
+    _LEFT.setdefault(str(distribution.__file__), {})[said.line] = said
+    return True
+
+
 def leave_out_again(known: tuple[Asserted, ...], model: Any) -> None:
     """Leave out what was left out elsewhere, of the code of a model in files of the same names."""
+    for said in (a for a in known if a.condition == VALID):
+        _without_validation(said)
     kinds = dict.fromkeys(kind for m in model.modules() for kind in type(m).__mro__)
     spaces = {id(g): g for kind in kinds if (g := _globals(kind)) is not None}
     for space in spaces.values():
