@@ -311,6 +311,19 @@ def test_joining_integers_with_reals_makes_reals_of_them(user_model):
     agrees(CaptureRequest(user_model(body)))
 
 
+@pytest.mark.parametrize(
+    "lines",
+    ["torch.arange(2)", "torch.arange(2).flip(0)", "torch.arange(1)", "torch.zeros(2).long()"],
+)
+def test_indices_that_count_through_dims_agree_with_pytorch(user_model, lines):
+    body = (
+        f"a, b = {lines}[:, None, None], torch.arange(2).view(1, 2, 1)\n"
+        "y = self.w(x).reshape(2, 2, -1)\n"
+        "return y[a, b, torch.tensor([1, 0, 1])] + y[:, torch.arange(2)[:, None], [1, 1, 0]]"
+    )
+    agrees(CaptureRequest(user_model(body)))
+
+
 def test_heads_that_share_keys_and_values(user_model):
     forward = (
         "q = self.w(x).view(2, 4, 1, 1).expand(2, 4, 3, 2)\n"

@@ -60,13 +60,31 @@ def index(e: Emit, x: str, ids: Sequence[str | None]) -> str:
     rows = _entries_of_lines(e, x, ids)
     if rows is not None:
         return rows.read(e, x, e.result[0].shape)
-    x, dim, rows, _ = _one_dim(e, x, ids)
+    x, dim, rows, _ = _one_dim(e, x, _without_whole(e, x, ids))
     lines = _constant_lines(e, rows, e.shape(x)[dim])
     if lines is not None:
         part = e.slice(x, dim, *lines)
         shape = e.shape(x)
         return e.reshape(part, (*shape[:dim], *e.shape(rows), *shape[dim + 1 :]))
     return e.add("take", x, from_start(e, rows, e.shape(x)[dim]), dim=dim)
+
+
+def _without_whole(e: Emit, x: str, ids: Sequence[str | None]) -> Sequence[str | None]:
+    """Of indices that lie side by side, the first may count through its dim, along an axis that no
+    other has: as `None`, with the others along the axes after it."""
+    at = next(d for d, i in enumerate(ids) if i is not None)
+    head, *rest = [i for i in ids if i is not None]
+    if not rest or None in ids[at : at + len(rest) + 1]:
+        return ids
+    rank = max(len(e.shape(i)) for i in (head, *rest))
+    long, *others = [(*[1] * (rank - len(s)), *s) for s in map(e.shape, (head, *rest))]
+    table, *tables = cast(list[Any], [e.table(i) for i in (head, *rest)])
+    whole = table is not None and long[0] == table.size == e.shape(x)[at]
+    if not whole or any(s[0] != 1 for s in others) or (table.ravel() != np.arange(long[0])).any():
+        return ids
+    held = zip(rest, tables, (s[1:] for s in others), strict=True)
+    moved = [e.reshape(i, s) if t is None else e.held(t.reshape(s)) for i, t, s in held]
+    return _without_whole(e, x, (*ids[:at], None, *moved, *ids[at + len(rest) + 1 :]))
 
 
 def _one_dim(e: Emit, x: str, ids: Sequence[str | None]) -> tuple[str, int, str, tuple[int, ...]]:
