@@ -39,7 +39,8 @@ def local_extents(
         whole, local = sizes
         op = "split" if pair.one.op == "slice" else pair.one.op
         key = (source.file, source.line, op, whole, source.module)
-        found[key] = LocalExtent(source.file, source.line, op, source.module, whole, local)
+        before = tuple(_without_dp(d, dp)[0] for x in pair.operands[:1] for d in x.dims)
+        found[key] = LocalExtent(source.file, source.line, op, source.module, whole, local, before)
     return tuple(found.values())
 
 

@@ -68,6 +68,8 @@ class LocalExtent:
     """Extents as written for one device."""
     local: tuple[int, ...]
     """Extents on one rank."""
+    before: tuple[int, ...] = ()
+    """Extents of what is given a shape, as far as they are known, for one device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +203,7 @@ def _attention(data: dict[str, Any]) -> AttentionPlan:
 
 
 def _extent(data: dict[str, Any]) -> LocalExtent:
-    data["whole"], data["local"] = tuple(data["whole"]), tuple(data["local"])
+    data |= {k: tuple(data.get(k, ())) for k in ("whole", "local", "before")}
     return LocalExtent(**data)
 
 

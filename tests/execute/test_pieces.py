@@ -187,6 +187,22 @@ class Whole(nn.Module):
         return x + self.down(torch.relu(self.up(self.norm(x)))) + self.norm.weight
 
 
+class Flat(nn.Module):
+    """Convolutions around a padding whose backward is indexed, and channels that are flattened."""
+
+    def __init__(self, n=8):
+        super().__init__()
+        self.wide, self.narrow = nn.Conv1d(3, n, 3), nn.Conv1d(n, 4, 3)
+        self.last, self.out = nn.Conv1d(4, n, 1), nn.Linear(8 * n, n)
+        self.pad = nn.ReflectionPad1d(1)
+
+    def forward(self, x):
+        x = self.narrow(self.pad(torch.relu(self.wide(self.pad(x)))))
+        x = torch.relu(self.last(x))
+        x = x.view(-1, 8 * 8)
+        return self.out(x)
+
+
 class Added(nn.Module):
     """A result that a list of modules, and code elsewhere, write into."""
 
@@ -256,6 +272,7 @@ STYLES = {
     "Normed": {"up": "product", "": "pieces", "down": "product"},
     "Sum": {"own": "column", "near": "column", "": "pieces"},
     "Whole": {"up": "column", "down": "row"},
+    "Flat": {"wide": "column", "narrow": "row", "last": "column", "out": "row"},
     "Added": {"layers.up": "column", "layers.down": "row"},
 }
 
@@ -292,6 +309,8 @@ def test_all_that_can_be_is_split_and_the_patch_is_proved(
         ("Sum", "output_layouts=Shard(2)", "output_layouts=Shard(1)"),
         ("Sum", '    own_pieces(model, tp, {"shift": 0})\n', ""),
         ("Whole", "    replicate_rest(model, tp)\n", DOUBLED),
+        ("Flat", "x.view(x.size(0), -1)", "x.transpose(1, 2).reshape(x.size(0), -1)"),
+        ("Flat", "        return self.out", "        x = x.flip(-1)\n        return self.out"),
     ],
 )
 def test_a_patch_that_leaves_a_part_out_is_not_proved(
