@@ -6,7 +6,7 @@ from math import prod
 from shardproof.synthesis.autodiff.forward import forward_values
 from shardproof.synthesis.lower import Pair
 from shardproof.synthesis.planner.narrowing import layered
-from shardproof.synthesis.planner.roles import ATTENTION, Module, heads
+from shardproof.synthesis.planner.roles import ATTENTION, UNREAD, Module, heads
 from shardproof.synthesis.planner.scoring import Candidate
 from shardproof.synthesis.planner.search import Found
 from shardproof.verifier.kernel.program.program import Program
@@ -95,10 +95,11 @@ def _gathered(found: Found, vocabulary: frozenset[str]) -> set[str]:
 
 
 def _splittable(found: Found, tp: str, size: int) -> list[tuple[Module, int, bool]]:
-    """(module, numbers, whether they are split) of parameters with a dim that divides."""
+    """(module, numbers, whether they are split) of parameters with a dim that divides, of modules
+    that an output depends on."""
     rows: list[tuple[Module, int, bool]] = []
     beside = [m for m in found.modules if 0 < m.heads < size and beside_column(m, found.best)]
-    for module in found.modules:
+    for module in (m for m in found.modules if m.order < UNREAD):
         for param in module.params:
             if len(param.shape) < 2 or all(n % size for n in param.shape):
                 continue

@@ -52,11 +52,13 @@ def made(count: int, hidden: int = 32, constraints: Constraints = NO_CONSTRAINTS
     )
 
 
-def aside(hidden: int = 32) -> Program:
+def aside(hidden: int = 32, *unread: str) -> Program:
     """A linear that is added to a part of the stream, and a pair of linears in modules apart."""
     from shardproof.synthesis.autodiff.autodiff import grad
 
     b = Builder("aside")
+    for name in unread:
+        b.param(name, f64(8 * WIDE, WIDE))
     x = b.input("x", f64(2, 4, WIDE))
     more = linear(b, x, b.param("layer.side.weight", f64(WIDE, WIDE)), "layer.side")
     with b.at(place("layer", 5)):
@@ -146,3 +148,10 @@ def test_what_is_gathered_at_once_does_not_count() -> None:
     assert plan.params["pre.0.lin.weight"]["tp"] == "S(0)"
     assert not plan.useful
     assert plan.estimates["split_share"] == pytest.approx(64 / (64 + 5 * 64))
+
+
+def test_parameters_that_no_output_depends_on_do_not_count() -> None:
+    some, more = (aside(32, *unread) for unread in ((), ("spare.weight",)))
+    one, both = (synthesize(Asked(p, MESH, decoder.CLUSTER)).plan for p in (some, more))
+    assert "spare.weight" in both.params
+    assert both.estimates["split_share"] == one.estimates["split_share"]

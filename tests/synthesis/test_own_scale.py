@@ -30,7 +30,5 @@ def test_only_its_parts_are_placed_and_what_it_reshapes_is_made_local() -> None:
     kinds = {"part": "Part", "part.up": "Linear", "part.down": "Linear"}
     plan = synthesize(Asked(scaled(), Mesh.of(tp=2), decoder.CLUSTER, kinds)).plan
     assert {m.path: m.style for m in plan.modules} == {"part.up": "column", "part.down": "row"}
-    heads = LocalExtent(
-        "toy.py", 5, "reshape", "part", (2, 4, 4, 8), (2, 4, 2, 8), (2, 4, 32)
-    )
+    heads = LocalExtent("toy.py", 5, "reshape", "part", (2, 4, 4, 8), (2, 4, 2, 8), (2, 4, 32))
     assert heads in plan.local_extents
