@@ -13,7 +13,7 @@ from shardproof.synthesis.optimum.space import Restriction
 from shardproof.synthesis.planner.assign import PlanError, Point, options
 from shardproof.synthesis.planner.constraints import Rules, Supported, settle
 from shardproof.synthesis.planner.narrowing import Narrowing, alike, layered
-from shardproof.synthesis.planner.roles import Module, heads
+from shardproof.synthesis.planner.roles import UNREAD, Module, heads
 from shardproof.synthesis.planner.scoring import (
     CAPTURED,
     Asked,
@@ -24,6 +24,7 @@ from shardproof.synthesis.planner.scoring import (
     prepare,
 )
 from shardproof.synthesis.planner.tactics import TACTICS
+from shardproof.synthesis.planner.uses import multiplications
 from shardproof.verifier.kernel.program.program import Program
 
 __all__ = ["Candidate", "Found", "Refusal", "Search", "axes", "check_heads", "prepare", "search"]
@@ -233,20 +234,23 @@ def _starts(
 
 
 class _Short:
-    """Which points split less than half of what could be split: of all parameters, or of those
-    besides embedding and output projection."""
+    """Which points split less than half of what could be split: of all parameters or products, or
+    of those besides embedding and output projection."""
 
     def __init__(self, state: Search) -> None:
-        self.sizes = {m.path: sum(prod(p.shape) for p in m.params) for m in state.modules}
+        read = [m for m in state.modules if m.order < UNREAD]
+        self.sizes = {m.path: float(sum(prod(p.shape) for p in m.params)) for m in read}
+        work = multiplications(state.program)
+        self.work = {path: work.get(path, 0.0) for path in self.sizes}
         vocabulary = heads(state.modules)
-        self.inner = {m.path for m in state.modules if m.use != "embedding"} - vocabulary
+        self.inner = {m.path for m in read if m.use != "embedding"} - vocabulary
 
     def of(self, point: Point) -> bool:
         left = {path for path, style in point.styles if style == "replicate"}
-        sizes = self.sizes
         return any(
-            2 * sum(sizes[p] for p in left & some) > sum(sizes[p] for p in some)
-            for some in (sizes.keys(), self.inner)
+            2 * sum(of[p] for p in left & some) > sum(of[p] for p in some)
+            for of in (self.sizes, self.work)
+            for some in (of.keys(), self.inner)
         )
 
 
@@ -255,7 +259,7 @@ def _gathered(state: Search, rules: Rules, best: Candidate) -> list[Candidate]:
     kinds of what it leaves whole and gathers what these give, until half is split."""
     short = _Short(state)
     held = best.point
-    whole = {path for path, style in best.point.styles if style == "replicate"}
+    whole = {path for path in short.sizes if held.style(path) == "replicate"}
     kinds = [k for group in alike(state.modules) if (k := [p for p in group if p in whole])]
     for paths in sorted(
         kinds, key=lambda k: (k[0] not in short.inner, -short.sizes[k[0]] * len(k))

@@ -56,6 +56,24 @@ def uses(program: Program) -> tuple[dict[str, list[Use]], dict[str, str]]:
     return found.uses, found.biases
 
 
+def multiplications(program: Program) -> dict[str, float]:
+    """Those of the products of the forward pass, by module, on one device."""
+    forward, out = forward_values(program), dict[str, float]()
+
+    def visit(scope: str, held: Program, times: float) -> None:
+        for node in held.nodes:
+            if node.body is not None:
+                visit(node.outputs[0], node.body, times * node.number("length"))
+            elif node.op in PRODUCTS and (scope, node.outputs[0]) in forward:
+                shapes = (held.types[v].shape for v in (node.outputs[0], node.inputs[0]))
+                result, first = shapes
+                path = node.source.module
+                out[path] = out.get(path, 0.0) + times * math.prod(result) * first[-1]
+
+    visit("", program, 1.0)
+    return out
+
+
 def _passes(node: Node) -> bool:
     """Whether an op leaves numbers as they are, or nearly."""
     return node.op in REARRANGING or node.op in SCALING

@@ -1,6 +1,7 @@
 """What no style can say is left whole, however often it comes, and the rest is split."""
 
 from fractions import Fraction
+from itertools import pairwise
 
 import pytest
 
@@ -10,8 +11,10 @@ from shardproof.synthesis.planner.narrowing import Narrowing, layered
 from shardproof.synthesis.planner.plan import from_json, to_json
 from shardproof.synthesis.planner.planner import Asked, Synthesis, synthesize
 from shardproof.synthesis.planner.scoring import Candidate, Refusal, prepare
+from shardproof.synthesis.planner.search import _Short
 from shardproof.synthesis.planner.shares import left_whole
 from shardproof.synthesis.planner.tactics import TACTICS
+from shardproof.synthesis.planner.uses import multiplications
 from shardproof.synthesis.repair.diagnosis import verify
 from shardproof.verifier.kernel.inline import inline
 from shardproof.verifier.kernel.program.builder import Builder
@@ -155,3 +158,27 @@ def test_parameters_that_no_output_depends_on_do_not_count() -> None:
     one, both = (synthesize(Asked(p, MESH, decoder.CLUSTER)).plan for p in (some, more))
     assert "spare.weight" in both.params
     assert both.estimates["split_share"] == one.estimates["split_share"]
+
+
+PARTS = ("one", "two", "three")
+
+
+def test_a_plan_that_shares_little_of_the_work_comes_after_others() -> None:
+    b = Builder("chain")
+    x = b.input("x", f64(2, 4096, 2 * WIDE))
+    one = linear(b, x, b.param("one.weight", f64(WIDE, 2 * WIDE)), "one")
+    two = linear(b, one, b.param("two.weight", f64(WIDE, WIDE)), "two")
+    with b.at(place("", 7)):
+        some = b.add("slice", two, dim=1, start=0, stop=4, step=1)
+    three = linear(b, some, b.param("three.weight", f64(2 * WIDE, WIDE)), "three")
+    scale = b.param("norm.weight", f64(2 * WIDE))
+    with b.at(place("norm", 9)):
+        normed = b.add("rms_norm", three, scale, eps=Fraction(1, 1000))
+    with b.at(place("", 11)):
+        b.output(b.add("sum", normed, dims=(0, 1, 2), keepdim=False), "loss", "loss")
+    program = b.build()
+    assert multiplications(program) == {"one": 1048576.0, "two": 524288.0, "three": 1024.0}
+    state = prepare(Asked(program, MESH, decoder.CLUSTER))
+    whole = TACTICS["replicate"](state.modules, 2)
+    points = [whole.styled({up: "column", down: "row"}) for up, down in pairwise(PARTS)]
+    assert [_Short(state).of(point) for point in points] == [False, True]
