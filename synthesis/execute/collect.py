@@ -86,7 +86,7 @@ def _run_once(path: str, blocks: Any, noted: Sequence[dict[str, Any]]) -> None:
 
     Only what the patch is written from rests on this: what it computes is read off its own trace.
     """
-    ran: dict[Any, tuple[str, Any]] = {}
+    ran: dict[Any, tuple[str, Any, Any]] = {}
 
     def once(name: str, block: Any) -> Any:
         forward, made = block.forward, _made_like(block)
@@ -97,9 +97,10 @@ def _run_once(path: str, blocks: Any, noted: Sequence[dict[str, Any]]) -> None:
                 return forward(*args, **kwargs)
             key = made, _shapes(args), _shapes(tuple(kwargs.items()))
             if key not in ran:
-                ran[key] = name, forward(*args, **kwargs)
+                given = args, kwargs  # kept, for the key names some of them by their addresses
+                ran[key] = name, forward(*args, **kwargs), given
                 return ran[key][1]
-            first, output = ran[key]
+            first, output, _ = ran[key]
             for seen in noted:
                 inner = {n: found for n, found in seen.items() if n.startswith(f"{first}.")}
                 seen.update({name + n.removeprefix(first): found for n, found in inner.items()})

@@ -203,6 +203,28 @@ class Flat(nn.Module):
         return self.out(x)
 
 
+class Around(nn.Module):
+    def __init__(self, n):
+        super().__init__()
+        self.norm = nn.LayerNorm(n)
+
+    def forward(self, x, inner):
+        return x + inner(self.norm(x))
+
+
+class Residual(nn.Module):
+    """Two that are alike are called with functions that are made for the call."""
+
+    def __init__(self, n=8):
+        super().__init__()
+        self.around = nn.ModuleList([Around(n), Around(n)])
+        self.up, self.down = nn.Linear(n, 2 * n), nn.Linear(2 * n, n)
+
+    def forward(self, x):
+        x = self.around[0](x, lambda x: x.sin())
+        return self.around[1](x, lambda x: self.down(torch.relu(self.up(x))))
+
+
 class Added(nn.Module):
     """A result that a list of modules, and code elsewhere, write into."""
 
@@ -273,6 +295,7 @@ STYLES = {
     "Sum": {"own": "column", "near": "column", "": "pieces"},
     "Whole": {"up": "column", "down": "row"},
     "Flat": {"wide": "column", "narrow": "row", "last": "column", "out": "row"},
+    "Residual": {"up": "column", "down": "row"},
     "Added": {"layers.up": "column", "layers.down": "row"},
 }
 
@@ -309,6 +332,11 @@ def test_all_that_can_be_is_split_and_the_patch_is_proved(
         ("Sum", "output_layouts=Shard(2)", "output_layouts=Shard(1)"),
         ("Sum", '    own_pieces(model, tp, {"shift": 0})\n', ""),
         ("Whole", "    replicate_rest(model, tp)\n", DOUBLED),
+        (
+            "Residual",
+            "    replicate_rest(model, tp)\n",
+            DOUBLED.replace("bent", "around[0].norm"),
+        ),
         ("Flat", "x.view(x.size(0), -1)", "x.transpose(1, 2).reshape(x.size(0), -1)"),
         ("Flat", "        return self.out", "        x = x.flip(-1)\n        return self.out"),
     ],
