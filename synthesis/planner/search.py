@@ -198,15 +198,15 @@ def search(
 
 def _unsplit(state: Search, size: int, tp: str) -> str:
     """Why no module has a style that splits it."""
-    module = next(
-        (m for m in state.modules if any(n % size == 0 for n in m.weight.shape[-2:])), None
-    )
-    if module is None:
+    held = ((m, p) for m in state.modules for p in m.params if len(p.shape) > 1)
+    found = next((pair for pair in held if any(n % size == 0 for n in pair[1].shape)), None)
+    if found is None:
         return f"no weight has a dim that {size} divides; try a smaller {tp}"
-    nodes = (n for _, n in state.program.walk() if module.weight.name in n.inputs)
+    module, weight = found
+    nodes = (n for _, n in state.program.walk() if weight.name in n.inputs)
     at = next((f"  {n.source}" for n in nodes if n.source.line), "")
     return (
-        f"{module.kind or 'the model'} works with {module.weight.path} itself, and styles are for "
+        f"{module.kind or 'the model'} works with {weight.path} itself, and styles are for "
         f"modules; put it into an nn.Linear or nn.Embedding{at}"
     )
 

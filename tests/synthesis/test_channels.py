@@ -220,11 +220,13 @@ def test_what_no_output_depends_on_is_split_as_its_like_in_another_layer() -> No
     assert chosen["down.1"] == chosen["down.0"]
 
 
-def test_weights_that_the_model_itself_holds_are_named() -> None:
+@pytest.mark.parametrize("shape", [(8, 8), (8, 1, 1)])
+def test_weights_that_the_model_itself_holds_are_named(shape: tuple[int, ...]) -> None:
     b = Builder("raw")
-    x, w = b.input("x", decoder.f64(4, 8)), b.param("w", decoder.f64(8, 8))
+    x, w = b.input("x", decoder.f64(4, 8)), b.param("w", decoder.f64(*shape))
     with b.at(decoder.place("")):
-        b.output(b.add("mm", x, w), "output", "out")
+        flat = b.add("reshape", w, shape=(8, shape[-1])) if len(shape) > 2 else w
+        b.output(b.add("mm", x, flat), "output", "out")
     with pytest.raises(PlanError, match="works with w itself, and styles are for modules"):
         search(Asked(b.build(), Mesh.of(tp=2), decoder.CLUSTER), lambda m, s: s == "replicate")
 
