@@ -71,7 +71,7 @@ def leave_out(problem: BaseException) -> bool:
     package = str(Path(__file__).parent)
     own = None
     for frame, line in _frames(problem):
-        if frame.f_globals is vars(distribution) and Distribution._validate_args:
+        if frame.f_globals is vars(distribution) and str(distribution.__file__) not in _LEFT:
             return _without_validation(Asserted("distribution.py", line, VALID))
         file = frame.f_code.co_filename
         if "/torch/" not in file and not file.startswith(package) and Path(file).is_file():

@@ -79,8 +79,9 @@ def _without_whole(e: Emit, x: str, ids: Sequence[str | None]) -> Sequence[str |
     rank = max(len(e.shape(i)) for i in (head, *rest))
     long, *others = [(*[1] * (rank - len(s)), *s) for s in map(e.shape, (head, *rest))]
     table, *tables = cast(list[Any], [e.table(i) for i in (head, *rest)])
-    whole = table is not None and long[0] == table.size == e.shape(x)[at]
-    if not whole or any(s[0] != 1 for s in others) or (table.ravel() != np.arange(long[0])).any():
+    if table is None or not long[0] == table.size == e.shape(x)[at]:
+        return ids
+    if any(s[0] != 1 for s in others) or (table.ravel() != np.arange(long[0])).any():
         return ids
     held = zip(rest, tables, (s[1:] for s in others), strict=True)
     moved = [e.reshape(i, s) if t is None else e.held(t.reshape(s)) for i, t, s in held]
