@@ -13,7 +13,9 @@ from typing import Any
 from benchmarks.program_schema import COUNT, INT, RATIONAL, TEXT, list_of, object_of
 from shardproof.verifier import checker
 from shardproof.verifier.checker.certificate import ELEMENTWISE, VERSION
+from shardproof.verifier.checker.identities import ENGINE as POLYNOMIALS
 from shardproof.verifier.checker.scalars import ENGINE
+from shardproof.verifier.domains.polynomials import ROOTS
 from shardproof.verifier.kernel.layout import FOLDS
 
 PUBLISHED = Path(checker.__file__).with_name("schema.json")
@@ -65,19 +67,38 @@ def schema() -> dict[str, Any]:
             "opened": _DIGEST,
         },
     )
-    by_elements = object_of(
+    compared = {
+        **header,
+        "kind": {"const": ELEMENTWISE},
+        "extents": _named(_tuple(TEXT, list_of(COUNT))),
+        "indices": object_of({}),
+        "cases": COUNT,
+        "scope": list_of(TEXT),
+    }
+    by_polynomials = object_of(
         {
-            **header,
-            "kind": {"const": ELEMENTWISE},
+            **compared,
+            "engine": {"const": POLYNOMIALS},
+            "assumptions": list_of(TEXT),
+            "outputs": _named(COUNT),
+            "identities": list_of(_ref("identity")),
+        }
+    )
+    by_engine = object_of(
+        {
+            **compared,
             "engine": {"const": ENGINE},
-            "extents": _named(_tuple(TEXT, list_of(COUNT))),
-            "indices": object_of({}),
-            "cases": COUNT,
-            "scope": list_of(TEXT),
             "assumptions": list_of(TEXT),
             "outputs": _named(TEXT),
         }
     )
+    exact = {"type": "string", "pattern": "^-?[0-9]+(/[1-9][0-9]*)?$"}
+    polynomial = list_of(_tuple(exact, list_of(_tuple(COUNT, exact))))
+    identity = {
+        "atoms": list_of(_tuple(TEXT, list_of(polynomial))),
+        "difference": polynomial,
+        "steps": list_of(_tuple({"enum": sorted(ROOTS)}, COUNT)),
+    }
     layout = {
         "dims": list_of(list_of(_tuple(COUNT, {"anyOf": [TEXT, _NULL]}))),
         "partial": list_of(_tuple(TEXT, {"enum": list(FOLDS)})),
@@ -100,7 +121,7 @@ def schema() -> dict[str, Any]:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "shardproof certificate",
-        "anyOf": [by_relations, by_elements],
+        "anyOf": [by_relations, by_polynomials, by_engine],
         "$defs": {
             "program": object_of({"name": TEXT, "digest": _DIGEST}),
             "layout": object_of(layout),
@@ -108,6 +129,7 @@ def schema() -> dict[str, Any]:
             "contract": object_of(contract, places),
             "claim": object_of(claim, {"on": COUNT, "cut": list_of(COUNT)}),
             "body": object_of({"block": TEXT, "claims": COUNT}),
+            "identity": object_of(identity),
             "packed": list_of({"anyOf": [INT, repeat]}),
         },
     }

@@ -52,10 +52,13 @@ EVENTS = "shardproof.verifier.order.from_program"
 BESIDE = (
     EVENTS,
     "shardproof.verifier.checker.conclusion",
+    "shardproof.verifier.checker.entries",
     REWRITTEN,
     "shardproof.verifier.checker.moves",
+    "shardproof.verifier.provers.scalars.closing",
 )
-"""Loaded with some of the parts; `conclusion` for whoever asks Z3 about steps, which shows none."""
+"""Loaded with some of the parts; `conclusion` and `entries` for whoever asks Z3; `closing` where a
+proof is made and not where it is checked."""
 OPS = (
     "shardproof.verifier.kernel.ops",
     "shardproof.verifier.kernel.movements",
@@ -180,7 +183,7 @@ class Runs:
 def engine(proof: Proof) -> str:
     """What a program was proved by."""
     if proof.certificate.get("kind") == "elementwise":
-        return "single elements"
+        return "entries as polynomials" if "identities" in proof.certificate else "single elements"
     if "opened" in proof.certificate:
         return "relations, cross entropies opened"
     return "relations in further ways" if "widened_s" in proof.stats else "relations"

@@ -331,7 +331,7 @@ class Second:
         return out
 
     def _header(self, at: Cursor) -> None:
-        need(at["version"].value == 3, "another version")
+        need(at["version"].value == 4, "another version")
         for side, program in (("sequential", self.plain), ("distributed", self.many)):
             said = {"name": program.name, "digest": digest(program)}
             need(at[side].value == said, f"another {side} program")
@@ -467,6 +467,8 @@ class Second:
                 (wanted,) = ours.values[value]
                 layout, where = self.contract.outputs[key], self.contract.wanted.get(key, ())
                 made_up(layout, where, many.values[theirs[key]], self.mesh, wanted)
+        for item in at["identities"].items() if "identities" in at else ():
+            identity(item.value)
 
     # The order in time
 
@@ -480,6 +482,87 @@ class Second:
         for item, way in zip(at.items(), ways, strict=True):
             need(item.object().keys() == {"numbers", "paths"}, "other entries")
             in_time(way, list(unpacked(item["numbers"])), list(unpacked(item["paths"])))
+
+
+def identity(said: Mapping[str, Any]) -> None:
+    """The steps take the difference to 0, and so it is on numbers. Raises FalseError."""
+    need(said.keys() == {"atoms", "difference", "steps"}, "another identity")
+    rng, atoms = np.random.default_rng(1), said["atoms"]
+    for _ in DRAWS:
+        values = list[float]()
+        for name, args in atoms:
+            given = [on_numbers(arg, values) for arg in args]
+            values.append(rng.uniform(0.5, 1.5) if not name else applied(name, given))
+        parts = [on_numbers([row], values) for row in said["difference"]]
+        far = abs(sum(parts)) > CLOSE * max([1.0, *map(abs, parts)])
+        need(not far, f"a difference of {sum(parts)}")
+    left = {tuple(m): Fraction(c) for c, m in spelled(said["difference"])}
+    for name, place in said["steps"]:
+        need(atoms[place][0] == name and name in ("reciprocal", "rsqrt", "sqrt"), "no axiom")
+        left = cleared(left, place, atoms[place], 1 if name == "reciprocal" else 2)
+    need(not left, "a rest")
+
+
+def spelled(rows: Sequence[Any]) -> Iterator[tuple[str, list[Any]]]:
+    """Monomials as atoms in order; exponentials, which may have any power, with theirs."""
+    for coef, mono in rows:
+        yield coef, sorted((atom, Fraction(power)) for atom, power in mono)
+
+
+def product(a: Any, b: Any) -> Any:
+    powers = dict(a)
+    for atom, power in b:
+        powers[atom] = powers.get(atom, 0) + power
+    return tuple(sorted((atom, power) for atom, power in powers.items() if power))
+
+
+def cleared(left: Any, place: int, atom: Any, degree: int) -> Any:
+    """By y^n x = 1 or y^n = x, as one that knows no more."""
+    (rows,) = atom[1]
+    of = [(Fraction(c), tuple(m)) for c, m in spelled(rows)]
+    most = max((int(dict(m).get(place, 0)) // degree for m in left), default=0)
+    out: Any = {}
+    for mono, coef in left.items():
+        power = int(dict(mono).get(place, 0))
+        times = power // degree if atom[0] == "sqrt" else most - power // degree
+        rest = dict(mono) | {place: Fraction(power % degree)}
+        parts = {product((), rest.items()): coef}
+        for _ in range(times):
+            more: Any = {}
+            for m, c in parts.items():
+                for d, n in of:
+                    at = product(m, n)
+                    more[at] = more.get(at, 0) + c * d
+            parts = more
+        for m, c in parts.items():
+            out[m] = out.get(m, 0) + c
+    return {m: c for m, c in out.items() if c}
+
+
+def on_numbers(rows: Sequence[Any], values: Sequence[float]) -> float:
+    total = 0.0
+    for coef, mono in rows:
+        powers = (values[atom] ** float(Fraction(power)) for atom, power in mono)
+        total += float(Fraction(coef)) * float(np.prod([*powers]))
+    return total
+
+
+def applied(name: str, given: Sequence[float]) -> float:
+    """A function that the page names, or any that is the same wherever it has this name."""
+    match name:
+        case "max":
+            return max(given)
+        case "above 0":
+            return float(given[0] > 0)
+        case "is 0":
+            return float(given[0] == 0)
+        case "reciprocal" | "rsqrt" | "sqrt" | "exp" | "log":
+            made = {"reciprocal": np.reciprocal, "sqrt": np.sqrt, "exp": np.exp, "log": np.log}
+            made["rsqrt"] = lambda x: 1 / np.sqrt(x)
+            return float(made[name](np.float64(given[0])))
+        case _:
+            seed = [int(b) for b in hashlib.sha256(name.encode()).digest()[:4]]
+            return float(np.cos(given[0] * (1 + seed[0] / 97) + seed[1]))
 
 
 def unpacked(at: Cursor) -> list[int]:

@@ -26,7 +26,8 @@ RESTS = {
     "SD-02": ("index notation",),
     "GS-17": ("values that change ranks", "order in time"),
     "DS-52": ("composite ops", "index notation", "cross entropies opened"),
-    "DR-05": ("composite ops", "values that change ranks", "single elements"),
+    "SD-07": ("composite ops", "entries as polynomials"),
+    "MG-10-square": ("composite ops", "single elements"),
 }
 ALONE = """
 import json, pickle, sys

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.mutation_testing.corpus import cases
 from shardproof.verifier import verdict, verification
 from shardproof.verifier.certify import certificate
 from shardproof.verifier.checker import Rejected, check, prepare, scalars
@@ -21,7 +22,6 @@ from shardproof.verifier.text.parser import parse_text
 from shardproof.verifier.verdict import Proof, Unknown
 from shardproof.verifier.verification import verify
 from tests.checker.pairs import proof
-from tests.test_elementwise import ring_attention
 
 ROOT = Path(verdict.__file__).parents[1]
 MAKER = "verifier/checker/proofs.py"
@@ -91,8 +91,8 @@ def test_a_proof_without_steps_names_its_engine_which_runs_once(
         return engine(*given, **more)
 
     monkeypatch.setattr(scalars, "decide", counted)
-    pair = ring_attention(2)
-    problem = Problem(pair.sequential, pair.distributed, pair.contract)
+    case = next(case for case in cases() if case.path.stem == "MG-10-square")
+    problem = Problem(*case.programs("right"))
     found = verify(problem)
     assert isinstance(found, Proof)
     assert found.certificate["engine"] == scalars.ENGINE

@@ -226,6 +226,7 @@ ALLOWED: dict[str, str] = {
     "domains/algebra/order.py": "neg",
     "domains/algebra/quotients.py": "neg",
     "domains/algebra/signs.py": "neg sign",
+    "domains/polynomials.py": "abs exp log reciprocal rsqrt sqrt",
     "domains/symbolic.py": "reciprocal",
     # the activations that an attribute may name
     "kernel/program/attrs.py": "gelu gelu_tanh relu sigmoid silu tanh",

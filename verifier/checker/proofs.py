@@ -29,6 +29,16 @@ def prove_by_elements(
     `order` is what shows that events are in order. Where that is not known, and so not `timed`,
     the decision alone is returned.
     """
+    from shardproof.verifier.checker import identities
+    from shardproof.verifier.provers.scalars.closing import steps
+
+    if timed:
+        said = identities.certify(
+            given, lambda gap, _: steps(gap.bank, gap.terms, gap.allowed, gap.atoms)
+        )
+        if said is not None:
+            certificate = sealed(said, order)
+            return _made(certificate, check(certificate, given))
     from shardproof.verifier.checker.scalars import certify
 
     found, document = certify(given, masks=masks)

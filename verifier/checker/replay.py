@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from shardproof.verifier.analysis.garbage import no_collection
@@ -106,6 +106,7 @@ PARTS = {
     "further relations": "shardproof.verifier.checker.parts",
     "values that change ranks": "shardproof.verifier.kernel.movements",
     "order in time": "shardproof.verifier.checker.order",
+    "entries as polynomials": "shardproof.verifier.checker.identities",
     "single elements": "shardproof.verifier.checker.scalars",
 }
 """What programs or a certificate may ask for besides rules for claims, and the room that is loaded
@@ -153,11 +154,17 @@ def check(
             raise BrokenError(OTHER_VERSION.format(at["version"].value), "version")
         if _by_elements(certificate):
             _timely(at["order"], given)
-            from shardproof.verifier.checker.scalars import again
-
             _runnable(regions(distributed))
             need(not contract.balanced, "what the contract assumes has no part in a comparison")
-            return again(certificate, given, evaluated, _assumed(contract), _used(at, given, None))
+            found = _entries(certificate, given, evaluated, _used(at, given, None))
+            if discharge is None or isinstance(found, Rejected):
+                return found
+            from shardproof.verifier.checker.entries import shown
+
+            wrong, said = shown(given, discharge)
+            if wrong:
+                return Rejected(wrong, "the entries")
+            return replace(found, engine=f"{found.engine}; {said}")
         _header(at, given)
         _timely(at["order"], given)
         opened, labels = _rewritten(at, sequential)
@@ -201,7 +208,8 @@ def _used(
         "cross entropies opened": "opened" in at,
         "loop peeling": "peels" in at,
         "order in time": bool(at["order"].items()),
-        "single elements": one is None,
+        "entries as polynomials": one is None and "identities" in at,
+        "single elements": one is None and "identities" not in at,
     }
     return tuple(name for name in PARTS if name in parts or said.get(name))
 
@@ -254,6 +262,24 @@ def _by_elements(certificate: object) -> bool:
     if not isinstance(certificate, dict):
         return False
     return cast(dict[str, Any], certificate).get("kind") == ELEMENTWISE
+
+
+def _entries(
+    certificate: Mapping[str, Any],
+    given: Prepared,
+    evaluated: Decision | None,
+    rests: tuple[str, ...],
+) -> Result:
+    """A proof without claims compares entries: as polynomials by the steps that it has, or by the
+    engine that found them equal."""
+    assumed = _assumed(given.problem.contract)
+    if "identities" in certificate:
+        from shardproof.verifier.checker.identities import again as replayed
+
+        return replayed(certificate, given, assumed, rests)
+    from shardproof.verifier.checker.scalars import again
+
+    return again(certificate, given, evaluated, assumed, rests)
 
 
 def _readable(problem: Problem) -> None:

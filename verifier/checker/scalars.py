@@ -2,8 +2,7 @@
 
 A replay does the whole comparison anew and trusts nothing in the document: the digests only show
 that it is about these programs and came to these forms. The comparison is one engine for prover and
-checker. Where both programs are rational functions they are also evaluated at random points of
-random prime fields: two that are not equal agree there with a probability of degree / 2^60 a field.
+checker. Where both programs are rational functions, prime fields are asked too (`entries.py`).
 """
 
 from collections.abc import Mapping
@@ -19,26 +18,17 @@ from shardproof.verifier.checker.certificate import (
     seal,
     sealed,
 )
+from shardproof.verifier.checker.entries import ReplayError, in_fields
 from shardproof.verifier.checker.replay import Accepted, Rejected, Result
 from shardproof.verifier.domains.algebra import Budget
 from shardproof.verifier.domains.base import Array
-from shardproof.verifier.domains.rational import NotRationalError, Rational, primes
-from shardproof.verifier.kernel.contract import ContractError, output_key
+from shardproof.verifier.kernel.contract import ContractError
 from shardproof.verifier.provers.scalars.answers import Decision, Equal
 from shardproof.verifier.provers.scalars.deciding import decide
-from shardproof.verifier.provers.scalars.outputs import all_ranks, pairs
-from shardproof.verifier.refute.evaluate import evaluate
-from shardproof.verifier.refute.sampling import sample
 
 KIND = ELEMENTWISE
 ENGINE = "scalars, at these extents"
 """What an element-wise proof rests on."""
-FIELDS = 3
-"""Prime fields in which rational programs are evaluated."""
-
-
-class ReplayError(ValueError):
-    """A certificate that does not stand: what, expected, got."""
 
 
 def certify(
@@ -111,31 +101,6 @@ def replay(
             want = expected.get(key, "no such entry")
             raise ReplayError(f"{key}: expected {want}, got {certificate.get(key)}")
     return decision
-
-
-def in_fields(given: Prepared) -> str:
-    """What evaluation in prime fields adds to a comparison: empty where an op is not rational.
-
-    Raises:
-        ReplayError: rational programs that differ.
-    """
-    p, rng = given.problem, np.random.default_rng(0)
-    try:
-        for prime in primes("".join(given.digests), FIELDS):
-            domain = Rational(prime)
-            drawn = sample(p.sequential, domain, rng, {})
-            floats = [i for i in p.sequential.inputs if i.type.is_float]
-            drawn |= {i.name: domain.random(i.type.shape, rng) for i in floats}
-            values = evaluate(p.sequential, drawn, domain)
-            ranks = all_ranks(p.sequential, p.distributed, p.contract, drawn, domain)
-            for out in p.sequential.outputs:
-                key, whole = output_key(out), values[out.value]
-                both = pairs(key, p.contract, p.distributed, whole, ranks, domain)
-                if not all(np.array_equal(a, b) for _, a, b in both):
-                    raise ReplayError(f"{key} is another rational function, modulo {prime}")
-    except NotRationalError:
-        return ""
-    return f"; as rational functions in {FIELDS} prime fields too"
 
 
 def again(

@@ -28,6 +28,10 @@ LOGICAL: dict[str, Callable[..., Array]] = {
 }
 
 
+class UndefinedError(TypeError):
+    """An operation that has no meaning on the values of a domain."""
+
+
 def is_index(x: Array) -> bool:
     """Whether an array holds ints or bools rather than values of the domain."""
     return x.dtype.kind in "ib"
@@ -215,3 +219,11 @@ class Domain(ABC):
                 out = self.maximum(out, part)
             a = out
         return a
+
+
+class Symbols(Domain):
+    """A domain with inputs of any value."""
+
+    @abstractmethod
+    def symbols(self, name: str, shape: tuple[int, ...]) -> Array:
+        """An array of distinct entries, by a name."""

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import z3 as _z3
 
-from shardproof.verifier.domains.base import Array, Domain, is_index, objects
+from shardproof.verifier.domains.base import Array, Symbols, is_index, objects
 from shardproof.verifier.domains.functions import FUNCTIONS
 
 z3: Any = _z3
@@ -89,7 +89,7 @@ _NUMBER = np.frompyfunc(number, 1, 1)
 _CHOOSE = np.frompyfunc(_choose, 3, 1)
 
 
-class Symbolic(Domain):
+class Symbolic(Symbols):
     """Entries are reals. `laws` names the functions whose laws are recorded in `facts`."""
 
     dtype = object

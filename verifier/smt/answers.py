@@ -30,6 +30,7 @@ from shardproof.verifier.terms.told import Told
 
 if TYPE_CHECKING:
     from shardproof.verifier.problem import Problem
+    from shardproof.verifier.smt.entries import Sides
     from shardproof.verifier.terms import Ref, Terms
 
 Conclude = Callable[[Instance, "Sequence[Ref]", "Terms"], "Ref"]
@@ -48,6 +49,7 @@ CODE = (
     "ops",
     "smt",
     "terms",
+    "provers/scalars",
     "refute/evaluate.py",
     "refute/scatter.py",
 )
@@ -127,7 +129,10 @@ class Answers:
     path: Path | None = None
     known: dict[str, Kept] = field(default_factory=dict[str, "Kept"])
     equal: dict[str, How] = field(default_factory=dict[str, How])
-    """Forms of equal terms that are not refuted: on what each rests."""
+    """Forms of equal terms, and classes of equal entries, that are not refuted: on what each
+    rests."""
+    compared: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    """The classes of entries of programs that were compared entry by entry."""
 
     def __post_init__(self) -> None:
         self._read()
@@ -141,6 +146,19 @@ class Answers:
         from shardproof.verifier.refute.search import differ
 
         return differ(problem)
+
+    def entries(self, about: str, sides: Sides) -> Tried:
+        """On what single entries rest that must be equal; `about` says of which programs."""
+        wrong = ""
+        if about not in self.compared:
+            from shardproof.verifier.smt.entries import identities
+
+            found, wrong = identities(sides, self.equal)
+            if not wrong:
+                self.compared[about] = found
+                self._write()
+        keys = self.compared.get(about, [])
+        return Tried(Counter(self.equal.get(key, "numbers") for key in keys), wrong)
 
     def settle(self, steps: Collected, conclude: Conclude) -> Summary:
         """Answers of all instances; those that are not known are asked for, and kept."""
@@ -205,7 +223,9 @@ class Answers:
             equal: dict[str, How] = {
                 key: how for key, said in data["equal"].items() for how in RESTS if how == said
             }
+            compared = {str(about): [*map(str, keys)] for about, keys in data["compared"].items()}
             self.known, self.equal = found | self.known, equal | self.equal
+            self.compared = compared | self.compared
 
     def _write(self) -> None:
         """A file that cannot be written is left as it is: the answers are asked for again."""
@@ -217,7 +237,7 @@ class Answers:
             for key, one in self.known.items()
             if one.answer.extent not in UNACCEPTED
         }
-        told = {"code": code(), "answers": rows, "equal": self.equal}
+        told = {"code": code(), "answers": rows, "equal": self.equal, "compared": self.compared}
         with contextlib.suppress(OSError):
             _replace(self.path, json.dumps(told))
 

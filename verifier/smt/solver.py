@@ -20,6 +20,8 @@ z3: Any = _z3
 """Z3 has no type stubs; its terms are `Any` here."""
 
 Term = Any
+Error: type[Exception] = z3.Z3Exception
+"""What Z3 raises of terms that are none."""
 RLIMIT = 4_000_000
 TIMEOUT_MS = 4_000
 
@@ -393,6 +395,16 @@ def applies(term: Term) -> bool:
     """Whether a term applies a function that Z3 gives no meaning to."""
     found = (t for t in _subterms([term]) if z3.is_app(t) and t.num_args())
     return any(t.decl().kind() == z3.Z3_OP_UNINTERPRETED for t in found)
+
+
+def applications(terms: Iterable[Term]) -> list[tuple[str, Term, Term]]:
+    """Functions of one operand in terms that Z3 gives no meaning to: name, operand and value."""
+    found = (t for t in _subterms(terms) if z3.is_app(t) and t.num_args() == 1)
+    return [
+        (str(t.decl().name()), t.arg(0), t)
+        for t in found
+        if t.decl().kind() == z3.Z3_OP_UNINTERPRETED
+    ]
 
 
 def names(term: Term) -> set[str]:

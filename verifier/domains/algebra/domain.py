@@ -10,11 +10,13 @@ import numpy as np
 from shardproof.verifier.domains.algebra.equality import Equality
 from shardproof.verifier.domains.algebra.expressions import Budget, Expr
 from shardproof.verifier.domains.algebra.functions import selecting
-from shardproof.verifier.domains.base import Array, Domain, is_index, objects
-
-
-class UndefinedError(TypeError):
-    """An operation that has no meaning on expressions."""
+from shardproof.verifier.domains.base import (
+    Array,
+    Domain,
+    UndefinedError,
+    is_index,
+    objects,
+)
 
 
 class Algebra(Domain):

@@ -10,8 +10,14 @@ import numpy as np
 from shardproof.verifier.analysis.sentinels import marks
 from shardproof.verifier.domains.base import Array
 from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.proof import MASKED_SCOPE, SCOPE
 from shardproof.verifier.provers.scalars.answers import Undecided
 from shardproof.verifier.refute.sampling import index_bounds
+
+MAX_ELEMENTS = 60_000
+"""Programs that hold more numbers than this are declined unread."""
+MAX_CASES = 256
+"""So many values of integer inputs are tried, all of them or none."""
 
 
 def cases(
@@ -63,6 +69,32 @@ def cases(
             case[name], at = entries.astype(bool) if kind == "bool" else entries, at + count
         out.append(case)
     return out
+
+
+def scope_of(
+    sequential: Program, distributed: Program, indices: Mapping[str, Array], masked: bool
+) -> tuple[str, ...]:
+    """What a comparison of all elements covers, in words."""
+    bounds, special = index_bounds(sequential), marks(sequential)
+
+    def tried(name: str) -> str:
+        top = bounds[name]
+        outside = [v for v in sorted(special.get(name, ())) if not 0 <= v < top]
+        return " or ".join((f"%{name} in [0, {top})", *map(str, outside)))
+
+    integers = [
+        f"%{i.name} as given" if i.name in indices else tried(i.name)
+        for i in sequential.inputs
+        if not i.type.is_float
+        and i.type.dtype != "bool"
+        and (i.name in indices or i.name in bounds)
+    ]
+    return (
+        f"mesh {distributed.mesh or 'of one device'}",
+        "these extents: " + ", ".join(f"{i.path or i.name} {i.type}" for i in sequential.inputs),
+        *([f"integer inputs: {', '.join(integers)}"] if integers else []),
+        MASKED_SCOPE if masked else SCOPE,
+    )
 
 
 def _mask_keys(*programs: Program) -> dict[str, bool]:

@@ -10,23 +10,21 @@ from typing import Any, cast
 import numpy as np
 
 from shardproof.verifier.analysis.definedness import in_scope, needed, runs_defined
-from shardproof.verifier.analysis.sentinels import marks
-from shardproof.verifier.domains.algebra import Algebra, Budget, ExceededError, UndefinedError
-from shardproof.verifier.domains.base import Array, is_index
+from shardproof.verifier.domains.algebra import Algebra, Budget, ExceededError
+from shardproof.verifier.domains.base import Array, UndefinedError, is_index
 from shardproof.verifier.kernel.contract import Contract, check, output_key
 from shardproof.verifier.kernel.inline import inline
 from shardproof.verifier.kernel.program.program import Node, Output, Program, live
-from shardproof.verifier.proof import MASKED_SCOPE, SCOPE
 from shardproof.verifier.provers.scalars.answers import Decision, Equal, Undecided
-from shardproof.verifier.provers.scalars.cases import cases
+from shardproof.verifier.provers.scalars.cases import (
+    MAX_CASES,
+    MAX_ELEMENTS,
+    cases,
+    scope_of,
+)
 from shardproof.verifier.provers.scalars.outputs import all_ranks, pairs
 from shardproof.verifier.refute.evaluate import Ranks, Values, elements, run_node
-from shardproof.verifier.refute.sampling import index_bounds
 
-MAX_ELEMENTS = 60_000
-"""Programs that hold more numbers than this are declined unread."""
-MAX_CASES = 256
-"""So many values of integer inputs are tried, all of them or none."""
 MASKED = "an entry masked with -10^29 or less has weight 0: all else is small beside a mask"
 
 
@@ -80,35 +78,10 @@ def decide(
         spent = time.process_time() - begin
         left = replace(left, terms=left.terms - run.made)
         left = replace(left, seconds=(budget or Budget()).seconds - spent)
-    scope = _scope(sequential, distributed, indices or {}, masked)
+    scope = scope_of(sequential, distributed, indices or {}, masked)
     stats = {"terms": float(terms), "seconds": time.process_time() - begin}
     forms = {k: d.hexdigest() for k, d in digests.items()}
     return Equal(scope, forms, len(tried), (MASKED,) if masked else (), stats)
-
-
-def _scope(
-    sequential: Program, distributed: Program, indices: Mapping[str, Array], masked: bool
-) -> tuple[str, ...]:
-    bounds, special = index_bounds(sequential), marks(sequential)
-
-    def tried(name: str) -> str:
-        top = bounds[name]
-        outside = [v for v in sorted(special.get(name, ())) if not 0 <= v < top]
-        return " or ".join((f"%{name} in [0, {top})", *map(str, outside)))
-
-    integers = [
-        f"%{i.name} as given" if i.name in indices else tried(i.name)
-        for i in sequential.inputs
-        if not i.type.is_float
-        and i.type.dtype != "bool"
-        and (i.name in indices or i.name in bounds)
-    ]
-    return (
-        f"mesh {distributed.mesh or 'of one device'}",
-        "these extents: " + ", ".join(f"{i.path or i.name} {i.type}" for i in sequential.inputs),
-        *([f"integer inputs: {', '.join(integers)}"] if integers else []),
-        MASKED_SCOPE if masked else SCOPE,
-    )
 
 
 @dataclass

@@ -4,8 +4,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from shardproof.verifier.domains.algebra import UndefinedError
-from shardproof.verifier.domains.base import Array, Domain
+from shardproof.verifier.domains.base import Array, Domain, UndefinedError
 from shardproof.verifier.kernel.contract import Contract, output_key
 from shardproof.verifier.kernel.program.program import Program
 from shardproof.verifier.kernel.program.where import EVERYWHERE, members

@@ -1,0 +1,224 @@
+"""Certificates whose entries are equal as polynomials, of which some take named axioms.
+
+The checker runs both programs on a bank of atoms (`domains/polynomials.py`) and compares every
+entry of every output. Where two are not one polynomial the certificate says which axioms take their
+difference to 0, and in which order: they are applied, and nothing is looked for. An atom may be
+named if it has a value wherever the outputs of one device have theirs, and so must all atoms that
+ranks need.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from typing import Any
+
+from shardproof.verifier.checker.certificate import (
+    ELEMENTWISE,
+    VERSION,
+    Prepared,
+    header,
+    seal,
+    sealed,
+)
+from shardproof.verifier.checker.claims import NotShownError, need
+from shardproof.verifier.checker.entries import in_fields
+from shardproof.verifier.checker.replay import Accepted, Rejected, Result
+from shardproof.verifier.domains.base import is_index
+from shardproof.verifier.domains.polynomials import Polynomials, Terms, difference, without
+from shardproof.verifier.kernel.contract import output_key
+from shardproof.verifier.kernel.program.program import live
+from shardproof.verifier.provers.scalars.answers import Undecided
+from shardproof.verifier.provers.scalars.cases import MAX_CASES, MAX_ELEMENTS, cases, scope_of
+from shardproof.verifier.provers.scalars.outputs import all_ranks, pairs
+from shardproof.verifier.refute.evaluate import elements, evaluate
+
+ENGINE = "polynomials, at these extents"
+LONGEST = 200_000
+"""Characters that all identities of a certificate may have."""
+Json = dict[str, Any]
+
+
+@dataclass
+class Gap:
+    """A difference of two entries that is no polynomial 0."""
+
+    bank: Polynomials
+    terms: Terms
+    defined: Set[int]
+    """Atoms that have a value wherever the outputs of one device have theirs."""
+    atoms: list[int] = field(default_factory=list[int])
+    """Those that it is made of, by their place in the identity."""
+
+    def allowed(self, atom: int) -> bool:
+        """Whether an atom has a value wherever the difference counts."""
+        return atom not in self.bank.partial or atom in self.defined
+
+    def said(self) -> Json:
+        """The difference, inputs and places left aside: gaps that say the same are one identity."""
+        todo, met = [i for m in self.terms for i, _ in m], set[int]()
+        while todo:
+            atom = todo.pop()
+            if atom not in met:
+                met.add(atom)
+                inner = (m for arg in self.bank.atoms[atom][1] for m, _ in arg)
+                todo += [i for m in inner for i, _ in m]
+        self.atoms = sorted(met)
+        names = {atom: k for k, atom in enumerate(self.atoms)}
+
+        def poly(terms: Iterator[Any]) -> list[Any]:
+            rows = [
+                ([[names[i], str(p)] for i, p in sorted(m, key=lambda f: names[f[0]])], str(c))
+                for m, c in terms
+            ]
+            return [[c, m] for m, c in sorted(rows)]
+
+        told = [self.bank.atoms[atom] for atom in self.atoms]
+        rows = [[name if args else "", [poly(iter(arg)) for arg in args]] for name, args in told]
+        return {"atoms": rows, "difference": poly(iter(self.terms.items()))}
+
+
+Steps = Sequence[tuple[str, int]]
+"""Axioms by name, each with the place of the atom that it is about."""
+Find = Callable[[Gap, str], "Steps | None"]
+"""The steps that close a gap of this text, None where there are none."""
+
+
+def closes(gap: Gap, steps: Steps) -> bool:
+    """Whether the steps take a difference to 0. Raises NotShownError, UndefinedError."""
+    terms = gap.terms
+    for name, place in steps:
+        need(0 <= place < len(gap.atoms), "no such atom")
+        atom = gap.atoms[place]
+        need(gap.bank.atoms[atom][0] == name, f"the atom is no {name}")
+        need(gap.allowed(atom), f"{name} may have no value")
+        before, terms = terms, without(gap.bank, terms, atom)
+        need(terms != before, f"{name} changes nothing")
+    return not terms
+
+
+def compared(given: Prepared, counts: dict[str, int]) -> Iterator[Gap]:
+    """Gaps of all entries that must be equal, over all values of the integer inputs.
+
+    `counts` is told how many entries each output has. Raises NotShownError, UndefinedError.
+    """
+    p = given.problem
+    one, many = live(p.sequential), live(p.distributed)
+    size = elements(one) + elements(many, many.mesh.size)
+    need(size <= MAX_ELEMENTS, f"the programs hold {size} numbers")
+    tried = cases(one, many, {}, MAX_CASES)
+    if isinstance(tried, Undecided):
+        raise NotShownError(tried.reason)
+    counts |= {output_key(o): 0 for o in one.outputs}
+    for case in tried:
+        bank = Polynomials()
+        wholes = {i.name: bank.symbols(i.name, i.type.shape) for i in one.inputs} | case
+        bank.least = True
+        values = evaluate(one, wholes, bank)
+        bank.least = False
+        ranks = all_ranks(one, many, p.contract, wholes, bank)
+        outputs = [o for o in one.outputs if o.role != "grad"] or [*one.outputs]
+        forward, every = (_needed(values, some) for some in (outputs, one.outputs))
+        for out in one.outputs:
+            defined, key = every if out.role == "grad" else forward, output_key(out)
+            for where, want, have in pairs(key, p.contract, many, values[out.value], ranks, bank):
+                need(want.shape == have.shape, f"{key} {where} has shape {have.shape}")
+                if is_index(want) and is_index(have):
+                    need(bool((want == have).all()), f"{key} {where} is another integer")
+                    continue
+                both = (bank.lift(side).reshape(-1) for side in (want, have))
+                for a, b in zip(*both, strict=True):
+                    counts[key] += 1
+                    need(b.needs <= defined, f"{key} {where} may have no value")
+                    if terms := difference(a.terms, b.terms):
+                        yield Gap(bank, terms, defined)
+
+
+def _needed(values: Mapping[str, Any], outputs: Sequence[Any]) -> frozenset[int]:
+    arrays = (values[o.value] for o in outputs if not is_index(values[o.value]))
+    return frozenset[int]().union(*(e.needs for a in arrays for e in a.reshape(-1)))
+
+
+def document(given: Prepared, find: Find) -> Json:
+    """The certificate of programs whose gaps all have steps.
+
+    Raises:
+        NotShownError: a gap that has none, or that may have no value.
+        UndefinedError: an op on which polynomials say nothing.
+    """
+    p, counts, known, size = given.problem, dict[str, int](), dict[str, tuple[Json, Steps]](), 0
+    for gap in compared(given, counts):
+        said = gap.said()
+        text = json.dumps(said)
+        if text not in known:
+            steps = find(gap, text)
+            if steps is None:
+                raise NotShownError("an identity without steps")
+            need(closes(gap, steps), "the steps leave a rest")
+            known[text] = {**said, "steps": [[*step] for step in steps]}, steps
+            need((size := size + len(text)) <= LONGEST, "the identities are too long")
+        named = (gap.atoms[place] for _, place in known[text][1])
+        need(all(map(gap.allowed, named)), "what an axiom is about may have no value")
+    one, many = live(p.sequential), live(p.distributed)
+    tried = cases(one, many, {}, MAX_CASES)
+    return {
+        "version": VERSION,
+        "kind": ELEMENTWISE,
+        "engine": ENGINE,
+        **header(given),
+        "extents": {i.name: [i.type.dtype, list(i.type.shape)] for i in p.sequential.inputs},
+        "indices": {},
+        "cases": 0 if isinstance(tried, Undecided) else len(tried),
+        "scope": list(scope_of(one, many, {}, masked=False)),
+        "assumptions": [],
+        "outputs": dict(sorted(counts.items())),
+        "identities": [said for said, _ in known.values()],
+    }
+
+
+def certify(given: Prepared, find: Find) -> Json | None:
+    """The certificate, None where polynomials do not show that the programs are equal."""
+    try:
+        return sealed(document(given, find))
+    except (ValueError, TypeError):
+        return None
+
+
+def again(
+    certificate: Mapping[str, Any],
+    given: Prepared,
+    assumed: tuple[str, ...],
+    rests: tuple[str, ...],
+) -> Result:
+    """What the certificate shows: its steps are applied, and no others are looked for."""
+    try:
+        told = _told(certificate.get("identities"))
+        made = document(given, lambda _, text: told.get(text))
+        expected = {**made, "order": certificate.get("order"), "seal": seal(certificate)}
+        for key in sorted({*expected, *certificate}):
+            need(
+                key in expected and certificate.get(key) == expected[key],
+                f"{key}: expected {expected.get(key, 'no such entry')}, got {certificate.get(key)}",
+            )
+        engine = f"{ENGINE}: {_count(made)}{in_fields(given)}"
+    except (TypeError, ValueError) as error:
+        return Rejected(str(error), "the comparison")
+    return Accepted(len(made["outputs"]), tuple(made["scope"]), assumed, engine=engine, rests=rests)
+
+
+def _told(listed: Any) -> dict[str, Steps]:
+    """Steps by what they close. Raises NotShownError."""
+    need(isinstance(listed, list), "no identities")
+    found: dict[str, Steps] = {}
+    for item in listed:
+        need(isinstance(item, dict) and item.keys() == {"atoms", "difference", "steps"}, "no steps")
+        steps = [tuple(step) for step in item["steps"]]
+        right = all(len(s) == 2 and type(s[0]) is str and type(s[1]) is int for s in steps)
+        need(right, "a step is an axiom and a place")
+        found[json.dumps({k: item[k] for k in ("atoms", "difference")})] = steps
+    return found
+
+
+def _count(made: Json) -> str:
+    steps = sum(len(identity["steps"]) for identity in made["identities"])
+    by = f", {len(made['identities'])} identities by {steps} axioms" if steps else ""
+    return f"{sum(made['outputs'].values())} entries{by}"
