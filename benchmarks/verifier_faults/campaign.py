@@ -27,6 +27,7 @@ from shardproof.verifier.kernel.program.errors import IRError
 from shardproof.verifier.problem import Problem
 from shardproof.verifier.provers.cross_entropy import open_entropy
 from shardproof.verifier.refute import search
+from shardproof.verifier.refute.scale_down import refuting
 from shardproof.verifier.smt.answers import Answers
 from shardproof.verifier.verdict import Proof, Unknown, Verdict
 from shardproof.verifier.verification import verify
@@ -156,7 +157,7 @@ def run(fault: Fault) -> Told:
 
 def _accepted(told: Told, wrong: Problem, proof: Proof) -> None:
     told.replayed += accepted(wrong, proof, None)
-    with patch.object(search, "SMALL", -1):
+    with patch.object(search, "SMALL", -1), patch.object(refuting, "FEW_OPS", -1):
         told.shown += accepted(wrong, proof, Answers())
     told.accepted += accepted(wrong, proof, Answers())
 

@@ -13,8 +13,13 @@ from benchmarks.verifier_faults.edits import made
 from benchmarks.verifier_faults.programs import problem
 from benchmarks.verifier_faults.rules import FAULTS as RULES, Fault as Rule
 from benchmarks.verifier_faults.structure import FAULTS as STRUCTURE, Fault as Structural
-from shardproof.verifier.checker import Rejected, check
+from shardproof.verifier.checker import Accepted, Rejected, check
+from shardproof.verifier.kernel.contract import Contract
+from shardproof.verifier.kernel.layout import Layout, split_leading, whole
+from shardproof.verifier.problem import Problem
+from shardproof.verifier.refute.scale_down import refuting
 from shardproof.verifier.smt.answers import UNACCEPTED, Answers
+from shardproof.verifier.text.parser import parse_text
 from shardproof.verifier.verdict import Proof, Unknown
 from shardproof.verifier.verification import verify
 
@@ -68,7 +73,10 @@ TOLD_AT_ENTRIES = [
 
 
 @pytest.mark.parametrize("fault", TOLD_AT_ENTRIES, ids=lambda f: f.name.replace(" ", "_"))
-def test_single_entries_tell_where_terms_are_too_large_to_be_computed(fault: Fault) -> None:
+def test_single_entries_tell_where_terms_are_too_large_to_be_computed(
+    fault: Fault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(refuting, "FEW_OPS", -1)
     (given,) = enlarged(fault)
     with made(fault.edit), muted():
         proof = verify(given)
@@ -76,6 +84,48 @@ def test_single_entries_tell_where_terms_are_too_large_to_be_computed(fault: Fau
         rejected = check(proof.certificate, given, Answers())
     assert isinstance(rejected, Rejected)
     assert rejected.where == "the terms"
+
+
+TOLD_AT_SMALL_EXTENTS = [
+    f
+    for f in WRITTEN
+    if f.name
+    in (
+        "every op on rows is linear",
+        "every term is defined",
+        "a sum is positive if one summand is",
+        "what a choice does not take is defined too",
+        "an odd power is not negative",
+        "P (1/Q) = P",
+    )
+]
+
+
+@pytest.mark.parametrize("fault", TOLD_AT_SMALL_EXTENTS, ids=lambda f: f.name.replace(" ", "_"))
+def test_small_extents_tell_where_programs_are_too_large_to_run(fault: Fault) -> None:
+    (given,) = enlarged(fault)
+    with made(fault.edit), muted():
+        proof = verify(given)
+        assert isinstance(proof, Proof)
+        rejected = check(proof.certificate, given, Answers())
+    assert isinstance(rejected, Rejected)
+    assert rejected.reason == "the programs differ on numbers"
+
+
+COUNTED = """program one input %x: f32[300000] %o = full {shape=[300000], value=1}
+%n = sum %o {dims=[0]} %s = sum %x {dims=[0]} %z = div %s, %n return %z"""
+MEANT = """program many mesh(tp=2) input %x: f32[150000] %s = sum %x {dims=[0]}
+%t = all_reduce %s {mesh_dim=tp} %z = mul_scalar %t {value=1/300000} return %z"""
+
+
+def test_a_constant_that_counts_entries_is_no_difference_at_small_extents() -> None:
+    halves = split_leading(whole(300_000), 2, "tp")
+    assert halves is not None
+    contract = Contract({"x": Layout((halves,), ())}, {"output:z": Layout.replicate(())})
+    given = Problem(parse_text(COUNTED), parse_text(MEANT), contract)
+    proof = verify(given)
+    assert isinstance(proof, Proof)
+    assert isinstance(check(proof.certificate, given, Answers()), Accepted)
 
 
 def test_what_the_page_says_was_measured_of_these_faults() -> None:

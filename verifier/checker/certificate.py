@@ -47,6 +47,12 @@ class Prepared:
         return digest(self.problem.sequential), digest(self.problem.distributed)
 
     @cached_property
+    def about(self) -> str:
+        """A digest of the programs and of the contract."""
+        said = json.dumps([*self.digests, self.problem.contract.to_json()], sort_keys=True)
+        return hashlib.sha256(said.encode()).hexdigest()
+
+    @cached_property
     def events(self) -> TimeProgram:
         """What the ranks do in time. Raises IRError where that cannot be told."""
         from shardproof.verifier.order.from_program import from_program

@@ -6,8 +6,6 @@ with a probability of degree / 2^60 a field. And on whatever numbers a solver ha
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -78,9 +76,7 @@ def sides(given: Prepared, domain: Symbols) -> Iterator[tuple[Array, Array]]:
 
 def shown(given: Prepared, discharge: Answers) -> tuple[str, str]:
     """What Z3 refutes, and how much of the entries it shows."""
-    asked = json.dumps([*given.digests, given.problem.contract.to_json()], sort_keys=True)
-    about = hashlib.sha256(asked.encode()).hexdigest()
-    tried = discharge.entries(about, lambda domain: sides(given, domain))
+    tried = discharge.entries(given.about, lambda domain: sides(given, domain))
     if not tried.forms:
         return tried.wrong, "for Z3 the two sides of each are one term"
     return tried.wrong, f"Z3 shows {tried.counts['shown']} of {tried.forms} distinct identities"

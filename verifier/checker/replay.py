@@ -147,7 +147,7 @@ def check(
         sequential, distributed = given.problem.sequential, given.problem.distributed
         contract = given.problem.contract
         _readable(given.problem)
-        if discharge is not None and (why := discharge.differ(given.problem)):
+        if discharge is not None and (why := discharge.differ(given.about, given.problem)):
             raise BrokenError("the programs differ on numbers", why)
         at = Cursor(certificate, "certificate")
         if at["version"].value != VERSION:

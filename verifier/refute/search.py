@@ -194,18 +194,8 @@ def differ(problem: Problem) -> str:
     sequential, distributed, contract = problem.sequential, problem.distributed, problem.contract
     if elements_of(sequential, distributed) > SMALL:
         return ""
-    found = refute(replace(problem, consts={}), simpler=False)
+    found = apart_on_numbers(problem)
     mesh, rng, floats = distributed.mesh, np.random.default_rng(3), Floats()
-    premises, every = Premises(sequential, contract, mesh), {i.name for i in sequential.inputs}
-    signs = (set[str](), every, *(every - {name} for name in sorted(every)[:ALONE]))
-    for above, tied in (*((above, False) for above in signs), (signs[0], True)):
-        drawn = sized(sample(sequential, floats, rng, {}), 1.0, above, {})
-        if tied:
-            drawn = {n: np.rint(a) if a.dtype.kind == "f" else a for n, a in drawn.items()}
-        inputs = premises.met(drawn, floats, rng) if found is None else None
-        if inputs is not None:
-            with np.errstate(all="ignore"):
-                found = compare(problem, inputs)
     for name, layout in contract.inputs.items():
         whole = np.arange(math.prod(layout.global_shape)).reshape(layout.global_shape)
         pieces = scatter(whole, layout, mesh, floats, rng)
@@ -298,4 +288,23 @@ def _shrink(problem: Problem, inputs: dict[str, Array], found: Difference) -> Di
             if smaller is not None and found.witness.output in smaller.outputs:
                 inputs, found = trial, smaller
                 break
+    return found
+
+
+def apart_on_numbers(problem: Problem) -> Difference | None:
+    """A difference of programs, on numbers of all signs and on whole ones too."""
+    sequential, distributed, contract = problem.sequential, problem.distributed, problem.contract
+    found = refute(replace(problem, consts={}), simpler=False)
+    rng, floats = np.random.default_rng(3), Floats()
+    premises = Premises(sequential, contract, distributed.mesh)
+    every = {i.name for i in sequential.inputs}
+    signs = (set[str](), every, *(every - {name} for name in sorted(every)[:ALONE]))
+    for above, tied in (*((above, False) for above in signs), (signs[0], True)):
+        drawn = sized(sample(sequential, floats, rng, {}), 1.0, above, {})
+        if tied:
+            drawn = {n: np.rint(a) if a.dtype.kind == "f" else a for n, a in drawn.items()}
+        inputs = premises.met(drawn, floats, rng) if found is None else None
+        if inputs is not None:
+            with np.errstate(all="ignore"):
+                found = compare(problem, inputs)
     return found

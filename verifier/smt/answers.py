@@ -50,8 +50,7 @@ CODE = (
     "smt",
     "terms",
     "provers/scalars",
-    "refute/evaluate.py",
-    "refute/scatter.py",
+    "refute",
 )
 """What an answer depends on."""
 
@@ -132,7 +131,7 @@ class Answers:
     """Forms of equal terms, and classes of equal entries, that are not refuted: on what each
     rests."""
     compared: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
-    """The classes of entries of programs that were compared entry by entry."""
+    """By programs that were compared on numbers or entry by entry, the classes of entries."""
 
     def __post_init__(self) -> None:
         self._read()
@@ -141,11 +140,20 @@ class Answers:
         """A table of terms that remembers what it is asked for."""
         return Told()
 
-    def differ(self, problem: Problem) -> str:
-        """Where small programs differ on numbers."""
-        from shardproof.verifier.refute.search import differ
+    def differ(self, about: str, problem: Problem) -> str:
+        """Where programs differ on numbers, large ones at small extents; `about` says which."""
+        from shardproof.verifier.refute.search import SMALL, differ, elements_of
 
-        return differ(problem)
+        if elements_of(problem.sequential, problem.distributed) <= SMALL:
+            return differ(problem)
+        if (key := f"small {about}") not in self.compared:
+            from shardproof.verifier.refute.scale_down.refuting import differ_resized
+
+            if why := differ_resized(problem):
+                return why
+            self.compared[key] = []
+            self._write()
+        return ""
 
     def entries(self, about: str, sides: Sides) -> Tried:
         """On what single entries rest that must be equal; `about` says of which programs."""

@@ -37,7 +37,7 @@ from shardproof.verifier.refute.scale_down.mesh_constants import (
 )
 from shardproof.verifier.refute.scale_down.resized import Resized, resize, smaller_mesh
 from shardproof.verifier.refute.scale_down.system import Declined
-from shardproof.verifier.refute.search import Tried, refute
+from shardproof.verifier.refute.search import Tried, apart_on_numbers, refute
 
 Relates = Callable[[Problem], Collection[str]]
 """The values of a distributed program for which a relation to the one-device program is found."""
@@ -58,6 +58,8 @@ whether what is shaped like a parameter, as moments are, starts from 0. Small on
 start from 0 come first: beside a large number, what one layer of many adds to it is lost."""
 MAX_EDGES = 3
 """Further inputs where a choice may be a guard, with rows of zeros and of equal numbers."""
+FEW_OPS = 500
+"""Programs of more ops than this are not made small to be compared once more."""
 MAX_MESHES = 12
 """Meshes tried when a counterexample is made smaller."""
 
@@ -147,6 +149,22 @@ def refute_resized(
         caveats += _counted(found, small, distributed.mesh)
         caveats += _entries(found, small, problem) if not caveats else []
     return SmallDifference(found, small, tuple(caveats))
+
+
+def differ_resized(problem: Problem) -> str:
+    """An output of programs in primitive ops that differs at small extents, on numbers of all
+    signs, where no constant may depend on a shape; nothing where none is found."""
+    if sum(1 for _ in problem.distributed.distinct()) > FEW_OPS:
+        return ""
+    small = resize(problem)
+    if isinstance(small, Declined) or small.large or small.caveats:
+        return ""
+    found = apart_on_numbers(small.problem)
+    if found is None or _counted(found, small, problem.distributed.mesh):
+        return ""
+    if _entries(found, small, problem):
+        return ""
+    return f"output {found.witness.output} at reduced sizes {small}"
 
 
 def _counted(found: Difference, small: Resized, mesh: Mesh) -> list[str]:
