@@ -35,8 +35,9 @@ from tests.right.programs import SIZES, spellings
 
 RESULTS = Path(__file__).parent / "results" / "discharge.json"
 HEADS = (
-    "programs", "proofs", "of these by elements", "instances", "forms", *EXTENTS, "with a query",
-    "equal terms", *RESTS, "prove s", "check s", "cold s", "warm s",
+    "programs", "proofs", "by entries", "as polynomials", "identities", "shown by Z3",
+    "instances", "forms", *EXTENTS, "with a query", "equal terms", *RESTS,
+    "prove s", "check s", "cold s", "warm s",
 )  # fmt: skip
 STEPS = {
     **{str(p): (MODELS[p.model], p.degrees) for p in PLANS},
@@ -50,7 +51,9 @@ class Row:
 
     proofs: int = 0
     elements: int = 0
-    """Proofs element by element, which have no steps."""
+    """Proofs entry by entry."""
+    polynomials: int = 0
+    """Of these, those whose steps are replayed."""
     instances: int = 0
     prove_s: float = 0.0
     """Until a proof, the programs at hand."""
@@ -77,6 +80,7 @@ class Row:
         self.warm_s += seconds[2]
         if found.steps is None:
             self.elements += 1
+            self.polynomials += "identities" in proof.certificate
             return
         self.instances += found.steps.instances
 
@@ -87,7 +91,9 @@ class Row:
         numbers = [self.proofs, self.instances, len(kept), *(counts[e] for e in EXTENTS)]
         spent = self.prove_s, self.check_s, self.cold_s, self.warm_s
         equal = Counter(self.answers.equal.values())
-        told = [self.proofs, self.elements, *numbers[1:], queries, equal.total()]
+        classes = Counter(self.answers.classes.values())
+        told = [self.proofs, self.elements, self.polynomials, classes.total(), classes["shown"]]
+        told += [*numbers[1:], queries, equal.total()]
         told += [equal[how] for how in RESTS]
         return [name, *map(str, told), *(f"{s:.1f}" for s in spent)]
 

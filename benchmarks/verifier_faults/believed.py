@@ -1334,7 +1334,7 @@ for name, place, old, new, *pairs in (
           lambda op, a: op("gelu", op("mul", by(op, a, 2), a)), V)),
     ("functions with one initial are one entry", BANK + "atom", "key = name,", "key = name[:1],",
      pair(lambda op, a: op("gelu", a), lambda op, a: op("gelu_grad", a), V)),
-    ("a number is no less than its negative", BANK + "_neg", "-1", "1",
+    ("a number is no less than its negative", POLY + "_minus", "-1", "1",
      pair(lambda op, a: op("gelu", op("neg", a)), lambda op, a: op("gelu", a), V)),
     ("of a product of rows the second is not turned", BANK + "matmul",
      "slice(None), at[-1])]", "at[-1])]",

@@ -26,6 +26,8 @@ from shardproof.verifier.checker.replay import Accepted, Rejected, Result
 from shardproof.verifier.domains.base import is_index
 from shardproof.verifier.domains.polynomials import Polynomials, Terms, difference, without
 from shardproof.verifier.kernel.contract import output_key
+from shardproof.verifier.kernel.program.errors import MalformedError
+from shardproof.verifier.kernel.program.jsondata import Cursor
 from shardproof.verifier.kernel.program.program import live
 from shardproof.verifier.provers.scalars.answers import Undecided
 from shardproof.verifier.provers.scalars.cases import MAX_CASES, MAX_ELEMENTS, cases, scope_of
@@ -200,21 +202,24 @@ def again(
                 f"{key}: expected {expected.get(key, 'no such entry')}, got {certificate.get(key)}",
             )
         engine = f"{ENGINE}: {_count(made)}{in_fields(given)}"
+    except MalformedError as error:
+        return Rejected(error.what, error.where)
     except (TypeError, ValueError) as error:
         return Rejected(str(error), "the comparison")
     return Accepted(len(made["outputs"]), tuple(made["scope"]), assumed, engine=engine, rests=rests)
 
 
-def _told(listed: Any) -> dict[str, Steps]:
-    """Steps by what they close. Raises NotShownError."""
-    need(isinstance(listed, list), "no identities")
+def _told(listed: object) -> dict[str, Steps]:
+    """Steps by what they close. Raises NotShownError, MalformedError."""
     found: dict[str, Steps] = {}
-    for item in listed:
-        need(isinstance(item, dict) and item.keys() == {"atoms", "difference", "steps"}, "no steps")
-        steps = [tuple(step) for step in item["steps"]]
-        right = all(len(s) == 2 and type(s[0]) is str and type(s[1]) is int for s in steps)
-        need(right, "a step is an axiom and a place")
-        found[json.dumps({k: item[k] for k in ("atoms", "difference")})] = steps
+    for item in Cursor(listed, "identities").items():
+        item.only("atoms", "difference", "steps")
+        steps: list[tuple[str, int]] = []
+        for step in item["steps"].items():
+            pair = step.items()
+            need(len(pair) == 2, "a step is an axiom and a place")
+            steps.append((pair[0].text(), pair[1].integer()))
+        found[json.dumps({k: item[k].value for k in ("atoms", "difference")})] = steps
     return found
 
 

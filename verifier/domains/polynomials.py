@@ -166,7 +166,7 @@ class Polynomials(Symbols):
         return Entry(terms, needs)
 
     def _add(self, a: Array, b: Array) -> Array:
-        return _each(lambda x, y: _sum((x, y)), a, b)
+        return _each(_plus, a, b)
 
     def _mul(self, a: Array, b: Array) -> Array:
         return _each(self.product, a, b)
@@ -176,7 +176,7 @@ class Polynomials(Symbols):
         return Entry(self.times(a.terms, b.terms), a.needs | b.needs)
 
     def _neg(self, a: Array) -> Array:
-        return _each(lambda x: Entry(_scaled(x.terms, -1), x.needs), a)
+        return _each(_minus, a)
 
     def matmul(self, a: Array, b: Array) -> Array:
         batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
@@ -200,10 +200,10 @@ class Polynomials(Symbols):
     # functions
 
     def reciprocal(self, a: Array) -> Array:
-        return _each(lambda x: self.partly("reciprocal", "not zero", x), a)
+        return _each(partial(self.partly, "reciprocal", "not zero"), a)
 
     def unary(self, name: str, a: Array) -> Array:
-        return _each(lambda x: self.function(name, x), self.lift(a))
+        return _each(partial(self.function, name), self.lift(a))
 
     def function(self, name: str, x: Entry) -> Entry:
         """A function of one entry."""
@@ -267,7 +267,7 @@ class Polynomials(Symbols):
         atom = self.atom(name, of)
         if not self.positive(of, strictly=needs != "not negative"):
             self.partial.add(atom)
-        return self._of(atom, before, self.partial & {atom})
+        return self._of(atom, before, frozenset(self.partial & {atom}))
 
     def _compare(self, name: str, a: Array, b: Array) -> Array:
         def entry(x: Entry, y: Entry) -> Entry:
@@ -395,16 +395,16 @@ class _Scalars:
         self.bank, self.one = bank, Entry(_number(1))
 
     def add(self, a: Entry, b: Entry) -> Entry:
-        return _sum((a, b))
+        return _plus(a, b)
 
     def sub(self, a: Entry, b: Entry) -> Entry:
-        return _sum((a, self.neg(b)))
+        return _plus(a, self.neg(b))
 
     def mul(self, a: Entry, b: Entry) -> Entry:
         return self.bank.product(a, b)
 
     def neg(self, a: Entry) -> Entry:
-        return self.scale(a, Fraction(-1))
+        return _minus(a)
 
     def scale(self, a: Entry, value: Fraction) -> Entry:
         return Entry(_scaled(a.terms, _exact(value)), a.needs)
@@ -458,6 +458,14 @@ def _sum(entries: Iterable[Entry]) -> Entry:
         for m, c in e.terms.items():
             _into(out, m, c)
     return Entry(out, _needs(entries))
+
+
+def _plus(x: Entry, y: Entry) -> Entry:
+    return _sum((x, y))
+
+
+def _minus(x: Entry) -> Entry:
+    return Entry(_scaled(x.terms, -1), x.needs)
 
 
 def difference(a: Terms, b: Terms) -> Terms:

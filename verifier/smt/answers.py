@@ -128,8 +128,9 @@ class Answers:
     path: Path | None = None
     known: dict[str, Kept] = field(default_factory=dict[str, "Kept"])
     equal: dict[str, How] = field(default_factory=dict[str, How])
-    """Forms of equal terms, and classes of equal entries, that are not refuted: on what each
-    rests."""
+    """Forms of equal terms that are not refuted: on what each rests."""
+    classes: dict[str, How] = field(default_factory=dict[str, How])
+    """Classes of equal entries, likewise."""
     compared: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     """By programs that were compared on numbers or entry by entry, the classes of entries."""
 
@@ -161,12 +162,12 @@ class Answers:
         if about not in self.compared:
             from shardproof.verifier.smt.entries import identities
 
-            found, wrong = identities(sides, self.equal)
+            found, wrong = identities(sides, self.classes)
             if not wrong:
                 self.compared[about] = found
                 self._write()
         keys = self.compared.get(about, [])
-        return Tried(Counter(self.equal.get(key, "numbers") for key in keys), wrong)
+        return Tried(Counter(self.classes.get(key, "numbers") for key in keys), wrong)
 
     def settle(self, steps: Collected, conclude: Conclude) -> Summary:
         """Answers of all instances; those that are not known are asked for, and kept."""
@@ -228,12 +229,13 @@ class Answers:
                 for key, (extent, queries, why, instance) in data["answers"].items()
                 if extent in EXTENTS
             }
-            equal: dict[str, How] = {
-                key: how for key, said in data["equal"].items() for how in RESTS if how == said
-            }
+            equal, classes = (
+                {str(key): how for key, said in data[kind].items() for how in RESTS if how == said}
+                for kind in ("equal", "classes")
+            )
             compared = {str(about): [*map(str, keys)] for about, keys in data["compared"].items()}
             self.known, self.equal = found | self.known, equal | self.equal
-            self.compared = compared | self.compared
+            self.classes, self.compared = classes | self.classes, compared | self.compared
 
     def _write(self) -> None:
         """A file that cannot be written is left as it is: the answers are asked for again."""
@@ -245,7 +247,8 @@ class Answers:
             for key, one in self.known.items()
             if one.answer.extent not in UNACCEPTED
         }
-        told = {"code": code(), "answers": rows, "equal": self.equal, "compared": self.compared}
+        told = {"code": code(), "answers": rows, "equal": self.equal, "classes": self.classes}
+        told |= {"compared": self.compared}
         with contextlib.suppress(OSError):
             _replace(self.path, json.dumps(told))
 

@@ -28,5 +28,5 @@ def steps(
 
 
 def _next(bank: Polynomials, terms: Terms, done: Set[int]) -> int | None:
-    open_ = {i for m in terms for i, p in m if bank.atoms[i][0] in ROOTS} - done
+    open_ = {i for m in terms for i, _ in m if bank.atoms[i][0] in ROOTS} - done
     return max(open_, default=None)
