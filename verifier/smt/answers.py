@@ -229,10 +229,7 @@ class Answers:
                 for key, (extent, queries, why, instance) in data["answers"].items()
                 if extent in EXTENTS
             }
-            equal, classes = (
-                {str(key): how for key, said in data[kind].items() for how in RESTS if how == said}
-                for kind in ("equal", "classes")
-            )
+            equal, classes = (_rests(data[kind]) for kind in ("equal", "classes"))
             compared = {str(about): [*map(str, keys)] for about, keys in data["compared"].items()}
             self.known, self.equal = found | self.known, equal | self.equal
             self.classes, self.compared = classes | self.classes, compared | self.compared
@@ -251,6 +248,10 @@ class Answers:
         told |= {"compared": self.compared}
         with contextlib.suppress(OSError):
             _replace(self.path, json.dumps(told))
+
+
+def _rests(said: dict[str, str]) -> dict[str, How]:
+    return {key: how for key, told in said.items() for how in RESTS if how == told}
 
 
 def _replace(path: Path, text: str) -> None:
