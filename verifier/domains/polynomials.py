@@ -31,7 +31,7 @@ Mono = tuple[tuple[int, Exact], ...]
 Terms = dict[Mono, Exact]
 Frozen = frozenset[tuple[Mono, Exact]]
 """A polynomial that is part of an atom."""
-MOST = 400_000
+MOST = 150_000
 """Products of monomials that are written out before a comparison is given up."""
 TRUTHS = ("above 0", "is 0")
 """Comparisons of a polynomial with 0, which are 1 or 0."""
