@@ -150,7 +150,9 @@ def test_three_stages_are_proved_and_run(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.campaign
 @pytest.mark.parametrize(
-    ("mesh", "ranks"), [("pp=2", 2), ("pp=2,dp=2,tp=2", 8)], ids=["alone", "with dp and tp"]
+    ("mesh", "ranks"),
+    [("pp=2", 2), ("pp=2,tp=2", 4), ("pp=2,dp=2,tp=2", 8)],
+    ids=["alone", "with tp", "with dp and tp"],
 )
 def test_layers_of_nanogpt_are_proved_and_run(mesh: str, ranks: int, tmp_path: Path) -> None:
     text = (Path(__file__).parents[2] / "examples" / "nanogpt.py").read_text()
@@ -174,7 +176,7 @@ def test_layers_of_llama_are_proved_and_run(tmp_path: Path) -> None:
 STAGES = """    ("table", "places", "blocks.0", "blocks.1", "head"),
     ("blocks.2", "norm", "head", "table"),
 """
-TIED = "        dist.all_reduce(held[name].grad.to_local(), group=pp.get_group())\n"
+TIED = "        dist.all_reduce(p.grad.to_local(), group=pp.get_group())\n"
 SQUARE = "    dist.all_reduce(square, group=pp.get_group())\n"
 SHARDED = 'parallelize(stage.keep(make_model()), mesh["dp"])'
 WRONG = {

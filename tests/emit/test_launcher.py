@@ -60,7 +60,7 @@ def test_stages_run_a_schedule_that_names_inputs_of_its_own() -> None:
     assert '("table", "head"),\n    ("blocks.1",),\n    ("head", "table"),\n' in made
     assert 'stage.keep(make_model()), mesh["data", "tp"])' in made
     assert "schedule.step(x=x, target_=target, return_outputs=False, **given)" in made
-    assert "held[name].grad.to_local(), group=pp.get_group()" in made
+    assert "p.grad = p.grad.redistribute(placements=p.placements)" in made
     assert "from shardproof.runtime import Stage" in made
     pasted = launcher(FACTS, PLAN, PATCH, inputs, Training(2, "adam", mesh, cut), True).text
     assert "class Stage:" in pasted
