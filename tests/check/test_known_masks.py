@@ -77,6 +77,11 @@ UNKNOWN = {
         "        whole = mask.int()\n        dist.all_reduce(whole, group=self.group)\n"
         f"        mask = whole > 0\n{MARKED}",
     ),
+    "other memory": (MARKED, f"        mask.data = scores > 0\n{MARKED}"),
+    "swapped": (MARKED, f"        torch.utils.swap_tensors(mask, scores > 0)\n{MARKED}"),
+    "set": (MARKED, f"        mask.set_(scores > 0)\n{MARKED}"),
+    "a copy": (MARKED, f"        mask = torch.where(scores > 0, mask, ~mask)\n{MARKED}"),
+    "a product": (MARKED, f"        mask = mask * (x.sum() > 0)\n{MARKED}"),
     "drawn": (MARKED, f"        mask = mask | (torch.rand(4, 8) > 0.9)\n{MARKED}"),
     "never written": (MARKED, f"        mask = torch.empty(4, 8, dtype=torch.bool)\n{MARKED}"),
 }

@@ -44,7 +44,9 @@ class Shadows:
         if isinstance(t, torch.Tensor) and not is_fake(t):
             return None if storage(t)._cdata in self.unknown else t
         known = self.held.get(id(t))
-        return known[1] if known is not None and known[0]() is t else None
+        if known is None or known[0]() is not t or known[2] != storage(t)._cdata:
+            return None
+        return known[1]
 
     def run(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Run an op, its masks of known values as the numbers of the entries that they choose, and
