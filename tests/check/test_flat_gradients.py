@@ -156,7 +156,8 @@ def made(case: Callable[..., Any]) -> Callable[..., Any]:
 
 @pytest.mark.parametrize("edits", [(), ((RESET, ""), AHEAD)], ids=["after", "ahead"])
 def test_gradients_in_one_row_are_the_parameters_own(made: Any, edits: Any) -> None:
-    made(*edits).proved()
+    found = made(*edits).proved()
+    assert any(note.endswith("is read by ops alone.") for note in found.captured.ranks[0].notes)
 
 
 @pytest.mark.parametrize("name", WRONG)

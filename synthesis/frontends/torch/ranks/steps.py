@@ -49,6 +49,12 @@ ADDED = "What a step adds to {name}, as to a log, is not compared."
 LOGS = "Numbers that a step keeps and computes nothing else from are not compared: {names}."
 
 
+KEPT = (
+    "Memory that a step writes into, and that is no state of a module or an optimizer, is read by "
+    "ops alone."
+)
+
+
 class NewStateError(CaptureError):
     """A step keeps what no step before it kept: an optimizer does once there are gradients."""
 
@@ -227,6 +233,7 @@ class Step:
             count = storage(t).nbytes() // t.element_size()
             with unset_fake_temporarily():
                 self.rooms[f"memory {number}"] = t.detach().as_strided((count,), (1,), 0)
+            self.notes[KEPT] = None
 
     def is_gradient(self, name: str) -> bool:
         """Whether `state` calls a gradient so."""
