@@ -37,7 +37,7 @@ class Exchange:
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
         self.timeout = timeout
         self.number = 0
-        self.group = private.new_group(backend="gloo", timeout=timedelta(seconds=timeout))
+        self.group: Any = private.new_group(backend="gloo", timeout=timedelta(seconds=timeout))
         self.store = private.store(f"shardproof-guard/{self.group.group_name}")
         self._digest = 0
         self._note = {"host": socket.gethostname(), "pid": os.getpid(), **note}
@@ -81,6 +81,12 @@ class Exchange:
             raise GuardError(self.explain(f"{what} was not exchanged", error)) from None
         raw = target.numpy().tobytes()
         return [raw[i * size : (i + 1) * size] for i in range(self.size)]
+
+    def close(self) -> None:
+        """Destroy the guard's own process group, where the program did not destroy all."""
+        if private.alive(self.group):
+            dist.destroy_process_group(self.group)
+        self.group = None
 
     def room(self, name: str) -> Any:
         """A part of the store."""

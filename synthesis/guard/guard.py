@@ -143,6 +143,10 @@ class Guard(Settings):
         atexit.unregister(self._at_exit)
         _active = None
         self.ended = True
+        if not self.failed and self._exchange is not None:
+            # a process group that outlives destroy_process_group has threads when Python ends
+            self._observer.release()
+            self._exchange.close()
         self._journal.write({"event": "stop", **self.summary()})
         self._journal.report(self.summary(), self.alarms)
 

@@ -110,6 +110,12 @@ class Observer:
                 for pg in [pg for pg in list(known) if not private.alive(pg)]:
                     del known[pg]
 
+    def release(self) -> None:
+        """Keep no process group alive."""
+        with self._lock:
+            for known in (self.groups, self._born, self._origins):
+                known.clear()
+
     def made(self, pg: Any) -> None:
         """This group was, in this phase."""
         self._born[pg] = self.phase
