@@ -35,7 +35,7 @@ _OF_NUMBERS: dict[str, Callable[..., Any]] = {
 }
 """What is computed of one number everywhere."""
 _LOOKUPS = frozenset(("take", "index_add", "take_along", "put_along"))
-_TALKING = ("collective", "movement")
+TALKING = ("collective", "movement")
 _HUGE = 2**199
 """From which on a number stands for an infinity."""
 _MOST = 12
@@ -189,7 +189,7 @@ class _Cancelling:
     def _describe(self, r: Rewriting, node: Node, value: str) -> None:
         alone = bool(node.where) or node.body is not None or len(node.outputs) > 1
         signs = [self.signs.get(v, (1, self._key(v))) for v in node.inputs]
-        if alone or lookup(node.op).kind in _TALKING:
+        if alone or lookup(node.op).kind in TALKING:
             sign, key = 1, self._key(value)
         elif node.op == "neg":
             sign, key = -signs[0][0], signs[0][1]

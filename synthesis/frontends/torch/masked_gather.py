@@ -5,16 +5,20 @@ masked into them, and then mask the result to zero outside of them. With `J = id
 offset <= ids < offset + size, and `size` the extent looked into:
 
     where(inside, take(x, J), 0)             = take(x, ids, offset)
-    inside * take(x, J)                      = take(x, ids, offset), where x is an input
+    inside * take(x, J)                      = take(x, ids, offset), where x has a value throughout
     where(inside, take_along(x, J), 0)       = take_along(x, ids, offset)
     put_along(where(inside, g, 0), J, size)  = put_along(g, ids, size, offset)
+    put_along(inside * g, J, size)           = put_along(g, ids, size, offset), where g has values
+    put_along(cast(inside), J, size)         = put_along(1, ids, size, offset)
+    cast(J == iota(size)) * cast(inside)     = put_along(1, ids, size, offset)
     index_add(where(inside, g, 0), J, size)  = index_add(g, ids, size, offset)
-    index_add(inside * g, J, size)           = index_add(g, ids, size, offset)
+    index_add(inside * g, J, size)           = index_add(g, ids, size, offset), where g has values
 
-An index below 0 counts from the end, which inside of a window none does. A cross entropy of split
-rows takes from one entry of each row, at a place I, what a mask says:
+Slices of masks and of indices are those of their operands. An index below 0 counts from the end,
+which inside of a window none does. A cross entropy of split rows takes from one entry of each row,
+at a place I, what a mask says:
 
-    where(put_along(1, I) > 0, put_along(take_along(x, I) - c, I), x) = x - put_along(c, I)
+    where(put_along(1, I) > 0, put_along(take_along(x, I) - c, I), x) = x - put_along(c, I), also +
     where(put_along(1, I) > 0, put_along(g, I), 0)                    = put_along(g, I)
     1 - cast(mask)                                                    = where(mask, 0, 1)
     cast(mask) - 1                                                    = where(mask, 0, -1)
@@ -28,10 +32,14 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import permutations
 
-from shardproof.verifier.analysis.rewrite import Rewriting, rewrite
+from shardproof.synthesis.frontends.torch.cancelled import TALKING
+from shardproof.verifier.analysis.rewrite import Pattern, Rewriting, rewrite
+from shardproof.verifier.kernel.ops import lookup
 from shardproof.verifier.kernel.program.program import Node, Program
 
 FAR = 2**62
+_ENTRIES = ("where", "lt", "ge", "logical_or", "logical_and", "logical_not", "add_scalar")
+"""Ops of masks and indices, entry by entry."""
 
 
 @dataclass(frozen=True)
@@ -52,10 +60,42 @@ class Window:
 
 def read_windows(program: Program) -> Program:
     """The program with its masked lookups written with `offset`."""
+    program = rewrite(program, {"slice": _Slices().pushed})
     program = rewrite(program, {"where": _changed_entries, "add_scalar": _complement})
-    patterns = {"put_along": _masked_put, "index_add": _masked_add}
-    patterns |= dict.fromkeys(("where", "mul"), _masked_lookup)
+    patterns: dict[str, Pattern] = {"put_along": _masked_put, "index_add": _masked_add}
+    patterns |= {
+        "where": _masked_lookup,
+        "mul": lambda r, n: _masked_lookup(r, n) or _one_hot(r, n),
+    }
     return rewrite(program, patterns)
+
+
+class _Slices:
+    """Slices of masks and of integers, each made once."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[str, str], str] = {}
+
+    def pushed(self, r: Rewriting, node: Node) -> str | None:
+        """The op on slices of which it is a slice."""
+        if r.type(node.outputs[0]).is_float or node.where:
+            return None
+        return self._sliced(r, node.inputs[0], node)
+
+    def _sliced(self, r: Rewriting, name: str, node: Node) -> str:
+        key = name, repr(sorted(node.attrs.items()))
+        if key not in self._made:
+            self._made[key] = self._of(r, name, node)
+        return self._made[key]
+
+    def _of(self, r: Rewriting, name: str, node: Node) -> str:
+        made, shape = r.made(name, *_ENTRIES), r.type(name).shape
+        if made is not None:
+            types = [r.type(v) for v in made.inputs]
+            if all(t.shape in ((), shape) and not t.is_float for t in types):
+                parts = [self._sliced(r, v, node) if r.type(v).shape else v for v in made.inputs]
+                return r.add(made.op, *parts, **made.attrs)
+        return r.add("slice", name, **node.attrs)
 
 
 def _complement(r: Rewriting, node: Node) -> str | None:
@@ -73,7 +113,7 @@ def _complement(r: Rewriting, node: Node) -> str | None:
 
 
 def _changed_entries(r: Rewriting, node: Node) -> str | None:
-    """A matrix of which one entry of each row is less by something, or is all that is not 0."""
+    """A matrix of which one entry of each row changes by something, or is all that is not 0."""
     hit, put, x = node.inputs
     above, into = r.made(hit, "gt"), r.made(put, "put_along")
     hits = r.made(above.inputs[0], "put_along") if above is not None else None
@@ -93,19 +133,24 @@ def _changed_entries(r: Rewriting, node: Node) -> str | None:
         return None
     if r.number(x) == 0:
         return put
-    change = r.made(r.through(into.inputs[0], "reshape"), "sub")
-    found = r.made(r.through(change.inputs[0], "reshape"), "take_along") if change else None
-    if change is None or found is None or r.type(x).shape != r.type(put).shape:
+    change = r.made(r.through(into.inputs[0], "reshape"), "sub", "add")
+    if change is None or r.type(x).shape != r.type(put).shape:
         return None
-    if found.inputs != (x, into.inputs[1]) or found.attrs.get("offset", 0):
-        return None
-    if found.number("dim") != dim:
-        return None
-    less = change.inputs[1]
-    if r.type(less).shape != r.type(change.outputs[0]).shape:
-        less = r.add("expand", less, shape=r.type(change.outputs[0]).shape)
-    less = r.reshape(less, lines)
-    return r.add("sub", x, r.add("put_along", less, into.inputs[1], **into.attrs))
+    orders = [change.inputs, change.inputs[::-1]] if change.op == "add" else [change.inputs]
+    for before, by in orders:
+        found = r.made(r.through(before, "reshape"), "take_along")
+        if (
+            found is None
+            or found.inputs != (x, into.inputs[1])
+            or found.attrs.get("offset", 0)
+            or found.number("dim") != dim
+        ):
+            continue
+        if r.type(by).shape != r.type(change.outputs[0]).shape:
+            by = r.add("expand", by, shape=r.type(change.outputs[0]).shape)
+        by = r.reshape(by, lines)
+        return r.add(change.op, x, r.add("put_along", by, into.inputs[1], **into.attrs))
+    return None
 
 
 def _integer(value: Fraction | None) -> int | None:
@@ -146,6 +191,12 @@ def _kept(r: Rewriting, node: Node) -> tuple[str, Window, str] | None:
     """`mask, window, value` of what is a value in the window and 0 elsewhere."""
     if node.op == "mul":
         return next(filter(None, (_factor(r, *pair) for pair in permutations(node.inputs))), None)
+    if node.op == "cast":
+        mask, kind = node.inputs[0], r.type(node.outputs[0])
+        window = _window(r, mask) if r.type(mask).dtype == "bool" else None
+        if window is None:
+            return None
+        return mask, window, r.add("full", shape=(), value=Fraction(1), dtype=kind.dtype)
     mask, a, b = node.inputs
     bare = r.through(mask, "reshape")
     if r.number(b) == 0:
@@ -160,7 +211,23 @@ def _kept(r: Rewriting, node: Node) -> tuple[str, Window, str] | None:
 def _factor(r: Rewriting, value: str, factor: str) -> tuple[str, Window, str] | None:
     mask = r.through(factor, "expand", "cast")
     window = _window(r, mask) if r.type(mask).dtype == "bool" else None
-    return None if window is None else (mask, window, value)
+    # what has no value has none times 0 either
+    return None if window is None or not _total(r, value) else (mask, window, value)
+
+
+def _total(r: Rewriting, name: str) -> bool:
+    """Whether a value is defined whatever the inputs are, by ops of this rank alone."""
+    seen, left = set[str](), [name]
+    while left:
+        node = r.node(left.pop())
+        if node is None or node.outputs[0] in seen:
+            continue
+        op = lookup(node.op)
+        if op.traits.needs or op.kind in TALKING or node.body is not None:
+            return False
+        seen |= set(node.outputs)
+        left += node.inputs
+    return True
 
 
 def _place(r: Rewriting, name: str) -> Window:
@@ -209,8 +276,6 @@ def _masked_lookup(r: Rewriting, node: Node) -> str | None:
     if lookup is None or lookup.op not in ("take", "take_along") or lookup.attrs.get("offset", 0):
         return None
     x, index = lookup.inputs
-    if node.op == "mul" and r.node(x) is not None:
-        return None  # what has no value has none times 0 either
     dim = lookup.number("dim")
     bare = r.through(index, "reshape")
     place = _agrees(r, window, bare, r.type(x).shape[dim])
@@ -230,10 +295,14 @@ def _masked_lookup(r: Rewriting, node: Node) -> str | None:
     return r.reshape(found, shape)
 
 
+def _masked_rows(r: Rewriting, node: Node) -> str | None:
+    return _masked_lookup(r, node) or _one_hot(r, node)
+
+
 def _masked_put(r: Rewriting, node: Node) -> str | None:
     g, index = node.inputs
     source = r.node(r.through(g, "reshape"))
-    if source is None or source.op != "where" or node.attrs.get("offset", 0):
+    if source is None or source.op not in ("where", "cast", "mul") or node.attrs.get("offset", 0):
         return None
     kept = _kept(r, source)
     if kept is None:
@@ -251,6 +320,35 @@ def _masked_put(r: Rewriting, node: Node) -> str | None:
     ids = r.reshape(place.ids, lines)
     values = r.reshape(value, lines)
     return r.add("put_along", values, ids, dim=dim, size=size, offset=place.offset)
+
+
+def _one_hot(r: Rewriting, node: Node) -> str | None:
+    """One-hot rows of what lies in a window, and rows of zeros elsewhere."""
+    kind = r.type(node.outputs[0])
+    for hot, inside in permutations(node.inputs):
+        hit, mask = r.made(r.through(hot, "cast"), "eq"), r.through(inside, "cast")
+        if hit is None or r.type(mask).dtype != "bool":
+            continue
+        index, count = hit.inputs
+        rows, line = r.type(index).shape, r.made(count, "iota")
+        dim, size = len(rows) - 1, kind.shape[-1]
+        window = _window(r, mask)
+        if (
+            line is None
+            or window is None
+            or rows != (*kind.shape[:-1], 1)
+            or r.type(mask).shape != rows
+            or r.type(count).shape != (size,)
+            or line.attrs.get("offset", 0)
+        ):
+            continue
+        place = _agrees(r, window, r.through(index, "reshape"), size)
+        if place is None:
+            continue
+        one = r.add("full", shape=(), value=Fraction(1), dtype=kind.dtype)
+        values, ids = r.add("expand", one, shape=rows), r.reshape(place.ids, rows)
+        return r.add("put_along", values, ids, dim=dim, size=size, offset=place.offset)
+    return None
 
 
 def _masked_add(r: Rewriting, node: Node) -> str | None:

@@ -188,6 +188,42 @@ def log_of_base(e: Emit, x: str) -> str:
     return e.scale(e.add("log", x), 1 / math.log(2 if e.op == "log2" else 10))
 
 
+_AS_POSITIVE = (
+    "sum",
+    "mean",
+    "all_reduce",
+    "reshape",
+    "expand",
+    "slice",
+    "div",
+    "mul",
+    "add",
+    "cast",
+)
+
+
+def _positive(e: Emit, x: str) -> bool:
+    """Whether it is made of exponentials, so that it is above 0 where it has a value."""
+    made = e.made(x)
+    if made is None or made.op not in ("exp", *_AS_POSITIVE) or not e.type(made.inputs[0]).size:
+        return False
+    if made.op == "all_reduce" and made.attrs["reduce"] != "sum":
+        return False
+    return made.op == "exp" or all(_positive(e, v) for v in made.inputs)
+
+
+@aten("xlogy.Tensor")
+def x_log_y(e: Emit, x: str, y: str) -> str:
+    """0 where x is, whatever y is: which is said here of an x that is y, or is never 0."""
+    product = e.add("mul", x, e.add("log", y))
+    if _positive(e, x):
+        return product
+    if x != y:
+        raise NotImplementedError("xlogy of two values of which the first may be 0")
+    zero = e.full(0, (), e.type(x).dtype)
+    return e.add("where", e.add("eq", x, zero), zero, product)
+
+
 @aten("bucketize.Tensor")
 def bucketize(e: Emit, x: str, bounds: str, *, out_int32: bool = False, right: bool = False) -> str:
     """How many bounds are below a number; with `right`, those that are equal count too."""

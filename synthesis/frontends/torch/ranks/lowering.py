@@ -11,7 +11,7 @@ from torch import fx
 
 from shardproof.synthesis.frontends.torch.aten.table import Emit
 from shardproof.synthesis.frontends.torch.bias_normalize import leading_dims
-from shardproof.synthesis.frontends.torch.cancelled import without_cancelled
+from shardproof.synthesis.frontends.torch.cancelled import TALKING, without_cancelled
 from shardproof.synthesis.frontends.torch.constants import Constant
 from shardproof.synthesis.frontends.torch.lower import Lowered, Lowering, type_of
 from shardproof.synthesis.frontends.torch.masked_gather import read_windows
@@ -27,7 +27,6 @@ from shardproof.verifier.kernel.ops import lookup
 from shardproof.verifier.kernel.program.program import Output, Program, live
 from shardproof.verifier.kernel.program.types import Attr, Mesh
 
-TALKING = ("collective", "movement")
 _KEPT = "kept."
 
 

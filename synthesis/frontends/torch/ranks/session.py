@@ -41,7 +41,7 @@ from shardproof.synthesis.frontends.torch.buffers import (
     persistent,
     pieces_filled,
 )
-from shardproof.synthesis.frontends.torch.cancelled import without_cancelled
+from shardproof.synthesis.frontends.torch.cancelled import TALKING, without_cancelled
 from shardproof.synthesis.frontends.torch.captured import dump, load
 from shardproof.synthesis.frontends.torch.chosen import read_whole, reads_whole
 from shardproof.synthesis.frontends.torch.decompose import decompositions
@@ -76,7 +76,7 @@ from shardproof.synthesis.frontends.torch.ranks.dtensors import layout_of, local
 from shardproof.synthesis.frontends.torch.ranks.few import STAGED, EveryRankError
 from shardproof.synthesis.frontends.torch.ranks.join import FewRanksError, RankError
 from shardproof.synthesis.frontends.torch.ranks.loading import load_one, load_rank
-from shardproof.synthesis.frontends.torch.ranks.lowering import TALKING, joined_form, lower_rank
+from shardproof.synthesis.frontends.torch.ranks.lowering import joined_form, lower_rank
 from shardproof.synthesis.frontends.torch.ranks.meanings import Meaning
 from shardproof.synthesis.frontends.torch.ranks.pads import as_pads
 from shardproof.synthesis.frontends.torch.ranks.pairing import (
