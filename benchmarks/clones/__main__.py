@@ -20,21 +20,25 @@ import shardproof
 HERE = Path(__file__).parent
 TABLE = HERE.parents[0] / "results" / "clones.md"
 FOLDERS = {"picotron": ".", "nanotron": "src", "lightly": "."}
+FOLDERS |= dict.fromkeys(("nemo-rl", "areal", "colossalai", "verl"), ".")
 DATA = {"inputs": ["x=f32[8,8]", "y=f32[8,8]"], "input_layout": ["x=S(0)@dp", "y=S(0)@dp"]}
 PAIRS = {"inputs": ["a=f32[8,6]", "b=f32[8,6]"], "input_layout": ["a=S(0)@dp", "b=S(0)@dp"]}
 ROWS = {"inputs": ["x=f32[4,2,8]"], "device_free": True}
 IDS = {"inputs": ["ids=i64[4,2]<16", "labels=i64[4,2]<16"], "device_free": True}
 SEQUENCE = {"input_layout": ["x=S(0)@tp"], "output_layout": ["*=S(0)@tp"]}
 QKV = [f"{name}=S(2)@cp" for name in "qkv"]
+LOGITS = {"inputs": ["logits=f32[8,16]"], "input_layout": ["logits=S(1)@tp"]}
+LABELS = {**LOGITS, "inputs": ["logits=f32[8,16]", "labels=i64[8]<16"]}
+IGNORED = {**LOGITS, "inputs": ["logits=f32[8,16]", "labels=i64[8]<16|-100"]}
+DEEP = {"input_layout": ["logits=S(2)@tp"]}
+TOKENS = {**DEEP, "inputs": ["logits=f32[2,4,16]", "target=i64[2,4]<16"]}
 HEADER = """# Parallel code of clones
 
 Written by `python -m benchmarks.clones CLONES`; do not edit. All rows were chosen before any was
 tried. *True*: what runs on gloo in float64 say, or for picotron's ring and nanotron's layers their
 own tests; *at first*: before anything was mended for these rows.
 
-Four are wrong as published. picotron's `DataParallelNaive` averages parameters instead of their
-gradients. nanotron's z-loss leaves the maximum of the logits out of log(Z). lightly's `DCLWLoss`
-and `BarlowTwinsLoss` normalize over the rows of one rank, also where they gather.
+[found.md](found.md) says what is wrong as published.
 
 | code | true | at first | now |
 |---|---|---|---|
@@ -53,7 +57,7 @@ class Row:
 
     @property
     def file(self) -> Path:
-        return HERE / f"{self.name.partition(':')[0]}_cases.py"
+        return HERE / f"{self.name.partition(':')[0].replace('-', '_')}_cases.py"
 
 
 def _scatter(**config: str) -> dict[str, Any]:
@@ -64,6 +68,23 @@ def _scatter(**config: str) -> dict[str, Any]:
 def _loss(kind: str, true: str) -> Row:
     options = {**PAIRS, "step": "step", "config": [f"kind={kind}"]}
     return Row(f"lightly: {kind}", true, "refused", "many", "one", "dp=2", options)
+
+
+def _logprob(name: str, first: str, *options: str, **inputs: Any) -> Row:
+    against = "Chosen" if "indices" in name else "Logprob"
+    given = {**TOKENS, "config": list(options), **inputs}
+    return Row(f"nemo-rl: {name}", "right", first, "SplitLogprob", against, "tp=2", given)
+
+
+def _split(name: str, first: str, kind: str, inputs: list[str], *places: str) -> Row:
+    given = {"inputs": inputs, "input_layout": places}
+    mesh = f"{places[0].partition('@')[2]}=2"
+    return Row(f"nemo-rl: {name}", "right", first, f"Split{kind}", kind, mesh, given)
+
+
+def _sequence(name: str, true: str, first: str, function: str) -> Row:
+    inputs = {"inputs": ["x=f32[2,8,8]", "y=f32[2,8,8]"], "step": f"{function}=step"}
+    return Row(f"verl: {name}", true, first, "many", "one", "sp=2", inputs)
 
 
 def _ring(tokens: int) -> Row:
@@ -111,6 +132,41 @@ DRAWN = (
     _loss("TiCoLoss", "right"),
     _loss("BarlowTwinsLoss", "wrong"),
     _loss("DCLWLoss", "wrong"),
+    _logprob("log-probabilities", "refused"),
+    _logprob("log-probabilities of rows", "unknown",
+             inputs=["logits=f32[8,16]", "target=i64[8]<16"], input_layout=LABELS["input_layout"]),
+    _logprob("log-probabilities in chunks", "unknown", "kind=ChunkedDistributedLogprob",
+             "extra=[2]"),
+    _logprob("log-probabilities at indices", "unknown", "kind=ChunkedDistributedGatherLogprob",
+             "extra=[2]", inputs=["logits=f32[2,4,16]", "target=i64[2,4,3]<16"]),
+    Row("nemo-rl: log-probabilities, sampling", "right", "unknown", "SplitSampling", "Logprob",
+        "tp=2", TOKENS),
+    _split("cross entropy of a teacher", "proved", "Cross",
+           ["student=f32[2,4,16]", "teacher=f32[2,4,16]"], "student=S(2)@tp", "teacher=S(2)@tp"),
+    Row("nemo-rl: log-softmax", "right", "proved", "SplitSoft", "Soft", "tp=2",
+        {**DEEP, "inputs": ["logits=f32[2,4,16]"], "output_layout": ["*=S(2)@tp"]}),
+    _split("columns", "unknown", "Columns", ["logits=f32[2,4,16]", "columns=i64[3]<16"],
+           "logits=S(2)@tp"),
+    _split("argmax", "unknown", "Argmax", ["logits=f32[2,4,16]"], "logits=S(2)@tp"),
+    _split("mean over a sequence", "proved", "Mean", ["x=f32[2,8]", "mask=f32[2,8]"], "x=S(1)@cp",
+           "mask=S(1)@cp"),
+    Row("areal: log-probabilities", "right", "unknown", "SplitLogprob", "Logprob", "tp=2", LABELS),
+    Row("areal: log-probabilities and entropy", "right", "refused", "SplitBoth", "Both", "tp=2",
+        LABELS),
+    Row("colossalai: cross entropy, mean", "wrong", "refused", "SplitLoss", "Loss", "tp=2",
+        IGNORED),
+    Row("colossalai: cross entropy, sum", "right", "refused", "SplitLoss", "Loss", "tp=2",
+        {**IGNORED, "config": ["mode=sum"]}),
+    Row("colossalai: log-probabilities", "right", "refused", "SplitLogprob", "Logprob", "tp=2",
+        LABELS),
+    Row("colossalai: column and row", "right", "refused", "SplitMLP", "MLP", "tp=2",
+        {"inputs": ["x=f32[2,4,8]"]}),
+    Row("colossalai: column and row of a sequence", "right", "refused", "Rows", "MLP", "tp=2",
+        {"inputs": ["x=f32[2,4,8]"], "input_layout": ["x=S(1)@tp"],
+         "output_layout": ["*=S(1)@tp"]}),
+    Row("verl: entropy", "right", "proved", "SplitEntropy", "Entropy", "tp=2", LOGITS),
+    _sequence("Ulysses", "right", "proved", "split"),
+    _sequence("Ulysses, group passed", "wrong", "refuted", "passed"),
 )  # fmt: skip
 
 
