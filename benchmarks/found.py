@@ -134,7 +134,8 @@ def _mean(ranks: bool) -> float:
 
 FAULTS = (
     Fault("picotron 59714b1, `DataParallelNaive`", "data_parallel.py:39",
-          "averages parameters where it should average gradients", "norm of gradients", _naive),
+          "averages parameters where it should average gradients", "norm of gradients", _naive,
+          "`p.register_hook(hook)`"),
     Fault("nanotron 2411b02, `sharded_cross_entropy`", "functional.py:162",
           "the z-loss leaves the maximum of the logits out of log(Z)", "z-loss", _z_loss),
     Fault("lightly 1.6.0, `DCLWLoss`", "dcl_loss.py:38",

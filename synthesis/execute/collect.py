@@ -236,8 +236,9 @@ def collect(request: CaptureRequest) -> ModelFacts:
 
     def watch(path: str) -> Any:
         def hook(module: Any, args: Any, kwargs: Any, output: Any) -> None:
-            if isinstance(output, torch.Tensor):
-                results.setdefault(path, []).append((output, output._version))
+            with unwatched():
+                if isinstance(output, torch.Tensor):
+                    results.setdefault(path, []).append((output, output._version))
             if path in seen:
                 return
             with unwatched():
