@@ -17,6 +17,7 @@ PLACEMENT = (
     "FusedColwiseParallel",
     "FusedConv1DColwiseParallel",
     "KVHeadParallel",
+    "MadeWeightParallel",
     "OwnOutput",
     "ProductParallel",
     "RecurrentParallel",

@@ -11,6 +11,7 @@ import copy
 import inspect
 import math
 import textwrap
+from collections import OrderedDict
 from functools import partial
 from itertools import chain
 from types import MethodType
@@ -32,6 +33,7 @@ from torch.distributed.tensor import (
 from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle
 from torch.distributed.tensor.placement_types import _StridedShard
 from torch.func import functional_call
+from torch.nn.utils import parametrize
 
 
 def checked_mesh(model, mesh, sizes):
@@ -200,6 +202,12 @@ class ExpertsParallel(ParallelStyle):
         return module
 
 
+def share_of(x, mesh, dim=-1):
+    """The piece of this rank, along a dim, of what all ranks have."""
+    x = DTensor.from_local(x, mesh, [Replicate()], run_check=False)
+    return x.redistribute(placements=[Shard(dim % x.ndim)]).to_local()
+
+
 class ChannelParallel(ParallelStyle):
     """A convolution, a bag, or what works on each channel, on the channels of its rank.
 
@@ -223,7 +231,7 @@ class ChannelParallel(ParallelStyle):
             split = split if name in splits else Replicate()
             placed = nn.Parameter(distribute_tensor(param, device_mesh, [split]))
             module.register_parameter(name, placed)
-        inner = copy.copy(module)
+        inner, params = self._within(module, device_mesh)
         takes, gives = self.input_layouts, self.output_layouts
         for name in ("groups", "num_groups", "num_features"):
             if takes != Replicate() and getattr(module, name, 1) > 1:
@@ -232,17 +240,17 @@ class ChannelParallel(ParallelStyle):
         buffers = module.named_buffers(recurse=False) if splits and not row else ()
         held = [name for name, buffer in buffers if buffer.ndim]
 
-        def forward(x, *args):
+        def forward(x, *args, **kwargs):
             if splits and takes == Replicate() and x.is_floating_point():
                 x = whole_input(x, device_mesh, Replicate())
             inner.training = module.training
             state = {name: getattr(module, name) for name in held}
             pieces = {name: buffer.chunk(size)[rank].clone() for name, buffer in state.items()}
-            local = {n: p.to_local() for n, p in module.named_parameters(recurse=False)}
+            local = params()
             bias = local.get("bias")
             if row and bias is not None:
                 local["bias"] = None
-            out = functional_call(inner, local | pieces, (x, *args))
+            out = functional_call(inner, local | pieces, (x, *args), kwargs)
             if module.training:
                 for name, buffer in state.items():
                     buffer.copy_(funcol.all_gather_tensor(pieces[name], 0, device_mesh))
@@ -256,17 +264,69 @@ class ChannelParallel(ParallelStyle):
         module.forward = forward
         return module
 
+    def _within(self, module, device_mesh):
+        """What runs on a rank, and what gives its parameters."""
+        del device_mesh
+        own = partial(module.named_parameters, recurse=False)
+        return copy.copy(module), lambda: {name: param.to_local() for name, param in own()}
+
+
+class MadeWeight(nn.Module):
+    """The weight of a module that hooks or parametrizations work out of its parameters."""
+
+    def __init__(self, module):
+        super().__init__()
+        self.module, self.hooks = module, list(module._forward_pre_hooks.values())
+
+    def forward(self):
+        for hook in self.hooks:
+            hook(self.module, ())
+        return self.module.weight
+
+
+class MadeWeightParallel(ChannelParallel):
+    """ChannelParallel for a weight that hooks or parametrizations work out of parameters.
+
+    Each rank has a piece of these. Where it has one of each, along the same dim, it works out its
+    piece of the weight from them; else it gathers them, and takes its piece of the whole weight.
+    """
+
+    def _within(self, module, device_mesh):
+        names = {name for name, _ in module.named_parameters()} - {"bias"}
+        for path in names:
+            name, held = path.rpartition(".")[2], module.get_submodule(path.rpartition(".")[0])
+            placed = Shard(self.splits[path]) if path in self.splits else Replicate()
+            param = getattr(held, name)
+            if not isinstance(param, DTensor):
+                param = nn.Parameter(distribute_tensor(param, device_mesh, [placed]))
+                held.register_parameter(name, param)
+        dims = {self.splits.get(name) for name in names}
+        dim = next(iter(dims - {None}))
+        weight = MadeWeight(module)
+        kind = parametrize.type_before_parametrizations(module)
+        plain = kind.__new__(kind)
+        plain.__dict__.update(module.__dict__)
+        plain.__dict__.pop("weight", None)
+        inside = {name: held for name, held in module.named_children() if name != "parametrizations"}
+        plain._parameters, plain._modules = {"weight": None, "bias": None}, inside
+        plain._forward_pre_hooks, module._forward_pre_hooks = OrderedDict(), OrderedDict()
+
+        def local():
+            held = dict(module.named_parameters())
+            bias = held.pop("bias", None)
+            used = [Replicate() if len(dims) > 1 else Shard(dim)]
+            held = {n: p.redistribute(placements=used).to_local() for n, p in held.items()}
+            made = functional_call(weight, {f"module.{n}": p for n, p in held.items()}, ())
+            made = share_of(made, device_mesh, dim) if len(dims) > 1 else made
+            return {"weight": made, "bias": None if bias is None else bias.to_local()}
+
+        return plain, local
+
 
 def gathered(x, mesh):
     """What the ranks have side by side along the last dim, for code that all of them run alike."""
     x = DTensor.from_local(x, mesh, [Shard(-1)], run_check=False)
     return x.redistribute(placements=[Replicate()]).to_local()
-
-
-def share_of(x, mesh):
-    """The piece of this rank, along the last dim, of what all ranks have."""
-    x = DTensor.from_local(x, mesh, [Replicate()], run_check=False)
-    return x.redistribute(placements=[Shard(x.ndim - 1)]).to_local()
 
 
 def lstm_step(given, hidden, h, c):

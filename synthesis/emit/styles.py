@@ -111,6 +111,7 @@ def _sequence(m: ModulePlan) -> Style:
     return Style("SequenceParallel", (*first, "use_local_output=True"))
 
 
+_made = _pieces("MadeWeightParallel")
 _channels, _product = _pieces("ChannelParallel"), _pieces("ProductParallel")
 _LINEAR_COLUMN = _column("ColwiseParallel")
 _TABLE: dict[tuple[str, str], Callable[[ModulePlan], Style]] = {
@@ -161,7 +162,7 @@ def style_of(m: ModulePlan, base: str) -> Style:
 
 
 def _writer(m: ModulePlan, base: str) -> Callable[[ModulePlan], Style]:
-    build = _TABLE.get((m.style, base)) or _TABLE.get((m.style, "*"))
+    build = _made if m.made else _TABLE.get((m.style, base)) or _TABLE.get((m.style, "*"))
     if build is None:
         known = ", ".join(sorted({b for s, b in _TABLE if s == m.style}))
         raise EmitError(f"{m.path}: no {m.style} style for {m.kind}; it exists for {known}")

@@ -162,7 +162,9 @@ def split(module: Module, param: Param, style: str, name: str, size: int) -> Lay
     column = style in ("column", "fused_column", "gathered") and linear
     if column and not is_weight and param.shape[:1] != (module.weight.shape[module.out_dim],):
         return layout  # numbers of another meaning
-    if style == "row":
+    if module.made and not is_weight:
+        dim = module.along(param, module.out_dim if style != "row" else 1 - module.out_dim)
+    elif style == "row":
         dim = (1 - module.out_dim) if is_weight else None
     elif style == "gathered":
         dim = _wide(module) if is_weight else 0

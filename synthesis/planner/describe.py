@@ -183,7 +183,8 @@ def _module(
         splits = _split_params(module, style)
     reason = REASONS[style]
     style = "product" if module.own else "column" if style == "gathered" else style
-    return ModulePlan(module.path, module.kind, style, takes, gives, parts, reason, splits)
+    made = module.made_outside and bool(splits)
+    return ModulePlan(module.path, module.kind, style, takes, gives, parts, reason, splits, made=made)
 
 
 def _split_params(module: Module, style: str) -> tuple[tuple[str, int, int], ...]:
@@ -192,10 +193,15 @@ def _split_params(module: Module, style: str) -> tuple[tuple[str, int, int], ...
     for param in module.params:
         is_weight = param is module.weight and module.use != "channels"
         wide = module.weight.shape[module.out_dim]
-        if not is_weight and (style == "row" or (module.own and param.shape != (wide,))):
-            continue
         out_dim = 1 if module.use == "embedding" else module.out_dim
-        dim = 1 - out_dim if style == "row" else out_dim if is_weight else 0
+        dim = 1 - out_dim if style == "row" else out_dim
+        if not is_weight and module.made:
+            dim = module.along(param, dim)
+        elif not is_weight:
+            whole = style == "row" or (module.own and param.shape != (wide,))
+            dim = None if whole else 0
+        if dim is None:
+            continue
         parts = module.pieces if style == "fused_column" else 1
         rows.append((param.path.removeprefix(f"{module.path}."), dim, parts))
     return tuple(rows)

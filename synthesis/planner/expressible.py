@@ -113,10 +113,13 @@ def obstacle(
     few_heads |= {m.path for m in modules if m.use == "recurrent"}
     last, _ = returned(passed) or (None, 0)
     own = {m.path for m in modules if m.own}
+    made = {m.path for m in modules if m.made}
     for scope, node in moves:
         module = node.source.module
         if node.op == "all_reduce" and any(f"{module}.".startswith(f"{p}.") for p in own):
             continue  # code that runs on DTensors
+        if any(f"{module}.".startswith(f"{p}.") for p in made) and _of_params(passed, scope, node):
+            continue  # weights that are worked out whole
         if node.op == "shard_slice" and (module in few_heads or _is_made_local(scope, node)):
             continue
         if (not module and node.op == "all_reduce") or node is last:
@@ -267,6 +270,20 @@ def _gathers_product(scope: Scope, node: Node) -> bool:
     return made is not None and made.op in PRODUCTS and made.source.module == node.source.module
 
 
+def _of_params(passed: Passed, scope: Scope, node: Node) -> bool:
+    """Whether what a collective moves is worked out of parameters alone."""
+    params = {i.name for i in passed.lowered.program.inputs if i.role == "param"}
+    todo, seen = [*node.inputs], set[str]()
+    while todo:
+        value = todo.pop()
+        made = scope.producers.get(value)
+        if made is None and scope.given.get(value, value) not in params:
+            return False
+        todo += () if made is None or value in seen else made.inputs
+        seen.add(value)
+    return True
+
+
 def _made_in(scope: Scope, node: Node) -> str:
     """The module that a collective's operand is made in."""
     made = scope.producers.get(node.inputs[0])
@@ -292,7 +309,7 @@ def unexpressed(
     """The first module whose style says something else than the forward pass does."""
     known = with_heads(modules, styles)
     norms = {m.path for m in modules if m.is_norm}
-    convs = {m.path for m in modules if m.use == "conv"}
+    convs, made = {m.path for m in modules if m.use == "conv"}, {m.path for m in modules if m.made}
     few = {m.path for m in modules if 0 < m.heads < size}
     last, _ = returned(passed) or (None, 0)
     for scope, node in passed.steps:
@@ -300,7 +317,8 @@ def unexpressed(
         style = known.get(path)
         if style is None or path in norms or path in few or node is last:
             continue
-        if _moves(node, tp) and (style in ("replicate", "channels") or path in convs):
+        bare = style in ("replicate", "channels") or path in convs
+        if _moves(node, tp) and bare and not (path in made and _of_params(passed, scope, node)):
             word = "has no style" if style == "replicate" else f"is {style}"
             if (style, node.op) not in (("row", "all_reduce"), ("gathered", "all_gather")):
                 why = f"{path} {word}, and needs {node.op} over {tp}  {node.source}"

@@ -40,6 +40,8 @@ class ModulePlan:
     leaves_shares: bool = False
     """Whether the gradient of what it takes stays a share on each rank: what makes it is `shared`,
     and others read it too."""
+    made: bool = False
+    """Whether hooks or parametrizations work its weight out of the parameters in `splits`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +188,7 @@ def to_json(plan: Plan) -> str:
     if not plan.stages:
         del data["stages"]
     for module in data["modules"]:
-        for name in ("splits", "shared", "leaves_shares"):
+        for name in ("splits", "shared", "leaves_shares", "made"):
             if not module[name]:
                 del module[name]
     return json.dumps(data, indent=2) + "\n"

@@ -94,6 +94,8 @@ def can_emit(module: Module, style: str) -> bool:
         return False
     if module.kind == ATTENTION:
         return style == "replicate" or (module.heads > 0 and style == "fused_column")
+    if module.made and style in ("row", "fused_column"):
+        return style == "row" and module.made_outside
     if module.own:
         return style in ("replicate", "column", "row", "gathered")
     if module.holds and module.use in ("linear", "embedding"):

@@ -4,15 +4,14 @@ which weights are several fused in one."""
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from math import prod
 
-from shardproof.synthesis.planner.uses import uses
+from shardproof.synthesis.planner.uses import owner, uses
 from shardproof.verifier.kernel.ops.control import scan_parts
 from shardproof.verifier.kernel.program.program import Program
 
 GATES = {"LSTM": 4, "GRU": 3}
 """Gates of a recurrent module, whose weights are stacked."""
-PARAMETRIZED = ".parametrizations."
-"""What torch.nn.utils.parametrize puts behind a module, before a weight that is worked out."""
 UNREAD = 1 << 30
 """The order of what no output depends on."""
 LAYER = re.compile(r"\.\d+(?=\.|$)")
@@ -73,6 +72,8 @@ class Module:
     """Embedding that looks up rows which it works out itself: it has a forward of its own."""
     own: bool = False
     """Linear with code of its own, which has no other matrix, and no part with any."""
+    made: bool = False
+    """Conv whose weight is worked out of its parameters, as a normalized one."""
     splits: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
     """Experts: for each parameter, by its own name, the dim that holds the hidden units of every
     expert, and the equal parts that are stacked along it."""
@@ -89,7 +90,21 @@ class Module:
 
     @property
     def weight(self) -> Param:
-        return max(self.params, key=lambda p: len(p.shape))
+        return max(self.params, key=lambda p: (len(p.shape), prod(p.shape)))
+
+    @property
+    def made_outside(self) -> bool:
+        """Whether its weight is `made` before its forward, by a hook or a parametrization: not of
+        a piece, by code that knows none."""
+        return self.made and all(p.path != f"{self.path}.weight" for p in self.params)
+
+    def along(self, param: Param, dim: int) -> int | None:
+        """The dim of a parameter that is split where the weight is split along a dim: its own, of
+        numbers that the weight's are scaled by; None where it has these once for all."""
+        shape = self.weight.shape
+        if len(param.shape) == len(shape) > 1:
+            return dim if param.shape[dim] == shape[dim] else None
+        return 0 if dim == self.out_dim else None
 
 
 def modules(program: Program, kinds: Mapping[str, str] | None = None) -> list[Module]:
@@ -101,8 +116,7 @@ def modules(program: Program, kinds: Mapping[str, str] | None = None) -> list[Mo
     for item in program.inputs:
         if item.role != "param":
             continue
-        path = item.path.partition(PARAMETRIZED)[0] if PARAMETRIZED in item.path else ""
-        path = path or item.path.rpartition(".")[0]
+        path = owner(item.path)
         shape = item.type.shape[1:] if item.name in stacked else item.type.shape
         module = found.setdefault(
             path, Module(path, (kinds or {}).get(path, ""), "other", order=UNREAD)
@@ -127,6 +141,7 @@ def modules(program: Program, kinds: Mapping[str, str] | None = None) -> list[Mo
                 module.use, module.out_dim = use.kind, use.out_dim
                 module.parts, module.follows = use.parts, use.follows
                 module.pieces, module.beside = use.pieces, use.beside
+                module.made |= use.scaled
             elif use.kind == "expert":
                 name = item.path.removeprefix(f"{path}.")
                 module.splits[name] = use.out_dim, use.parts

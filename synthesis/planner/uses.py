@@ -11,6 +11,9 @@ from shardproof.verifier.kernel.ops import lookup
 from shardproof.verifier.kernel.program.program import Node, Program
 from shardproof.verifier.ops.classes import PRODUCTS, REARRANGING, SCALING
 
+PARAMETRIZED = ".parametrizations."
+"""What torch.nn.utils.parametrize puts behind a module, before a weight that is worked out."""
+
 
 @dataclass
 class Use:
@@ -43,17 +46,25 @@ class _Found:
 
     uses: dict[str, list[Use]] = field(default_factory=dict[str, list[Use]])
     biases: dict[str, str] = field(default_factory=dict[str, str])
+    owners: dict[str, str] = field(default_factory=dict[str, str])
+    """The module of each parameter."""
     count: int = 0
     """Nodes that were passed."""
 
 
 def uses(program: Program) -> tuple[dict[str, list[Use]], dict[str, str]]:
     """Uses of each parameter, and the weight that each bias goes with."""
-    found = _Found()
+    found = _Found(owners={i.name: owner(i.path) for i in program.inputs if i.role == "param"})
     forward = frozenset(v for _, v in forward_values(program))
     params = {i.name: i.name for i in program.inputs if i.role == "param"}
     _Scope(program, params, forward).visit(found)
     return found.uses, found.biases
+
+
+def owner(path: str) -> str:
+    """The module of a parameter."""
+    module, parametrized, _ = path.partition(PARAMETRIZED)
+    return module if parametrized else path.rpartition(".")[0]
 
 
 def multiplications(program: Program) -> dict[str, float]:
@@ -157,12 +168,13 @@ class _Scope:
         elif (node.op == "cast" or self._deep(node)) and first in origin:
             origin[node.outputs[0]] = origin[first]
             self.scaled |= {node.outputs[0]} if first in self.scaled else set()
-        elif first in origin and self._scales(node):
-            origin[node.outputs[0]] = origin[first]
+        elif (scaled := self._scales(node, found.owners)) is not None:
+            origin[node.outputs[0]] = origin[scaled]
             self.scaled.add(node.outputs[0])
         elif first in origin and (dims := self._kernel(node)) is not None:
             name, _ = origin[node.outputs[0]] = (origin[first][0], dims)
             self.kernels[name] = self.shape(node.outputs[0])[0] if len(dims) == 3 else 1
+            self.scaled |= {node.outputs[0]} if first in self.scaled else set()
         elif use := self._use(node, found):
             found.uses.setdefault(use[0], []).append(use[1])
 
@@ -174,17 +186,17 @@ class _Scope:
             return None
         name, dims = held[0]
         scaled = not self.scaled.isdisjoint(node.inputs)
-        if scaled and (node.op != "mm" or node.inputs[1] not in self.scaled):
+        if scaled and (node.op not in PRODUCTS or node.inputs[1] not in self.scaled):
             return name, Use("other", 0, 1, at)
         if node.op in PRODUCTS and node.inputs[1] in origin and name in self.kernels:
-            if name in found.uses:
+            if any(u.kind == "conv" for u in found.uses.get(name, ())):
                 return None
             last = 1 if self.kernels[name] == 1 else None
             alone, beside = self._read_from(node.inputs[0], last, channels=True)
             groups, pieces = self.kernels[name], self._channel_pieces(node)
             self.pieced |= {name} if pieces > 1 else set()
             use = Use("conv", dims[-1], groups, at, follows=alone, beside=beside, pieces=pieces)
-            return name, use
+            return name, replace(use, scaled=scaled)
         if node.op == "reshape" and (narrow := self._per_channel(node)) is not None:
             return name, Use("channels", 0, 1, at, follows=narrow)
         if node.op == "bmm" and not any(u.kind == "expert" for u in found.uses.get(name, ())):
@@ -418,13 +430,18 @@ class _Scope:
             value = onward[0]
         return 0
 
-    def _scales(self, node: Node) -> bool:
-        """Whether a node makes a matrix from a weight and constants, or what is worked out of the
-        weight, its norms: number by number."""
-        first, *others = node.inputs
-        flat = self.shape(first) == self.shape(node.outputs[0]) and len(self.shape(first)) == 2
-        own = all(self.alone.get(v, {""}) <= {self.origin[first][0]} for v in others)
-        return flat and lookup(node.op).kind == "map" and own
+    def _scales(self, node: Node, owners: Mapping[str, str]) -> str | None:
+        """The weight that a node works with number by number, beside constants and what is worked
+        out of parameters of its own module alone: its norms, and how long these are to be."""
+        shape = self.shape(node.outputs[0])
+        like = (v for v in node.inputs if v in self.origin and self.shape(v) == shape)
+        weight = next(like, None)
+        if weight is None or len(shape) < 2 or lookup(node.op).kind != "map":
+            return None
+        if not all(v in self.alone for v in node.inputs):
+            return None
+        beside = set[str]().union(*(self.alone[v] for v in node.inputs))
+        return weight if len({owners[p] for p in beside}) == 1 else None
 
     def _some_rows(self, node: Node) -> bool:
         """Whether a node takes rows of a matrix for products."""
