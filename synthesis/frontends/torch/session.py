@@ -258,21 +258,12 @@ class Session:
     def _traced(self, model: nn.Module, kwargs: dict[str, Any], draws: bool) -> Traced:
         """The joint graph; of a model that draws numbers, and of one in which a backward is written
         by hand, as it runs. That may count its calls, so two must be alike."""
-        from shardproof.synthesis.frontends.torch.ranks.tracing import follow_one
+        from shardproof.synthesis.frontends.torch.ranks.modes import one_twice
+        from shardproof.synthesis.frontends.torch.ranks.tracing import order_of_one
 
         def followed() -> Traced:
             with mode:
-                first = follow_one(model, kwargs, names, root)
-                for p in model.parameters():
-                    p.grad = None
-                second = follow_one(model, kwargs, names, root)
-            if str(first.graph) != str(second.graph):
-                raise CaptureError(
-                    f"the second backward of {type(model).__name__} does something else than the "
-                    "first",
-                    hint="let no backward count its calls, or keep what it made",
-                )
-            return second
+                return one_twice(lambda: order_of_one(model, kwargs, names, root))
 
         held = (*model.parameters(), *kwargs.values())
         mode = next(t.fake_mode for t in held if isinstance(t, FakeTensor))

@@ -42,7 +42,13 @@ from shardproof.synthesis.frontends.torch.ranks.request import (
     UNSTEPPED,
 )
 from shardproof.synthesis.frontends.torch.ranks.steps import COUNTED, NewStateError
-from shardproof.synthesis.frontends.torch.ranks.tracing import Followed, Order, follow, run
+from shardproof.synthesis.frontends.torch.ranks.tracing import (
+    Followed,
+    Order,
+    follow,
+    follow_one,
+    run,
+)
 from shardproof.synthesis.frontends.torch.single_draws import (
     LEAST,
     Singles,
@@ -133,6 +139,26 @@ def follow_twice(make: Make, mode: str, others: Sequence[str], module: Any) -> T
         with suppress(NewStateError):
             return decided(lambda: _traced_twice(make, mode, quick, module))
     return decided(lambda: _traced_twice(make, mode, quick, module))
+
+
+def one_twice(make: Callable[[], Order]) -> Traced:
+    """A model on one device, traced, and called again. Call inside the fake mode.
+
+    Raises:
+        CaptureError: as `follow`; the second backward does something else than the first.
+        Exception: whatever the user's code raises.
+    """
+    order = make()
+    digest, held = _digest(order), _changing(order)
+    traced = follow_one(order)
+    first = digest.log
+    if not first.alike(_again(lambda _: make(), "", digest, held)):
+        raise CaptureError(
+            f"the second backward of {type(order.model).__name__} does something else than the "
+            "first",
+            hint="let no backward count its calls, or keep what it made",
+        )
+    return traced
 
 
 def _traced_twice(make: Make, mode: str, quick: Mapping[str, Any], module: Any) -> Twice:

@@ -185,31 +185,29 @@ def follow(order: Order) -> Followed:
     return found
 
 
-def follow_one(
+def order_of_one(
     model: nn.Module, inputs: dict[str, Any], result_names: tuple[str, ...], root: str
-) -> Traced:
+) -> Order:
     """A model on one device, as it runs: backwards that are written by hand are part of that. What
-    it changes of its buffers is an output. Call inside the fake mode.
-
-    Raises:
-        CaptureError: as `follow`.
-        Exception: whatever the user's code raises.
-    """
+    it changes of its buffers is an output."""
     taken = [*dict(model.named_parameters()), *inputs]
     files = (inspect.getsourcefile(type(m)) for m in model.modules())
     libraries = frozenset(f for f in files if f and f"{os.sep}torch{os.sep}" not in f)
     watch = Watch(0, NO_MESH, Places(root, libraries), Seen(), Draws(taken))
-    followed = follow(
-        Order(
-            model,
-            lambda given: model(**nested(type(model).forward, given)),
-            inputs,
-            result_names,
-            watch,
-            no_grad=tuple(inputs),
-            state=True,
-        )
+    return Order(
+        model,
+        lambda given: model(**nested(type(model).forward, given)),
+        inputs,
+        result_names,
+        watch,
+        no_grad=tuple(inputs),
+        state=True,
     )
+
+
+def follow_one(order: Order) -> Traced:
+    """Trace a model on one device. Raises what `follow` raises."""
+    followed, watch = follow(order), order.watch
     if watch.seen.doubts:
         raise watch.seen.doubts[0][0]
     traced = followed.traced
