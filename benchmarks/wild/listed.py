@@ -2,8 +2,9 @@
 
 Under the packages that are installed for them, a line a model: the class or factory by its dotted
 name, `timm:NAME` or `hf:CLASS`; its keyword arguments; its inputs, named as `--input` names them;
-and what of the result is returned, all of it where that is empty. `$NAME` stands for a text given
-above all packages.
+and what of the result is returned, all of it where that is empty; and the method that is called,
+where it is not `forward`. `$NAME` stands for a text given above all packages. Instead of packages,
+`clone/NAME@COMMIT` stands for a repository. A line `# WORDS` begins a draw of that name.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from pathlib import Path
 
 from benchmarks.zoo import sample
 
-TABLE = Path(__file__).with_name("listed.txt")
+TABLE, DRAWN = (Path(__file__).with_name(f"{name}.txt") for name in ("listed", "drawn"))
+CLONE = "clone/"
 
 
 @dataclass(frozen=True)
@@ -30,13 +32,20 @@ class Listed:
     arguments: str
     inputs: tuple[str, ...]
     result: str = ""
+    method: str = ""
+    """With its point."""
+    draw: str = ""
 
     @property
     def package(self) -> str:
-        return self.packages[0].partition("==")[0]
+        return re.split("==|@", self.packages[0].removeprefix(CLONE))[0]
+
+    @property
+    def is_clone(self) -> bool:
+        return self.packages[0].startswith(CLONE)
 
 
-def listed() -> list[Listed]:
+def listed(table: Path = TABLE) -> list[Listed]:
     """All of them.
 
     Raises:
@@ -44,28 +53,32 @@ def listed() -> list[Listed]:
     """
     texts: dict[str, str] = {}
     packages: tuple[str, ...] = ()
+    draw = ""
     out: dict[str, Listed] = {}
-    for line in TABLE.read_text().splitlines():
-        if line.startswith("$"):
+    for line in table.read_text().splitlines():
+        if line.startswith("# "):
+            draw = line[2:]
+        elif line.startswith("$"):
             name, _, text = line[1:].partition(" ")
             texts[name] = text
         elif line.startswith("["):
             packages = tuple(line[1:-1].split())
         elif line:
-            one = _read(packages, string.Template(line).substitute(texts))
+            one = _read(packages, string.Template(line).substitute(texts), draw)
             if one.name in out:
                 raise ValueError(f"two models are called {one.name}")
             out[one.name] = one
     return list(out.values())
 
 
-def _read(packages: tuple[str, ...], line: str) -> Listed:
-    made, arguments, inputs, *result = (cell.strip() for cell in line.split(" | "))
-    package = packages[0].partition("==")[0]
+def _read(packages: tuple[str, ...], line: str, draw: str) -> Listed:
+    made, arguments, inputs, *more = (cell.strip() for cell in line.split(" | "))
+    result, method, *_ = (*more, "", "")
+    package = Listed("", packages, "", "", ()).package
     asked = re.match(r'\w*name="([\w-]+)"', arguments) if made.endswith("get_model") else None
     short = asked[1] if asked else ".".join(made.split(".")[1:][-2:])
     name = made if ":" in made else f"{package}/{short}"
-    return Listed(name, packages, made, arguments, tuple(inputs.split()), "".join(result))
+    return Listed(name, packages, made, arguments, tuple(inputs.split()), result, method, draw)
 
 
 def drawn(models: Sequence[Listed], count: int, seed: int) -> list[Listed]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from benchmarks.kept import NOT_TRIED, Kept, counts, lines
+from benchmarks.wild.listed import Listed
 
 HEAD = """# Models that nobody tuned
 
@@ -21,6 +22,14 @@ it.
 
 """
 
+DRAWS = """# Models of later draws
+
+Written by `python -m benchmarks.wild --drawn CLONES`; do not edit. The models of
+`benchmarks/wild/drawn.txt` are of packages of the Python index and of repositories. Those of a draw
+were named before any of them was tried. *First* is before anything was changed for them, and is
+never run again.
+"""
+
 
 def page(first: Sequence[Kept], now: Sequence[Kept]) -> str:
     """Markdown: totals, what is left, and a line a model; both in the same order."""
@@ -32,6 +41,24 @@ def page(first: Sequence[Kept], now: Sequence[Kept]) -> str:
     out += ["## Now", "", *lines(_tried(now)), "", "## Not tried", ""]
     out += [f"- {r.name}: {r.said}" for r in now if r.verdict == NOT_TRIED]
     return "\n".join(out) + "\n"
+
+
+def draws(models: Iterable[Listed], first: Sequence[Kept], now: Sequence[Kept]) -> str:
+    """Markdown: of every draw, totals, and what came of each model at first and comes now."""
+    of = {one.name: one.draw for one in models}
+    out = [DRAWS]
+    for draw in dict.fromkeys(of.values()):
+        pairs = [(a, r) for a, r in zip(first, now, strict=True) if of[r.name] == draw]
+        out += [f"## {draw}\n\n" + totals([a for a, _ in pairs], [r for _, r in pairs])]
+        out += ["| model | mesh | first | now |\n|---|---|---|---|"]
+        out += [f"| {r.name} | {r.mesh} | {_told(a)} | {_told(r)} |" for a, r in pairs]
+        out += [""]
+    return "\n".join(out)
+
+
+def _told(row: Kept) -> str:
+    said = row.said.replace("|", "\\|").replace("*", "\\*")
+    return "useful" if row.useful else said or row.verdict
 
 
 def totals(first: Sequence[Kept], now: Sequence[Kept]) -> str:

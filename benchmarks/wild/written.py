@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import shutil
 from pathlib import Path
 
 from benchmarks.parallelize import ROOT, Job
@@ -25,7 +26,7 @@ class Model(torch.nn.Module):
         self.net = {made}({arguments})
 
     def forward(self, {names}):
-        return self.net({given}){result}
+        return self.net{method}({given}){result}
 
 
 def example_inputs():
@@ -34,13 +35,17 @@ def example_inputs():
 '''
 
 
-def job(one: Listed, mesh: str, folder: Path = TARGETS) -> Job:
+def job(one: Listed, mesh: str, folder: Path = TARGETS, clones: Path | None = None) -> Job:
     """The command for a model; a file that wraps the model and gives it example inputs is written
-    into the folder."""
+    into the folder, or into a copy there of its clone."""
     options = ("--mesh", mesh, "--run", "--require-useful", "--timeout", str(LIMIT))
     if ":" in one.made:
         given = [x for item in one.inputs for x in ("--input", item)]
         return Job(one.name, one.made, tuple(_fields(one)), (*options, *given))
+    if one.is_clone:
+        if clones is not None and (clones / one.package).is_dir():
+            shutil.copytree(clones / one.package, folder / one.package, dirs_exist_ok=True)
+        folder = folder / one.package
     file = folder / (one.name.translate(str.maketrans("/.-", "___")).lower() + ".py")
     folder.mkdir(parents=True, exist_ok=True)
     file.write_text(target(one))
@@ -59,6 +64,7 @@ def target(one: Listed) -> str:
         arguments=one.arguments,
         names=", ".join(s.name for s in specs),
         given=", ".join(s.name if len(specs) == 1 else f"{s.name}={s.name}" for s in specs),
+        method=one.method,
         result=one.result,
         examples=", ".join(f'"{s.name}": {_example(s)}' for s in specs),
     )

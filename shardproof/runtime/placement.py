@@ -307,7 +307,9 @@ class MadeWeightParallel(ChannelParallel):
         plain = kind.__new__(kind)
         plain.__dict__.update(module.__dict__)
         plain.__dict__.pop("weight", None)
-        inside = {name: held for name, held in module.named_children() if name != "parametrizations"}
+        inside = {
+            name: held for name, held in module.named_children() if name != "parametrizations"
+        }
         plain._parameters, plain._modules = {"weight": None, "bias": None}, inside
         plain._forward_pre_hooks, module._forward_pre_hooks = OrderedDict(), OrderedDict()
 

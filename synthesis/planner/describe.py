@@ -184,7 +184,9 @@ def _module(
     reason = REASONS[style]
     style = "product" if module.own else "column" if style == "gathered" else style
     made = module.made_outside and bool(splits)
-    return ModulePlan(module.path, module.kind, style, takes, gives, parts, reason, splits, made=made)
+    return ModulePlan(
+        module.path, module.kind, style, takes, gives, parts, reason, splits, made=made
+    )
 
 
 def _split_params(module: Module, style: str) -> tuple[tuple[str, int, int], ...]:

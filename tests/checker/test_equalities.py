@@ -12,6 +12,7 @@ from shardproof.verifier.domains.base import Array
 from shardproof.verifier.smt.equalities import equalities
 from shardproof.verifier.smt.values import Entries, Place, Whole
 from shardproof.verifier.terms import Ref
+from shardproof.verifier.terms.defined import MAX_OPEN
 from shardproof.verifier.terms.told import Call, Told
 
 
@@ -57,6 +58,20 @@ def test_a_count_that_is_never_whole_is_left_to_z3(right: bool) -> None:
     tried = equalities([told])
     assert bool(tried.wrong) != right
     assert tried.counts == ({"shown": 1} if right else {"numbers": 1})
+
+
+@pytest.mark.parametrize("left_out", [False, True])
+def test_a_factor_without_a_value_is_kept_below_a_term_of_many(left_out: bool) -> None:
+    """More functions than are named: the factor itself must be below what is made of it."""
+    told = Told()
+    told.need(())
+    many = [told.reciprocal(told.var(f"x{i}", (4,))) for i in range(MAX_OPEN + 1)]
+    long = told.combine([(Fraction(1), r) for r in many])
+    factor = told.reciprocal(told.var("y", (4,)))
+    made = long if left_out else told.product([factor, long])
+    told.calls.clear()
+    told.calls[Call("mul", (factor, long), (), ("f32", "f32"), made)] = True
+    assert ("which may have no value" in equalities([told]).wrong) == left_out
 
 
 class Dealt(Entries):

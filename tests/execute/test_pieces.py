@@ -139,6 +139,37 @@ class Normed(nn.Module):
         return self.down(F.silu(self.up(x) * self.scale))
 
 
+class Made(nn.Module):
+    """Convolutions whose weight a hook, or a parametrization, makes of a direction and lengths."""
+
+    def __init__(self, n=8):
+        super().__init__()
+        self.wide = nn.utils.weight_norm(nn.Conv1d(n, 2 * n, 3, padding=1))
+        self.narrow = nn.utils.parametrizations.weight_norm(nn.Conv1d(2 * n, n, 1))
+        self.up = nn.utils.weight_norm(nn.ConvTranspose1d(n, 2 * n, 2, 2))
+        self.down = nn.utils.weight_norm(nn.ConvTranspose1d(2 * n, n, 2, 2))
+
+    def forward(self, x):
+        x = self.narrow(torch.relu(self.wide(x.transpose(1, 2))))
+        return self.down(torch.tanh(self.up(x)))
+
+
+class Unit1d(nn.Conv1d):
+    def forward(self, x):
+        return F.conv1d(x, self.weight / self.weight.square().sum((1, 2), keepdim=True).sqrt())
+
+
+class Alone(nn.Module):
+    """Convolutions that make their weight themselves: a rank has outputs of these, no inputs."""
+
+    def __init__(self, n=8):
+        super().__init__()
+        self.wide, self.narrow = Unit1d(n, 2 * n, 1, bias=False), Unit1d(2 * n, n, 1, bias=False)
+
+    def forward(self, x):
+        return self.narrow(torch.relu(self.wide(x.transpose(1, 2))))
+
+
 class Sum(nn.Module):
     """No product is the last: what two give is added, with a shift."""
 
@@ -292,6 +323,7 @@ STYLES = {
     "Merged": {"qkv": "fused_column", "out": "row"},
     "Masked": {"up": "column", "down": "row", "wide": "column", "narrow": "row"},
     "Normed": {"up": "product", "": "pieces", "down": "product"},
+    "Made": {"wide": "column", "narrow": "row", "up": "column", "down": "row"},
     "Sum": {"own": "column", "near": "column", "": "pieces"},
     "Whole": {"up": "column", "down": "row"},
     "Flat": {"wide": "column", "narrow": "row", "last": "column", "out": "row"},
@@ -305,6 +337,11 @@ DOUBLED = """    from shardproof.runtime import summed_over
     summed_over(model.bent, tp)
 """
 """A wrong line: each rank has the whole gradient of a module that stays whole."""
+
+
+OWN_LENGTHS = """"wide": ChannelParallel({"weight": 0}, output_layouts=torch.distributed.tensor.Shard(1)),
+        "narrow": ChannelParallel({"weight": 1}, input_layouts=torch.distributed.tensor.Shard(1)),"""
+"""Wrong lines: each rank divides its piece of a weight by the length of that piece."""
 
 
 @pytest.mark.parametrize("mesh", [TP, BOTH], ids=str)
@@ -329,6 +366,8 @@ def test_all_that_can_be_is_split_and_the_patch_is_proved(
         ("Queries", '        "kv": SharedOutput(),\n', ""),
         ("Queries", "RowwiseParallel()", "SharedOutput(RowwiseParallel())"),
         ("Merged", "    model.heads //= tp.size()\n", ""),
+        ("Made", 'original1": 1}', 'original1": 0}'),
+        ("Alone", '"wide": ChannelParallel({"weight": 0}),', OWN_LENGTHS),
         ("Sum", "output_layouts=Shard(2)", "output_layouts=Shard(1)"),
         ("Sum", '    own_pieces(model, tp, {"shift": 0})\n', ""),
         ("Whole", "    replicate_rest(model, tp)\n", DOUBLED),
@@ -350,6 +389,12 @@ def test_a_patch_that_leaves_a_part_out_is_not_proved(
     except (CaptureError, ContractError):
         return  # it does not run
     assert isinstance(verdict, Counterexample), verdict
+
+
+def test_no_row_makes_a_weight_of_a_piece(tmp_path: Path) -> None:
+    found = planned(tmp_path, "Alone", TP)
+    assert found.styles == {"wide": "column"}
+    assert isinstance(found.judged(), Proof)
 
 
 def test_statistics_of_a_batch_that_ranks_hold_together_are_proved(tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ from shardproof.verifier.smt.values import (
     scaled,
 )
 from shardproof.verifier.terms import Ref, Term, Terms
+from shardproof.verifier.terms.defined import uses_all
 from shardproof.verifier.terms.refs import Shape
 from shardproof.verifier.terms.told import Call, Told
 
@@ -196,9 +197,23 @@ def _lost(terms: Terms, call: Call) -> str:
     left = terms.open(call.made.id)
     kept = cone(terms, [call.made.id]) if call.made.id in (terms.needed or ()) else set[int]()
     for i, arg in enumerate(call.args):
-        if i in used and arg.id not in kept and not terms.open(arg.id) <= left:
+        if i not in used or arg.id in kept or terms.open(arg.id) <= left:
+            continue
+        whole = _used(terms, call.made.id)
+        if arg.id not in whole and not terms.open(arg.id) <= left | whole:
             return f"{op} of {_said(terms[arg.id])}, which may have no value, is {_said(made)}"
     return ""
+
+
+def _used(terms: Terms, id: int) -> set[int]:
+    """The terms below one of which it needs every entry."""
+    todo, found = [id], set[int]()
+    while todo:
+        term = terms[todo.pop()]
+        if uses_all(term) and math.prod(term.shape):
+            todo += {a.id for a in term.args} - found
+            found |= {a.id for a in term.args}
+    return found
 
 
 def _differs(terms: Terms, call: Call, kinds: Mapping[int, str]) -> str | None:
