@@ -339,8 +339,10 @@ DOUBLED = """    from shardproof.runtime import summed_over
 """A wrong line: each rank has the whole gradient of a module that stays whole."""
 
 
-OWN_LENGTHS = """"wide": ChannelParallel({"weight": 0}, output_layouts=torch.distributed.tensor.Shard(1)),
-        "narrow": ChannelParallel({"weight": 1}, input_layouts=torch.distributed.tensor.Shard(1)),"""
+OWN_LENGTHS = """"wide": ChannelParallel(
+            {"weight": 0}, output_layouts=(own := torch.distributed.tensor.Shard(1))
+        ),
+        "narrow": ChannelParallel({"weight": 1}, input_layouts=own),"""
 """Wrong lines: each rank divides its piece of a weight by the length of that piece."""
 
 

@@ -332,3 +332,40 @@ def test_what_a_generator_of_its_own_draws_is_refused(user_model):
     forward = "g = torch.Generator()\nreturn self.w(x + torch.randn(2, 4, generator=g))"
     with pytest.raises(CaptureError, match="draws random numbers"):
         capture_here(CaptureRequest(written(user_model, forward)), lambda _: None)
+
+
+KEEPING = """
+class Kept(torch.autograd.Function):
+    made = []
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+    @staticmethod
+    def backward(ctx, g):
+        Kept.made.append(g)
+        return Kept.made[{which}] * 2
+"""
+
+
+def test_a_table_that_is_made_once_is_no_other_call_beside_what_is_drawn(user_model):
+    table = "if not hasattr(self, 't'):\n    self.t = torch.arange(4.0).exp()\n"
+    body = f"{table}return self.w(x + torch.randn(2, 4)) * self.t"
+    assert len(captured(written(user_model, body)).facts.draws) == 1
+
+
+@pytest.mark.parametrize("which", [0, -1])
+def test_a_backward_that_keeps_the_first_gradient_is_refused(user_model, which):
+    target = user_model("return Kept.apply(self.w(x))", KEEPING.format(which=which))
+    if which:
+        captured(target)
+        return
+    with pytest.raises(CaptureError, match="second backward of M does something else"):
+        captured(target)
+
+
+@pytest.mark.parametrize("kept", ["torch.rand(4)", "self.w.weight[0] * 2", "x[0] * 2"])
+def test_what_the_first_call_keeps_of_draws_parameters_and_arguments_is_refused(user_model, kept):
+    first = f"if not hasattr(self, 't'):\n    self.t = {kept}\n"
+    body = f"{first}return self.w(x + torch.randn(2, 4)) * self.t"
+    with pytest.raises(CaptureError, match=r"second|another|the first"):
+        captured(written(user_model, body))
