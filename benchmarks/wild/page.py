@@ -27,7 +27,8 @@ DRAWS = """# Models of later draws
 Written by `python -m benchmarks.wild --drawn CLONES`; do not edit. The models of
 `benchmarks/wild/drawn.txt` are of packages of the Python index and of repositories. Those of a draw
 were named before any of them was tried. *First* is before anything was changed for them, and is
-never run again.
+never run again. The first rows of the fourteen are of arguments that were not kept: those of the
+list were written down later. Where that is all that is known, *useful* stands for at least half.
 """
 
 
