@@ -42,8 +42,6 @@ def unfit(one: Listed) -> str:
     if ":" in one.made:
         return ""
     file = Path(job(one, "tp=2").target.rpartition(":")[0])
-    if one.is_clone:  # what it imports may be missing, and stood in for
-        return "" if any(p != file for p in file.parent.iterdir()) else "its clone is missing"
     code = ALONE.format(folder=str(file.parent), file=file.stem)
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     return ran.stderr.strip().split("\n")[-1][:160] if ran.returncode else ""
