@@ -9,9 +9,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from shardproof.verifier.kernel.program.attrs import ACTIVATIONS, FORMATS, KINDS
 from shardproof.verifier.kernel.program.program import INPUT_ROLES, OUTPUT_ROLES
-from shardproof.verifier.kernel.program.types import DTYPES
+from shardproof.verifier.kernel.program.types import ACTIVATIONS, DTYPES, FORMATS, KINDS
 from shardproof.verifier.text import jsonio
 from shardproof.verifier.text.digest import FORMAT
 

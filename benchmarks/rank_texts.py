@@ -11,10 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardproof.verifier.kernel.ops import lookup
-from shardproof.verifier.kernel.program.attrs import named_mesh_dims
 from shardproof.verifier.kernel.program.errors import IRError
 from shardproof.verifier.kernel.program.program import Node, Program
-from shardproof.verifier.kernel.program.types import Affine
+from shardproof.verifier.kernel.program.types import Affine, named_mesh_dims
 from shardproof.verifier.kernel.program.where import Where, common, contains, process_groups
 from shardproof.verifier.kernel.rank_sets import Regions, regions
 from shardproof.verifier.text import source_note

@@ -13,8 +13,7 @@ from shardproof.verifier.explain import place
 from shardproof.verifier.kernel.contract import Contract
 from shardproof.verifier.kernel.program.program import Program
 from shardproof.verifier.problem import Problem
-from shardproof.verifier.provers.relate.goal import initial, satisfied
-from shardproof.verifier.provers.relate.rules import Rules
+from shardproof.verifier.provers.relate.rules import Rules, initial, satisfied
 from shardproof.verifier.provers.relate.walk import relate, relate_peeled
 from shardproof.verifier.provers.sequential import Sequential
 from shardproof.verifier.refute.compare import Difference

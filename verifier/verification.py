@@ -19,8 +19,7 @@ from shardproof.verifier.kernel.program.program import Program
 from shardproof.verifier.order.legality import illegal, ordered
 from shardproof.verifier.problem import Problem
 from shardproof.verifier.provers.relate.facts import Fact, Related
-from shardproof.verifier.provers.relate.goal import equal_otherwise, satisfied
-from shardproof.verifier.provers.relate.rules import Rules
+from shardproof.verifier.provers.relate.rules import Rules, equal_otherwise, satisfied
 from shardproof.verifier.provers.relate.walk import relate_peeled
 from shardproof.verifier.provers.scalars.answers import Equal, Undecided
 from shardproof.verifier.provers.sequential import Sequential

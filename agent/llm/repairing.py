@@ -18,9 +18,9 @@ from shardproof.synthesis.repair.edits import KINDS, Edit, apply
 from shardproof.synthesis.repair.prefix import Beside
 from shardproof.verifier.kernel.contract import output_key
 from shardproof.verifier.kernel.ops import lookup
-from shardproof.verifier.kernel.program.attrs import KINDS as ATTRS
 from shardproof.verifier.kernel.program.errors import IRError
 from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import KINDS as ATTRS
 from shardproof.verifier.kernel.program.where import Where, ranks_where
 from shardproof.verifier.text.parser import parse_attrs, to_text
 

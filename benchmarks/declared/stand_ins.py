@@ -57,7 +57,7 @@ STAND_INS = (
     ),
     StandIn(
         "torch.distributed.new_group",
-        "frontends/torch/ranks/new_groups.py:noted",
+        "frontends/torch/ranks/groups.py:noted",
         "ranks are built and traced",
         "Calls the real one, and notes the group and its line: ranks that make others are refuted.",
         "tests/check/test_groups.py",

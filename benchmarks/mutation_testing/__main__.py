@@ -24,8 +24,7 @@ from shardproof.verifier.kernel.inline import inline
 from shardproof.verifier.kernel.program.errors import IRError
 from shardproof.verifier.kernel.program.program import Program
 from shardproof.verifier.problem import Problem
-from shardproof.verifier.provers.relate.goal import initial, satisfied
-from shardproof.verifier.provers.relate.rules import Rules
+from shardproof.verifier.provers.relate.rules import Rules, initial, satisfied
 from shardproof.verifier.provers.relate.walk import relate
 from shardproof.verifier.provers.sequential import as_terms
 from shardproof.verifier.smt.answers import Answers

@@ -34,9 +34,7 @@ class Fault:
         return not self.edit.room.startswith(PROVER_ALONE)
 
 
-RELATE = (
-    "goal joining moving peeling propagate_back recognition relayout rules scans strategies walk"
-)
+RELATE = "joining moving peeling propagate_back recognition relayout rules scans strategies walk"
 PROVER_ALONE = tuple(f"shardproof.verifier.provers.relate.{name}" for name in RELATE.split())
 FAULTS: list[Fault] = []
 A, A3, A8, V = "f32 4 4", "f32 2 2 2", "f32 8", "f32 4"
@@ -1209,20 +1207,20 @@ fault(
 WALK = "provers.relate."
 fault(
     "any output is equal to the one asked for",
-    WALK + "goal:equal_otherwise",
+    WALK + "rules:equal_otherwise",
     "keys.same(ref, want) or",
     "True or",
     pair(lambda op, a: op("exp", a), copy, V),
 )
 fault(
     "any term is the one asked for",
-    WALK + "goal:_meets",
+    WALK + "rules:_meets",
     "fact.ref == ref and fact.layout",
     "fact.layout",
 )
 fault(
     "any multiple is what is asked for",
-    WALK + "goal:_meets",
+    WALK + "rules:_meets",
     "fact.ref == ref",
     "fact.ref.id == ref.id",
 )

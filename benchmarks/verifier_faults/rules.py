@@ -19,7 +19,7 @@ from shardproof.verifier.kernel.instance import JOINED, Instance, Piece
 from shardproof.verifier.kernel.layout import Atom, Layout, normal
 from shardproof.verifier.kernel.ops import lookup
 from shardproof.verifier.kernel.program.types import Affine, Attr, Mesh
-from shardproof.verifier.smt.instances import normal_form
+from shardproof.verifier.smt.answers import normal_form
 from shardproof.verifier.terms import Ref, Terms
 
 MESH = Mesh.of(dp=4, tp=8)

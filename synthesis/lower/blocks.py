@@ -4,10 +4,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from shardproof.synthesis.lower.availability import get, primary, waits
-from shardproof.synthesis.lower.emission import emit, place, reading, readings, rescale
-from shardproof.synthesis.lower.layouts import split, without
-from shardproof.synthesis.lower.local_attributes import Reading
+from shardproof.synthesis.lower.emission import (
+    emit,
+    get,
+    place,
+    primary,
+    reading,
+    readings,
+    rescale,
+    waits,
+)
+from shardproof.synthesis.lower.local_attributes import Reading, split, without
 from shardproof.synthesis.lower.operands import cheapest
 from shardproof.synthesis.lower.state import LoweringError, State, Value, scope_state, sources
 from shardproof.verifier.kernel.contract import output_key

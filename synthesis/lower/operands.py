@@ -4,9 +4,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 
-from shardproof.synthesis.lower.availability import INFINITE, available, lazy, price, primary
-from shardproof.synthesis.lower.emission import place, reading
-from shardproof.synthesis.lower.layouts import aligned, beside, match, split, without
+from shardproof.synthesis.lower.emission import (
+    INFINITE,
+    available,
+    lazy,
+    place,
+    price,
+    primary,
+    reading,
+)
+from shardproof.synthesis.lower.local_attributes import aligned, beside, match, split, without
 from shardproof.synthesis.lower.state import State
 from shardproof.verifier.kernel.layout import Layout, bound
 from shardproof.verifier.kernel.ops import lookup

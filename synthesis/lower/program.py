@@ -11,10 +11,9 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from shardproof.synthesis.autodiff.forward import forward_values
-from shardproof.synthesis.lower.availability import get, primary
 from shardproof.synthesis.lower.blocks import compute, run
-from shardproof.synthesis.lower.emission import rescale
-from shardproof.synthesis.lower.layouts import without
+from shardproof.synthesis.lower.emission import get, primary, rescale
+from shardproof.synthesis.lower.local_attributes import without
 from shardproof.synthesis.lower.state import (
     Choices,
     Lowered,

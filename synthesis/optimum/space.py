@@ -15,8 +15,13 @@ from itertools import product
 from shardproof.synthesis.autodiff.forward import forward_values
 from shardproof.synthesis.lower import Choices, Placed
 from shardproof.synthesis.lower.emission import place, readings
-from shardproof.synthesis.lower.layouts import beside, split as split_over, without
-from shardproof.synthesis.lower.local_attributes import regroup_whole, source_layout
+from shardproof.synthesis.lower.local_attributes import (
+    beside,
+    regroup_whole,
+    source_layout,
+    split as split_over,
+    without,
+)
 from shardproof.synthesis.lower.redistribute import path, volumes
 from shardproof.synthesis.lower.state import Setting, State, scope_state
 from shardproof.synthesis.optimum.linear import Linear

@@ -14,9 +14,8 @@ from typing import cast
 from shardproof.synthesis.hardware import Cluster
 from shardproof.synthesis.kernels.found import Kernels, Product, kernels
 from shardproof.synthesis.kernels.graph import Value
-from shardproof.synthesis.price.compute import chains, matmul
+from shardproof.synthesis.price.compute import Group, chains, exchange, matmul, ring
 from shardproof.synthesis.price.constants import Machine, machine
-from shardproof.synthesis.price.traffic import Group, exchange, ring
 from shardproof.verifier.kernel.ops import lookup
 from shardproof.verifier.kernel.program.program import Node, Program
 from shardproof.verifier.kernel.program.types import Mesh, TensorType, mesh_dims

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from shardproof.synthesis.price.compute import HALF, Pass, head, layer, left
+from shardproof.synthesis.price.compute import HALF, Group, Pass, head, layer, left, ring, send
 from shardproof.synthesis.price.constants import Machine
 from shardproof.synthesis.price.memory import (
     Memory,
@@ -13,7 +13,6 @@ from shardproof.synthesis.price.memory import (
 )
 from shardproof.synthesis.price.model import Model
 from shardproof.synthesis.price.plan import Plan
-from shardproof.synthesis.price.traffic import Group, ring, send
 
 
 @dataclass(frozen=True)

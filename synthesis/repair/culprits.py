@@ -25,9 +25,8 @@ from shardproof.synthesis.repair.localize import RIGHT_WITH
 from shardproof.synthesis.repair.looked import Line, Looked, followed
 from shardproof.synthesis.repair.plan_entries import RULES, STYLES
 from shardproof.verifier.kernel.ops import lookup
-from shardproof.verifier.kernel.program.attrs import named_mesh_dims
 from shardproof.verifier.kernel.program.program import leading_to
-from shardproof.verifier.kernel.program.types import Source
+from shardproof.verifier.kernel.program.types import Source, named_mesh_dims
 from shardproof.verifier.kernel.program.where import contains
 from shardproof.verifier.ops.classes import LOOKUPS
 

@@ -15,9 +15,8 @@ from shardproof.synthesis.repair.view import View
 from shardproof.verifier.kernel.contract import Contract, output_key
 from shardproof.verifier.kernel.layout import Layout, bound
 from shardproof.verifier.kernel.ops import lookup
-from shardproof.verifier.kernel.program.attrs import named_mesh_dims
 from shardproof.verifier.kernel.program.program import Node, Program
-from shardproof.verifier.kernel.program.types import Affine, Attr
+from shardproof.verifier.kernel.program.types import Affine, Attr, named_mesh_dims
 
 FRONTIER = 8
 COMBINATIONS = 8

@@ -11,9 +11,8 @@ from typing import cast
 from shardproof.synthesis.repair.edits import Attrs, Edit
 from shardproof.verifier.kernel.contract import output_key
 from shardproof.verifier.kernel.ops import lookup
-from shardproof.verifier.kernel.program.attrs import named_mesh_dims
 from shardproof.verifier.kernel.program.program import Node, Program
-from shardproof.verifier.kernel.program.types import Affine, Attr, Mesh
+from shardproof.verifier.kernel.program.types import Affine, Attr, Mesh, named_mesh_dims
 from shardproof.verifier.kernel.program.where import ranks_where
 from shardproof.verifier.ops.classes import MESSAGES
 

@@ -14,8 +14,7 @@ from shardproof.verifier.kernel.inline import inline
 from shardproof.verifier.kernel.program.errors import IRError
 from shardproof.verifier.kernel.program.program import Node, Program
 from shardproof.verifier.provers.relate.facts import Fact, Related, describe
-from shardproof.verifier.provers.relate.goal import initial, satisfied
-from shardproof.verifier.provers.relate.rules import Rules
+from shardproof.verifier.provers.relate.rules import Rules, initial, satisfied
 from shardproof.verifier.provers.relate.walk import relate
 from shardproof.verifier.provers.sequential import Sequential, as_terms
 from shardproof.verifier.text.assemble import shared, well_formed

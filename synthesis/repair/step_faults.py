@@ -9,8 +9,8 @@ from shardproof.synthesis.repair.fault import Fault
 from shardproof.synthesis.repair.in_source import Function, SourceFile, base_name, call_name
 from shardproof.synthesis.repair.looked import Looked, Reached, followed, reached
 from shardproof.verifier.kernel.ops import lookup
-from shardproof.verifier.kernel.program.attrs import named_mesh_dims
 from shardproof.verifier.kernel.program.program import Node, leading_to
+from shardproof.verifier.kernel.program.types import named_mesh_dims
 
 SYNCS = {"no_sync": "DistributedDataParallel", "set_requires_gradient_sync": "fully_shard"}
 """What decides whether a wrapper reduces the gradients of a backward."""

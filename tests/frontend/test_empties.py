@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from shardproof.synthesis.frontends.torch.empties import without_empties
+from shardproof.synthesis.frontends.torch.prune import without_empties
 from shardproof.verifier.kernel.program.builder import Builder
 from shardproof.verifier.kernel.program.types import TensorType
 from shardproof.verifier.refute.evaluate import evaluate

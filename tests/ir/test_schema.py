@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from benchmarks.program_schema import PUBLISHED, published, schema
-from shardproof.verifier.kernel.program.attrs import KINDS
 from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import KINDS
 from shardproof.verifier.ops import REGISTRY
 from shardproof.verifier.text.digest import to_json
 from tests.ir.strategies import programs
@@ -75,7 +75,7 @@ def test_published_schema_is_current() -> None:
 def test_every_attribute_has_a_kind() -> None:
     for op in REGISTRY.values():
         for name, default in op.attrs.items():
-            assert name in KINDS, f"{op.name}: add {name} to verifier/kernel/program/attrs.py"
+            assert name in KINDS, f"{op.name}: add {name} to verifier/kernel/program/types.py"
             assert repr(default) == "REQUIRED" or KINDS[name].holds(default)
 
 

@@ -80,7 +80,6 @@ NAMED: dict[str, dict[str, str]] = {
     },
     "shapes of programs that stand for something: attention, experts, fused weights": {
         "synthesis/frontends/torch/rolling/recompute.py": "all_gather all_to_all shard_slice",
-        "synthesis/kernels/chains.py": "take",
         "synthesis/kernels/found.py": "amax bmm exp index_add take",
         "synthesis/optimum/space.py": "all_gather",
         "synthesis/planner/cost.py": "all_gather all_reduce all_to_all",

@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 
 from shardproof.verifier.domains.base import Array
-from shardproof.verifier.domains.floats import Floats
-from shardproof.verifier.domains.functions import FUNCTIONS
+from shardproof.verifier.domains.floats import FUNCTIONS, Floats
 from shardproof.verifier.kernel.layout import FOLDS
 from shardproof.verifier.kernel.program.registry import Op
 from shardproof.verifier.kernel.program.types import Affine, Mesh
@@ -229,7 +228,7 @@ ALLOWED: dict[str, str] = {
     "domains/polynomials.py": "abs exp log reciprocal rsqrt sqrt",
     "domains/symbolic.py": "reciprocal",
     # the activations that an attribute may name
-    "kernel/program/attrs.py": "gelu gelu_tanh relu sigmoid silu tanh",
+    "kernel/program/types.py": "gelu gelu_tanh relu sigmoid silu tanh",
     # messages, which may be waited for
     "kernel/program/program.py": "recv",
     # messages along a ring

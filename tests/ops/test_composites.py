@@ -13,7 +13,7 @@ from torch.nn import functional
 from shardproof.verifier.domains.base import Array
 from shardproof.verifier.kernel.composites.formats import FORMATS
 from shardproof.verifier.kernel.inline import inline
-from shardproof.verifier.kernel.program import attrs as kinds
+from shardproof.verifier.kernel.program import types as kinds
 from shardproof.verifier.kernel.program.builder import Builder
 from shardproof.verifier.kernel.program.types import Attr, TensorType
 from shardproof.verifier.ops.precision import rounded as round_to

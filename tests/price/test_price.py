@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from shardproof.synthesis.hardware import load, shipped
+from shardproof.synthesis.price.compute import Group, bandwidth, ring
 from shardproof.synthesis.price.constants import (
     BOUNDS,
     Constants,
@@ -28,7 +29,6 @@ from shardproof.synthesis.price.plan import Plan, read_plan
 from shardproof.synthesis.price.reading import PriceError
 from shardproof.synthesis.price.rows import read_row
 from shardproof.synthesis.price.step import Price, price
-from shardproof.synthesis.price.traffic import Group, bandwidth, ring
 from shardproof.synthesis.strategy.answers import answer, answers
 
 LLAMA: dict[str, Any] = {

@@ -10,8 +10,7 @@ from shardproof.synthesis.repair.diagnosis import verify
 from shardproof.verifier.kernel.contract import ContractError
 from shardproof.verifier.kernel.program.errors import IRError
 from shardproof.verifier.problem import Problem
-from shardproof.verifier.provers.relate.goal import satisfied
-from shardproof.verifier.provers.relate.rules import Rules
+from shardproof.verifier.provers.relate.rules import Rules, satisfied
 from shardproof.verifier.provers.relate.walk import relate_peeled
 from shardproof.verifier.terms import ONE, Ref, Terms
 from shardproof.verifier.text.contract import read_contract

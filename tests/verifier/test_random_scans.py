@@ -22,8 +22,7 @@ from shardproof.verifier.kernel.program.where import Where
 from shardproof.verifier.kernel.rank_sets import regions
 from shardproof.verifier.problem import Problem
 from shardproof.verifier.provers.relate.facts import describe
-from shardproof.verifier.provers.relate.goal import initial
-from shardproof.verifier.provers.relate.rules import Rules
+from shardproof.verifier.provers.relate.rules import Rules, initial
 from shardproof.verifier.provers.relate.walk import relate
 from shardproof.verifier.provers.sequential import as_terms
 from shardproof.verifier.refute.evaluate import evaluate, simulate

@@ -16,8 +16,7 @@ from shardproof.verifier.kernel.program.builder import Builder
 from shardproof.verifier.kernel.program.program import Program
 from shardproof.verifier.kernel.program.types import NO_MESH, Mesh, TensorType
 from shardproof.verifier.problem import Problem
-from shardproof.verifier.provers.relate.goal import initial
-from shardproof.verifier.provers.relate.rules import Rules
+from shardproof.verifier.provers.relate.rules import Rules, initial
 from shardproof.verifier.provers.relate.walk import relate
 from shardproof.verifier.provers.sequential import as_terms
 from shardproof.verifier.refute.evaluate import simulate

@@ -14,8 +14,7 @@ from shardproof.verifier.kernel.placements import from_placements
 from shardproof.verifier.kernel.program.builder import Builder
 from shardproof.verifier.kernel.program.types import Mesh, TensorType
 from shardproof.verifier.kernel.program.where import ranks_where
-from shardproof.verifier.provers.relate.goal import initial, satisfied
-from shardproof.verifier.provers.relate.rules import Rules
+from shardproof.verifier.provers.relate.rules import Rules, initial, satisfied
 from shardproof.verifier.provers.relate.walk import relate
 from shardproof.verifier.provers.sequential import as_terms
 from shardproof.verifier.refute.evaluate import simulate

@@ -29,8 +29,7 @@ from shardproof.verifier.checker.claims import (
 )
 from shardproof.verifier.checker.induction import enters, follows, kept, likewise
 from shardproof.verifier.checker.joins import JOINS, join
-from shardproof.verifier.checker.rules import real
-from shardproof.verifier.checker.steps import Steps
+from shardproof.verifier.checker.rules import Steps, real
 from shardproof.verifier.kernel.contract import (
     Contract,
     ContractError,

@@ -21,7 +21,7 @@ from shardproof.verifier.domains.base import (
     is_index,
     objects,
 )
-from shardproof.verifier.domains.functions import FUNCTIONS
+from shardproof.verifier.domains.floats import FUNCTIONS
 from shardproof.verifier.kernel.program.registry import traits
 
 Exact = Fraction | int

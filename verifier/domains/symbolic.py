@@ -14,7 +14,7 @@ import numpy as np
 import z3 as _z3
 
 from shardproof.verifier.domains.base import Array, Symbols, is_index, objects
-from shardproof.verifier.domains.functions import FUNCTIONS
+from shardproof.verifier.domains.floats import FUNCTIONS
 
 z3: Any = _z3
 Entry = Any

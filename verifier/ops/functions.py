@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from shardproof.verifier.domains.base import Array, Domain, is_index
-from shardproof.verifier.domains.functions import Calculus, Function, declared
+from shardproof.verifier.domains.floats import Calculus, Function, declared
 from shardproof.verifier.kernel.ops import functions
 from shardproof.verifier.kernel.ops.map import is_natural
 from shardproof.verifier.kernel.program.builder import Builder

@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 
 from shardproof.verifier.domains.base import Array, Domain
-from shardproof.verifier.domains.functions import Function, declared
+from shardproof.verifier.domains.floats import Function, declared
 from shardproof.verifier.kernel.composites.formats import FORMATS, Format
 from shardproof.verifier.kernel.ops import precision
 from shardproof.verifier.kernel.program.builder import Builder

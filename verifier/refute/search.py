@@ -15,8 +15,8 @@ import numpy as np
 from shardproof.verifier.domains.base import Array
 from shardproof.verifier.domains.field import Field, apart
 from shardproof.verifier.domains.floats import Bounded, Floats
-from shardproof.verifier.kernel.program.attrs import KINDS, RATIONAL
 from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.types import KINDS, RATIONAL
 from shardproof.verifier.kernel.program.where import Where
 from shardproof.verifier.kernel.rank_sets import Regions, regions
 from shardproof.verifier.ops import compares, facets

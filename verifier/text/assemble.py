@@ -9,7 +9,6 @@ import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from shardproof.verifier.kernel.program.attrs import KINDS, stray_mesh_dim
 from shardproof.verifier.kernel.program.errors import IRError, MalformedError
 from shardproof.verifier.kernel.program.program import (
     IN_ORDER,
@@ -22,7 +21,15 @@ from shardproof.verifier.kernel.program.program import (
     Timing,
 )
 from shardproof.verifier.kernel.program.registry import REGISTRY, infer_types, lookup
-from shardproof.verifier.kernel.program.types import DTYPES, Attr, Mesh, Source, TensorType
+from shardproof.verifier.kernel.program.types import (
+    DTYPES,
+    KINDS,
+    Attr,
+    Mesh,
+    Source,
+    TensorType,
+    stray_mesh_dim,
+)
 from shardproof.verifier.kernel.program.where import EVERYWHERE, Where, ranks_where
 from shardproof.verifier.text.digest import digest
 

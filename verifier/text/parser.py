@@ -20,10 +20,17 @@ how it runs in time: `async` (its result is in flight until a `wait` reads it), 
 import re
 from fractions import Fraction
 
-from shardproof.verifier.kernel.program.attrs import KINDS, OFFSET
 from shardproof.verifier.kernel.program.errors import MalformedError
 from shardproof.verifier.kernel.program.program import IN_ORDER, INPUT_ROLES, Program, Timing
-from shardproof.verifier.kernel.program.types import Affine, Attr, Mesh, Source, TensorType
+from shardproof.verifier.kernel.program.types import (
+    KINDS,
+    OFFSET,
+    Affine,
+    Attr,
+    Mesh,
+    Source,
+    TensorType,
+)
 from shardproof.verifier.kernel.program.where import EVERYWHERE, Where
 from shardproof.verifier.text import source_note
 from shardproof.verifier.text.assemble import Assembly, mesh_of, near, tensor_type

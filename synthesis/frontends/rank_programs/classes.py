@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from shardproof.synthesis.frontends.rank_programs.form import HOLE, Ints, Lines, filled, keys
 from shardproof.synthesis.frontends.rank_programs.groups import Grid
-from shardproof.verifier.kernel.program.attrs import KINDS, OFFSET
-from shardproof.verifier.kernel.program.types import Affine
+from shardproof.verifier.kernel.program.types import KINDS, OFFSET, Affine
 
 PEERS = ("to", "from")
 

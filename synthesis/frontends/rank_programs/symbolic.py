@@ -8,7 +8,6 @@ from shardproof.synthesis.frontends.rank_programs.classes import CHUNKS, Line, T
 from shardproof.synthesis.frontends.rank_programs.form import HOLE, keys
 from shardproof.synthesis.frontends.rank_programs.groups import Grid
 from shardproof.verifier.kernel.ops import lookup
-from shardproof.verifier.kernel.program.attrs import named_mesh_dims
 from shardproof.verifier.kernel.program.errors import MalformedError
 from shardproof.verifier.kernel.program.program import (
     IN_ORDER,
@@ -19,7 +18,7 @@ from shardproof.verifier.kernel.program.program import (
     Program,
     Timing,
 )
-from shardproof.verifier.kernel.program.types import NOWHERE, Affine, Attr, Source
+from shardproof.verifier.kernel.program.types import NOWHERE, Affine, Attr, Source, named_mesh_dims
 from shardproof.verifier.text.parser import parse_text
 
 ROOTED = ("broadcast", "scatter")

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 
 from shardproof.synthesis.frontends.rank_programs.form import HOLE
-from shardproof.verifier.kernel.program.attrs import KINDS
 from shardproof.verifier.kernel.program.errors import MalformedError
+from shardproof.verifier.kernel.program.types import KINDS
 from shardproof.verifier.ops import REGISTRY
 from shardproof.verifier.text.parser import parse_attrs
 

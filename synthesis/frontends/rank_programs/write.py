@@ -5,10 +5,9 @@ from dataclasses import replace
 from math import prod
 
 from shardproof.verifier.kernel.ops import lookup
-from shardproof.verifier.kernel.program.attrs import named_mesh_dims
 from shardproof.verifier.kernel.program.errors import IRError
 from shardproof.verifier.kernel.program.program import Node, Program
-from shardproof.verifier.kernel.program.types import Affine, Attr
+from shardproof.verifier.kernel.program.types import Affine, Attr, named_mesh_dims
 from shardproof.verifier.kernel.program.where import process_groups
 from shardproof.verifier.text import source_note
 from shardproof.verifier.text.printing import show_attr

@@ -24,7 +24,6 @@ from shardproof.synthesis.frontends.torch.constants import (
     opaque,
     recognise,
 )
-from shardproof.synthesis.frontends.torch.empties import without_empties
 from shardproof.synthesis.frontends.torch.errors import OR_TRANSLATE, CaptureError
 from shardproof.synthesis.frontends.torch.folding import (
     cast_lines,
@@ -36,6 +35,7 @@ from shardproof.synthesis.frontends.torch.folding import (
 from shardproof.synthesis.frontends.torch.infinities import Infinities
 from shardproof.synthesis.frontends.torch.integers import CAST, NARROW, IntegerError, Integers
 from shardproof.synthesis.frontends.torch.provenance import Provenance, is_backward, layer_of
+from shardproof.synthesis.frontends.torch.prune import without_empties
 from shardproof.synthesis.frontends.torch.target import TORCH_DTYPES
 from shardproof.synthesis.frontends.torch.trace import Traced
 from shardproof.synthesis.frontends.torch.uninitialized_reads import EMPTY, needed

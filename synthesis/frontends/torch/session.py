@@ -27,12 +27,10 @@ from shardproof.synthesis.frontends.torch.buffers import filled, label, persiste
 from shardproof.synthesis.frontends.torch.built_draws import BuiltDraws
 from shardproof.synthesis.frontends.torch.captured import Captured, ModelFacts
 from shardproof.synthesis.frontends.torch.chosen import read_whole, reads_whole
-from shardproof.synthesis.frontends.torch.dependence import refuse_constant
 from shardproof.synthesis.frontends.torch.errors import CaptureError, HandwrittenError
 from shardproof.synthesis.frontends.torch.facts import read_facts, read_files
 from shardproof.synthesis.frontends.torch.homes import root_of
-from shardproof.synthesis.frontends.torch.inputs import find_inputs, torch_types
-from shardproof.synthesis.frontends.torch.looked_up import from_tables
+from shardproof.synthesis.frontends.torch.inputs import find_inputs, from_tables, torch_types
 from shardproof.synthesis.frontends.torch.lower import Lowered, Lowering
 from shardproof.synthesis.frontends.torch.materialize import (
     fake_inputs,
@@ -45,7 +43,7 @@ from shardproof.synthesis.frontends.torch.materialize import (
 from shardproof.synthesis.frontends.torch.modes import Modes, compare_modes, mode_of
 from shardproof.synthesis.frontends.torch.opened import Opened
 from shardproof.synthesis.frontends.torch.provenance import Methods, Provenance
-from shardproof.synthesis.frontends.torch.prune import prune
+from shardproof.synthesis.frontends.torch.prune import prune, refuse_constant
 from shardproof.synthesis.frontends.torch.ranks.draws import drawn_inputs, ranges
 from shardproof.synthesis.frontends.torch.ranks.places import Places
 from shardproof.synthesis.frontends.torch.request import (

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from shardproof.verifier.domains.functions import Calculus
+from shardproof.verifier.domains.floats import Calculus
 from shardproof.verifier.kernel.ops.map import elementwise
 from shardproof.verifier.kernel.program.builder import Builder
 from shardproof.verifier.kernel.program.traits import Traits

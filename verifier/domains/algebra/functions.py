@@ -9,7 +9,7 @@ from fractions import Fraction
 
 from shardproof.verifier.domains.algebra.expressions import Budget, Expr, Number, number
 from shardproof.verifier.domains.algebra.signs import Signs
-from shardproof.verifier.domains.functions import FUNCTIONS
+from shardproof.verifier.domains.floats import FUNCTIONS
 
 PRIMES = [p for p in range(2, 2000) if all(p % d for d in range(2, int(p**0.5) + 1))]
 

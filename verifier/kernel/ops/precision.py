@@ -4,10 +4,9 @@
 at another scale, is another program. `cast` between float dtypes is the identity over the reals.
 """
 
-from shardproof.verifier.kernel.program.attrs import FORMATS
 from shardproof.verifier.kernel.program.registry import REQUIRED, Op, Site, register
 from shardproof.verifier.kernel.program.traits import Traits
-from shardproof.verifier.kernel.program.types import TensorType
+from shardproof.verifier.kernel.program.types import FORMATS, TensorType
 
 
 def _types(site: Site) -> tuple[TensorType, ...]:

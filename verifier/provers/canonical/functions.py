@@ -5,7 +5,7 @@ from fractions import Fraction
 from itertools import pairwise, product
 from typing import Any
 
-from shardproof.verifier.domains.functions import FUNCTIONS
+from shardproof.verifier.domains.floats import FUNCTIONS
 from shardproof.verifier.kernel.program.registry import traits
 from shardproof.verifier.provers.canonical.affine import INDICATORS, affine, comparison
 from shardproof.verifier.provers.canonical.form import (

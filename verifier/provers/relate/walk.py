@@ -16,13 +16,12 @@ from shardproof.verifier.kernel.program.where import Where, common
 from shardproof.verifier.kernel.rank_sets import Regions, regions
 from shardproof.verifier.ops.classes import REARRANGING
 from shardproof.verifier.provers.relate.facts import MAX_FACTS, Break, Fact, Related
-from shardproof.verifier.provers.relate.goal import initial
 from shardproof.verifier.provers.relate.joining import joined
 from shardproof.verifier.provers.relate.moving import PIECE, moved_facts
 from shardproof.verifier.provers.relate.peeling import want_peel
 from shardproof.verifier.provers.relate.recognition import slice_of_known
 from shardproof.verifier.provers.relate.relayout import totals
-from shardproof.verifier.provers.relate.rules import Rules
+from shardproof.verifier.provers.relate.rules import Rules, initial
 from shardproof.verifier.provers.relate.scans import relate_scan
 from shardproof.verifier.provers.relate.strategies import Wide, plainest, recognised, share
 from shardproof.verifier.provers.sequential import Sequential, as_terms

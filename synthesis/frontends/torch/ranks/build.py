@@ -38,7 +38,7 @@ from shardproof.synthesis.frontends.torch.materialize import (
 from shardproof.synthesis.frontends.torch.ranks import averaging
 from shardproof.synthesis.frontends.torch.ranks.arguments import MissingError, arguments
 from shardproof.synthesis.frontends.torch.ranks.collectives import tensors
-from shardproof.synthesis.frontends.torch.ranks.new_groups import noted
+from shardproof.synthesis.frontends.torch.ranks.groups import noted
 from shardproof.synthesis.frontends.torch.ranks.pipelines import SCHEDULE, Pipeline, note_schedules
 from shardproof.synthesis.frontends.torch.ranks.places import Places
 from shardproof.synthesis.frontends.torch.ranks.placing import cut_when_asked, placed_by_torch

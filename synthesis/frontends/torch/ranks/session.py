@@ -45,16 +45,15 @@ from shardproof.synthesis.frontends.torch.cancelled import TALKING, without_canc
 from shardproof.synthesis.frontends.torch.captured import dump, load
 from shardproof.synthesis.frontends.torch.chosen import read_whole, reads_whole
 from shardproof.synthesis.frontends.torch.decompose import decompositions
-from shardproof.synthesis.frontends.torch.dependence import refuse_constant
 from shardproof.synthesis.frontends.torch.errors import CaptureError
 from shardproof.synthesis.frontends.torch.homes import root_of
-from shardproof.synthesis.frontends.torch.inputs import find_inputs, torch_types
+from shardproof.synthesis.frontends.torch.inputs import find_inputs, from_tables, torch_types
 from shardproof.synthesis.frontends.torch.known_ops import known_ops
-from shardproof.synthesis.frontends.torch.looked_up import from_tables
 from shardproof.synthesis.frontends.torch.lower import DTYPES, type_of
 from shardproof.synthesis.frontends.torch.masked_gather import read_windows
 from shardproof.synthesis.frontends.torch.materialize import fake_inputs, take_buffers, tied_groups
 from shardproof.synthesis.frontends.torch.provenance import Provenance
+from shardproof.synthesis.frontends.torch.prune import refuse_constant
 from shardproof.synthesis.frontends.torch.range_fold import in_declared_range
 from shardproof.synthesis.frontends.torch.ranks import (
     averaging,

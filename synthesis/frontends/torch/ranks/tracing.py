@@ -36,7 +36,7 @@ from shardproof.synthesis.frontends.torch.ranks import averaging, dtensors
 from shardproof.synthesis.frontends.torch.ranks.arguments import nested
 from shardproof.synthesis.frontends.torch.ranks.collectives import Seen, Watch, storage
 from shardproof.synthesis.frontends.torch.ranks.draws import Draws, reaching
-from shardproof.synthesis.frontends.torch.ranks.new_groups import noted
+from shardproof.synthesis.frontends.torch.ranks.groups import noted
 from shardproof.synthesis.frontends.torch.ranks.pairing import GRAD_OF_INPUT
 from shardproof.synthesis.frontends.torch.ranks.pipelines import Pipeline
 from shardproof.synthesis.frontends.torch.ranks.places import Places
