@@ -12,7 +12,7 @@ class Assumption:
 
     name: str
     text: str
-    """The sentence; `{name}` stands for any words."""
+    """The sentence; `{name}` stands for any words, or none."""
     meaning: str
     """What goes wrong where it does not hold, or how to see that it does."""
 
@@ -23,7 +23,7 @@ class Assumption:
     @cached_property
     def pattern(self) -> re.Pattern[str]:
         parts = re.split(r"\{\w+\}", self.text)
-        return re.compile(".+?".join(map(re.escape, parts)), re.DOTALL)
+        return re.compile(".*?".join(map(re.escape, parts)), re.DOTALL)
 
     def covers(self, sentence: str) -> bool:
         return self.pattern.fullmatch(sentence) is not None
