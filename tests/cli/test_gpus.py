@@ -30,8 +30,8 @@ SMALL = (
 def test_a_model_of_a_file_is_chosen_for_and_proved(here: Command, tmp_path: Path) -> None:
     out = tmp_path / "out"
     done = here(
-        "parallelize", str(ROOT / "examples" / "nanogpt.py") + ":GPT", "--gpus", "2",
-        "--out", str(out), "--no-run", "--json",
+        "parallelize", str(ROOT / "examples" / "nanogpt.py") + ":GPT", "--config", "n_layer=2",
+        "--gpus", "2", "--out", str(out), "--no-run", "--json",
     )  # fmt: skip
     assert done.code == 0, done.err
     chosen = next(e for e in done.events if e["event"] == "strategy")

@@ -24,7 +24,7 @@ dist.init_process_group("gloo")
 for _ in range(20):
     dist.all_reduce(torch.ones(4))
 dist.destroy_process_group()
-sys.exit(3)
+sys.stdout.write("done")
 """
 SPAWNED = """
 import sys
@@ -55,8 +55,13 @@ def guard(tmp_path: Path, *command: str) -> tuple[int, list[dict[str, Any]], str
 
 
 def test_the_exit_code_of_the_script_is_kept(tmp_path: Path) -> None:
+    assert guard(tmp_path, sys.executable, "-c", "import sys; sys.exit(3)")[0] == 3
+
+
+@pytest.mark.campaign
+def test_calls_under_torchrun_are_judged(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
-    script.write_text(UNDER_TORCHRUN.replace("sys.exit(3)", "sys.stdout.write('done')"))
+    script.write_text(UNDER_TORCHRUN)
     run = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", str(script)]
     code, events, said = guard(tmp_path, *run)
     assert code == 0, said
@@ -65,7 +70,6 @@ def test_the_exit_code_of_the_script_is_kept(tmp_path: Path) -> None:
     assert facts["calls"] >= 20
     assert facts["judged"] >= 20
     assert facts["alarms"] == 0
-    assert guard(tmp_path, sys.executable, "-c", "import sys; sys.exit(3)")[0] == 3
 
 
 def test_an_alarm_in_spawned_ranks_has_an_exit_code_of_its_own(tmp_path: Path) -> None:

@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import command as command
-
 pytestmark = [pytest.mark.torch]
 MODEL = Path(__file__).parent / "models" / "running.py"
 
 
-@pytest.mark.parametrize("mesh", ["tp=2", "dp=2", "dp=2,tp=2"])
-def test_the_patch_of_a_batch_norm_is_proved(mesh, command):
-    done = command("parallelize", f"{MODEL}:BN", "--mesh", mesh, "--no-run", "--out", "out")
+ALONE = [pytest.param(mesh, marks=pytest.mark.campaign) for mesh in ("tp=2", "dp=2")]
+
+
+@pytest.mark.parametrize("mesh", [*ALONE, "dp=2,tp=2"])
+def test_the_patch_of_a_batch_norm_is_proved(mesh, here):
+    done = here("parallelize", f"{MODEL}:BN", "--mesh", mesh, "--no-run", "--out", "out")
     assert done.code == 0, done.out + done.err
     assert "read again and proved" in done.out + done.err

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from shardproof.agent.chat.models import Asker, Source
-from shardproof.agent.llm.answer_cache import MOST, OLD_S, AnswerCache
+from shardproof.agent.llm import answer_cache
+from shardproof.agent.llm.answer_cache import OLD_S, AnswerCache
 from shardproof.agent.llm.answers import Completion
 from shardproof.agent.llm.dialogue import Read
 from shardproof.agent.llm.endpoint import Endpoint
@@ -105,26 +106,24 @@ def test_failures_and_other_models_are_not_kept(
     assert (found.text, server.calls) == ("two", 3)
 
 
-def test_answers_are_private_go_stale_and_are_bounded(tmp_path: Path) -> None:
+def test_answers_are_private_go_stale_and_are_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    most = 20
+    monkeypatch.setattr(answer_cache, "MOST", most)
     endpoint = Endpoint("http://127.0.0.1:1/v1", "tiny")
     cache = AnswerCache(tmp_path / "answers")
-    for n in range(MOST + 3):
-        told = events.ModelAnswered(question=str(n), answer="Completion", text="x")
-        (cache if n < 2 or n > MOST else _Unpruned(cache.folder)).put(told, endpoint)
-    assert len(list(cache.folder.iterdir())) == MOST
+    for n in range(most + 3):
+        cache.put(events.ModelAnswered(question=str(n), answer="Completion", text="x"), endpoint)
+    assert len(list(cache.folder.iterdir())) == most
     assert cache.folder.stat().st_mode & 0o777 == 0o700
-    last = str(MOST + 2)
+    last = str(most + 2)
     assert cache.get(last, endpoint) is not None
     later = AnswerCache(cache.folder, lambda: cache.now() + OLD_S + 1)
     assert later.get(last, endpoint) is None
     (path,) = [p for p in cache.folder.iterdir() if f'"question":"{last}"' in p.read_text()]
     path.write_text("torn {")
     assert cache.get(last, endpoint) is None
-
-
-class _Unpruned(AnswerCache):
-    def _prune(self) -> None:
-        return None
 
 
 def test_a_forged_answer_is_judged_as_any_other(asker: Asker, server: Server) -> None:

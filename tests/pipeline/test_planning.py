@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import cast
 
 import pytest
@@ -31,8 +32,11 @@ from tests.llm.scripted import Scripted
 from tests.synthesis import decoder
 
 PROGRAM = decoder.decoder(layers=2)
-ALONE = synthesize(Asked(PROGRAM, Mesh.of(tp=2), decoder.CLUSTER))
-ASKED = ALONE.asked
+
+
+@cache
+def alone() -> Synthesis:
+    return synthesize(Asked(PROGRAM, Mesh.of(tp=2), decoder.CLUSTER))
 
 
 @dataclass
@@ -66,8 +70,8 @@ def planning(
     model: Model | None = None,
 ) -> Planning:
     """With facts of a source that is only ever given to a replaced emitter."""
-    asked = replace(ASKED, constraints=constraints, cluster=cluster)
-    like = ALONE.found.state
+    asked = replace(alone().asked, constraints=constraints, cluster=cluster)
+    like = alone().found.state
     return Planning(Run([seen]), asked, cast(ModelFacts, object()), None, model, like)
 
 
@@ -351,7 +355,7 @@ def test_of_a_plan_that_fails_at_no_known_place_the_part_at_fault_stays_whole(
 
 
 def test_modules_are_split_together_where_one_takes_what_another_leaves_split() -> None:
-    state, best = ALONE.found.state, ALONE.found.best
+    state, best = alone().found.state, alone().found.best
     assert state is not None
     split = {p for p, s in best.point.styles if s != "replicate"}
     parts = Regions(state.program, best.lowered, state.modules, split, "tp").parts
