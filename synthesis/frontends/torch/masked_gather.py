@@ -295,10 +295,6 @@ def _masked_lookup(r: Rewriting, node: Node) -> str | None:
     return r.reshape(found, shape)
 
 
-def _masked_rows(r: Rewriting, node: Node) -> str | None:
-    return _masked_lookup(r, node) or _one_hot(r, node)
-
-
 def _masked_put(r: Rewriting, node: Node) -> str | None:
     g, index = node.inputs
     source = r.node(r.through(g, "reshape"))
