@@ -256,6 +256,79 @@ LOOPS = (
             ("example.py", "clip_value=0.1", "clip_value=0.01 if hasattr(model, 'unshard') else 0.02"),
         ),
     ),
+    Loop(
+        "guided",
+        "train.py",
+        ("batch=f32[4,4,3]", "t=i64[4]<10", "noise=f32[4,4,3]"),
+        (
+            ("train.py", ") >= batch.shape[0]", ") > batch.shape[0]"),
+            ("train.py", "lr=lr, weight_decay=0.01", "lr=lr * (2 if distributed else 1), weight_decay=0.01"),
+        ),
+    ),
+    Loop(
+        "dino",
+        "train.py",
+        ("first=f32[4,4]", "second=f32[4,4]", "local=f32[4,4]"),
+        (
+            ("train.py", "            dist.all_reduce(batch_center)\n", "            pass\n"),
+            ("train.py", "(len(teacher_output) * world_size())", "len(teacher_output)"),
+        ),
+    ),
+    Loop(
+        "deformable",
+        "engine.py",
+        ("features=f32[4,3,5]", "labels=i64[4,3]<4", "boxes=f32[4,3,4]"),
+        (
+            ("engine.py", "            dist.all_reduce(num_boxes)\n", "            num_boxes = num_boxes * get_world_size()\n"),
+            ("engine.py", "num_boxes / get_world_size(), min=1", "num_boxes, min=1"),
+        ),
+    ),
+    Loop(
+        "muon",
+        "train.py",
+        ("x=i64[4,3]<8", "y=i64[4,3]<8"),
+        (
+            ("train.py", "updates_flat, op=dist.ReduceOp.SUM", "updates_flat, op=dist.ReduceOp.AVG"),
+            ("train.py", "return build(DistributedDataParallel)", "return build(lambda model: model)"),
+        ),
+    ),
+    Loop(
+        "ppo",
+        "ppo.py",
+        ("obs=f32[3,4,3]", "actions=i64[2,4]<3", "logprobs=f32[2,4]", "rewards=f32[2,4]", "dones=f32[3,4]"),
+        (
+            ("ppo.py", "norm_adv = False", "norm_adv = True"),
+            ("ppo.py", "part / args.world_size", "part"),
+        ),
+        rows=1,
+    ),
+    Loop(
+        "moe",
+        "train.py",
+        ("ids=i64[4,2]<8", "labels=i64[4,2]<8"),
+        (
+            ("train.py", "            dist.all_reduce(tokens_per_expert)\n            tokens_per_expert = tokens_per_expert / dist.get_world_size()\n", "            pass\n"),
+            ("train.py", "tokens_per_expert / dist.get_world_size()", "tokens_per_expert * 1"),
+        ),
+    ),
+    Loop(
+        "apex",
+        "train.py",
+        ("images=f32[4,2,4,4]", "target=i64[4]<5"),
+        (
+            ("train.py", "flat.mul_(self.gradient_predivide_factor / self.world_size)", "flat.mul_(1 / self.world_size)"),
+            ("train.py", " or self.missing == 0", ""),
+        ),
+    ),
+    Loop(
+        "grpo",
+        "trainer.py",
+        ("ids=i64[8,4]<7", "mask=i64[8,3]<2", "rewards=f32[8]", "old_logps=f32[8,3]", "ref_logps=f32[8,3]"),
+        (
+            ("trainer.py", "slice(self.process_index * local, (self.process_index + 1) * local)", "slice(0, local)"),
+            ("trainer.py", "gather(mask.sum().view(1)).sum()", "mask.sum()"),
+        ),
+    ),
 )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from shardproof.agent.run.errors import InputError
 from shardproof.synthesis.execute.run.running import UnlikeError
 from shardproof.synthesis.frontends.torch.errors import CaptureError
 from shardproof.synthesis.frontends.torch.ranks.pairing import (
+    before_names,
     pair_kept,
     pair_names,
     pair_names_of_arguments,
@@ -62,7 +63,8 @@ class Pieces:
         parameters: list[dict[str, Any]] = []
         buffers: list[dict[str, Any]] = []
         for rank, at in zip(ranks, coords, strict=True):
-            inside, own = rank["inside"], list(rank["parameters"])
+            own = list(rank["parameters"])
+            inside = rank["inside"] or before_names(own, {*whole, *one["ties"]})
             paired = pair_names(own, list(whole), self.names, one["ties"], inside, at)
             parameters.append(
                 {

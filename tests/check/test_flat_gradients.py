@@ -131,6 +131,14 @@ UNSEEN = {
     ),
 }
 
+OWN = (
+    "self.inner, self.bucket = inner, Bucket(inner.parameters(), group)",
+    "self.inner, self.bucket = inner, Bucket(inner.parameters(), group)\n"
+    "        self.row = self.bucket.row",
+)
+DOUBLED = ("    model.bucket.finish()\n", "    model.bucket.finish()\n    model.row.mul_(2)\n")
+BUFFER = (OWN[0], OWN[1].replace("self.row = ", "self.register_buffer('row', ") + ")")
+
 
 @pytest.fixture
 def made(case: Callable[..., Any]) -> Callable[..., Any]:
@@ -158,6 +166,13 @@ def made(case: Callable[..., Any]) -> Callable[..., Any]:
 def test_gradients_in_one_row_are_the_parameters_own(made: Any, edits: Any) -> None:
     found = made(*edits).proved()
     assert any(note.endswith("is read by ops alone.") for note in found.captured.ranks[0].notes)
+
+
+def test_a_row_that_a_module_has_too_is_one_memory(made: Any) -> None:
+    made(OWN).proved()
+    made(OWN, DOUBLED).refuted()
+    with pytest.raises(CaptureError, match="shares memory with a tensor that something else keeps"):
+        made(BUFFER, DOUBLED).check()
 
 
 @pytest.mark.parametrize("name", WRONG)

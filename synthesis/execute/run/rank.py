@@ -860,9 +860,8 @@ def holds_ones(t: torch.Tensor) -> bool:
 
 def inside(model: nn.Module) -> list[str]:
     """What stands before the names of the model's modules where a rank wraps them."""
-    if isinstance(model, Stages):
-        return [f"{name}." for name, _ in model.named_children()]
-    return ["module."] if isinstance(model, nn.parallel.DistributedDataParallel) else []
+    stages = model.named_children() if isinstance(model, Stages) else ()
+    return [f"{name}." for name, _ in stages]
 
 
 def ties(model: nn.Module) -> dict[str, str]:

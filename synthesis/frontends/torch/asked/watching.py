@@ -32,6 +32,8 @@ class Watching:
     """By functions of Python's: what answers in their place while a training step runs."""
     text: Callable[..., str] | None = None
     """What gives the text of a tensor then."""
+    forget: Callable[[Any], None] | None = None
+    """Is told there of a tensor that gets numbers of other ranks."""
     caught: list[CaptureError] = field(default_factory=list[CaptureError])
     """What the call is refused with, if it comes to its end nevertheless."""
 

@@ -27,6 +27,7 @@ from torch.fx import traceback as fx_traceback
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from shardproof.synthesis.frontends.torch.asked.watching import now
 from shardproof.synthesis.frontends.torch.aten.table import TABLE
 from shardproof.synthesis.frontends.torch.errors import CaptureError
 from shardproof.synthesis.frontends.torch.ranks.changing import (
@@ -152,6 +153,8 @@ class Watch(TorchDispatchMode):
         self.draws = draws or Draws(())
         self.backward = False
         self.modules: list[tuple[str, str]] = []
+        self.stepping = False
+        """Whether a training step runs: memory of floats that it writes into is its state."""
         self.attributes: dict[int, str] = {}
         """Tensors that modules hold as plain attributes, by their storage."""
         self.lines: dict[int, str] = {}
@@ -222,7 +225,8 @@ class Watch(TorchDispatchMode):
         a module that is no part of the state."""
         for t in (t for t in written if not isinstance(t, FakeTensor)):
             self.seen.kept.setdefault(storage(t)._cdata, t)
-            if name := self.attributes.get(storage(t)._cdata, ""):
+            name = self.attributes.get(storage(t)._cdata, "")
+            if name and not (self.stepping and t.is_floating_point()):
                 file, line, text = self.places.of(self.places.frame(sys._getframe()))
                 raise KeptError(name, file=file, line=line, text=text)
 
@@ -389,6 +393,9 @@ class Watch(TorchDispatchMode):
         call = Call(self, given, group, reduce)
         targets, reads, returned = rule(call)
         what = name.strip("_")
+        if (watched := now()) and watched.forget and (what != "allreduce" or reduce == "avg"):
+            for target in targets:
+                watched.forget(target)
         event = self._event(what, group.group_name, given)
         event = replace(event, alike=order(given, name))
         flight = self._fly(what, event, targets, reads, changes=True)

@@ -2,8 +2,8 @@
 
 A trace has no values. The step may format such a number, add it up with others and keep it. Beside
 a tensor it is the tensor that it was read from. It may ask whether numbers are finite, which reals
-are, and whether a count of entries is 0, which is taken not to be so. What else would decide by one
-is refused.
+are, and whether a count of entries is 0, which is taken not to be so. Where an `if` decides only what
+is written into tensors, both ways are traced. What else would decide by one is refused.
 """
 
 # pyright: basic
@@ -27,32 +27,23 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from shardproof.synthesis.frontends.torch.asked.watching import now
 from shardproof.synthesis.frontends.torch.errors import CaptureError
 from shardproof.synthesis.frontends.torch.homes import is_users
-from shardproof.synthesis.frontends.torch.ranks.dtensors import local
-from shardproof.synthesis.frontends.torch.ranks.spans import same_storage, storage
+from shardproof.synthesis.frontends.torch.ranks.counts import (
+    ALL_FINITE,
+    FINITE,
+    NOT_ZERO,
+    Counts,
+    compared,
+    in_place,
+    is_one_of,
+)
+from shardproof.synthesis.frontends.torch.ranks.predicated import Body, asked
 
 UNREAD = (
     "Numbers that a step reads from tensors to log them are not compared, and their text and "
     "type decide nothing: {places}."
 )
-NOT_ZERO = "Counts that a step tells from 0 are above it: {places}."
-ALL_FINITE = "Numbers are finite where a step asks: {places}."
-_FINITE = {"isfinite": True, "isnan": False, "isinf": False}
-"""What is answered of a real number."""
-_ABOVE_0: dict[str, Callable[[float], bool | None]] = {
-    "gt": lambda bound: True if bound < 1 else None,
-    "ge": lambda bound: True if bound <= 1 else None,
-    "lt": lambda bound: False if bound <= 1 else None,
-    "le": lambda bound: False if bound < 1 else None,
-    "eq": lambda bound: False if bound < 1 else None,
-    "ne": lambda bound: True if bound < 1 else None,
-}
-"""What a comparison of an integer above 0 with a number comes to."""
 _OF_PYTHON = (float, int, math.exp, math.log, math.log2, math.sqrt)
 _OF_PYTHON += (math.isfinite, math.isnan, math.isinf)
-_KEPT = frozenset({"to", "long", "int", "float", "double", "type", "clone", "detach", "view"})
-_KEPT |= {"reshape", "squeeze", "cpu"}
-_ADDED = {"add": 0, "radd": 0, "iadd": 0, "mul": 1, "rmul": 1, "imul": 1}
-"""From which number on an integer may be added to a count, or multiplied with it."""
 MOST = 1000
 """How often one line may ask."""
 _TENSORS = "let numbers that are no tensors say how often"
@@ -75,28 +66,14 @@ def _decide(self: "Logged", *others: Any) -> NoReturn:
     )
 
 
-def in_place(func: Any) -> bool:
-    """Whether a function of PyTorch writes into its first argument: `add_`, `__iadd__`."""
-    name = getattr(func, "__name__", "")
-    if name.startswith("__"):
-        return (name.startswith("__i") and name not in ("__int__", "__index__", "__invert__")) or (
-            name in ("__setitem__", "__set__", "__delitem__")
-        )
-    return name.endswith("_")
-
-
-def compared(name: str, bound: Any) -> bool | None:
-    """What a comparison of a count above 0 with a number comes to; None: not known."""
-    return _ABOVE_0[name](bound) if type(bound) in (int, float, bool) else None
-
-
 def _comparing(name: str) -> Any:
     def method(self: "Logged", other: Any) -> bool:
         found = compared(name, other) if self.counts else None
-        if found is None:
+        if found is not None:
+            self.among.note(NOT_ZERO, self.file, self.line)
+        elif self.made is None or not self.among.predicates(partial(getattr(operator, name), self, other)):
             return _decide(self)
-        self.among.note(NOT_ZERO, self.file, self.line)
-        return found
+        return found is not False
 
     return method
 
@@ -223,17 +200,16 @@ class Logging(TorchFunctionMode):
     def __init__(self) -> None:
         super().__init__()
         self.places: dict[str, dict[str, None]] = {}
-        self.answers: dict[int, tuple[torch.Tensor, str, bool]] = {}
-        """By the number of a tensor of bools: the tensor, what is taken for granted, its value."""
-        self.counts: dict[int, tuple[torch.Tensor, tuple[bool, ...]]] = {}
-        """By the number of a tensor that counts: the tensor, and which of its parts do."""
+        self.counts = Counts()
+        self.body: Body | None = None
+        """Of the `if` that asked last."""
         self.asked = Counter[tuple[str, int]]()
         self.open = True
 
     def __enter__(self) -> Any:
         watched = now()
         if watched is not None:
-            watched.text = self.text
+            watched.text, watched.forget = self.text, self.counts.forget
             watched.answers = {id(f): partial(self._of_python, f) for f in _OF_PYTHON}
         return super().__enter__()
 
@@ -249,58 +225,14 @@ class Logging(TorchFunctionMode):
         name = getattr(func, "__name__", "").strip("_")
         if name == "bool" and len(args) == 1:
             return self._bool(args[0])
-        made = func(*args, **(kwargs or {}))
-        self._follow(func, name, args, kwargs or {}, made)
+        kwargs = kwargs or {}
+        writes = in_place(func) or kwargs.get("out") is not None
+        if writes and self.body is not None and self.body.runs():
+            made = self.body.write(func, args, kwargs)
+        else:
+            made = func(*args, **kwargs)
+        self.counts.follow(func, name, args, kwargs, made)
         return made
-
-    def _follow(
-        self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], made: Any
-    ) -> None:
-        """Note whether a tensor counts, and what is known of one of bools."""
-        plain = isinstance(made, torch.Tensor) and not {"alpha", "out"} & kwargs.keys()
-        plain = plain and not (name == "view" and "dtype" in kwargs)  # its bytes
-        counts = self._counting(name, args) if plain else None
-        found = self._answer(name, args) if plain else None
-        first = args[:1] if in_place(func) else ()
-        for written in tree_flatten((first, kwargs.get("out")))[0]:
-            if isinstance(written, torch.Tensor):
-                self._forget(written)
-        if counts is not None and any(counts):
-            self.counts[id(made)] = (made, counts)
-        if found is not None:
-            self.answers[id(made)] = (made, *found)
-
-    def _counting(self, name: str, args: tuple[Any, ...]) -> tuple[bool, ...] | None:
-        """Which parts of what an op makes are counts: sums of masks, and sums and products of
-        counts. None: that is not known."""
-        first = args[0] if args else None
-        if name == "stack" and isinstance(first, (list, tuple)):
-            return tuple(isinstance(t, torch.Tensor) and self._is_count(t) for t in first)
-        if not isinstance(first, torch.Tensor):
-            return None
-        held = (True,) if first.dtype == torch.bool else self.counts.get(id(first), (None, None))[1]
-        if name in _KEPT:
-            return None if name == "view" and torch.dtype in map(type, args) else held
-        if name == "getitem" and held is not None and type(args[1]) is int and len(held) > 1:
-            return (held[args[1]],)
-        if name in ("sum", "count_nonzero") and self._is_count(first):
-            return (True,)
-        if name in _ADDED and all(self._is_count(v, _ADDED[name]) for v in args):
-            return (True,)
-        return None
-
-    def _is_count(self, value: Any, least: int = 0) -> bool:
-        if not isinstance(value, torch.Tensor):
-            return type(value) is int and value >= least
-        return value.dtype == torch.bool or all(self.counts.get(id(value), (None, (False,)))[1])
-
-    def _forget(self, written: torch.Tensor) -> None:
-        """Other numbers are written into a tensor."""
-        known: tuple[dict[int, Any], ...] = (self.counts, self.answers)
-        for held in known:
-            for key, (t, *_) in list(held.items()):
-                if same_storage(storage(local(t)), storage(local(written))):
-                    del held[key]
 
     def number(self, value: torch.Tensor, kind: type | None = None) -> Any:
         """What `value.item()` gives, or `kind(value)`."""
@@ -312,7 +244,7 @@ class Logging(TorchFunctionMode):
         except DataDependentOutputException:
             pass
         file, line = self.note(UNREAD)
-        counts = whole.dtype != torch.bool and self._is_count(whole)
+        counts = is_one_of(whole, self.counts.level(whole))
         number = Logged(self, file, line, kind, counts=counts)
         now = whole.detach().reshape(()).clone()  # the tensor may be written to afterwards
 
@@ -340,31 +272,16 @@ class Logging(TorchFunctionMode):
         self.places.setdefault(granted, {})[f"{file}:{line}"] = None
         return file, line
 
-    def _answer(self, name: str, args: tuple[Any, ...]) -> tuple[str, bool] | None:
-        """What is known of a tensor of bools that is made, and what is taken for granted."""
-        first = args[0] if args and isinstance(args[0], torch.Tensor) else None
-        if first is None:
-            return None
-        if name in _FINITE and len(args) == 1:
-            return ALL_FINITE, _FINITE[name]
-        if name in _ABOVE_0 and len(args) == 2 and first.numel() == 1:
-            counts = first.dtype != torch.bool and self._is_count(first)
-            known = compared(name, args[1]) if counts else None
-            return None if known is None else (NOT_ZERO, known)
-        if name in ("any", "all", "logical_not", "invert") and id(first) in self.answers:
-            _, granted, known = self.answers[id(first)]
-            return granted, known if name in ("any", "all") else not known
-        return None
-
     def _bool(self, value: torch.Tensor) -> bool:
         try:
             return bool(value)
         except DataDependentOutputException:
-            counts = value.dtype != torch.bool and value.numel() == 1 and self._is_count(value)
-            found = (value, NOT_ZERO, True) if counts else self.answers.get(id(value))
+            found = self.counts.truth(value)
             if found is None:
+                if value.numel() == 1 and self.predicates(lambda: value != 0):
+                    return True
                 raise
-        _, granted, known = found
+        granted, known = found
         file, line = self.note(granted)
         self.asked[file, line] += 1
         if self.asked[file, line] > MOST:
@@ -373,6 +290,12 @@ class Logging(TorchFunctionMode):
             )
         return known
 
+    def predicates(self, condition: Callable[[], torch.Tensor]) -> bool:
+        """Whether an `if` asks whose body is predicated from here on."""
+        body = asked(condition)
+        self.body = body or self.body
+        return body is not None
+
     def _of_python(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """`float`, `int` or a function of `math`, also of a tensor without values."""
         value = args[0] if len(args) == 1 and not kwargs else None
@@ -380,9 +303,9 @@ class Logging(TorchFunctionMode):
             return self.number(value, function)
         if type(value) is not Logged:
             return function(*args, **kwargs)
-        if function.__name__ in _FINITE:
+        if function.__name__ in FINITE:
             self.note(ALL_FINITE)
-            return _FINITE[function.__name__]
+            return FINITE[function.__name__]
         return value.as_kind(function) if isinstance(function, type) else _alone(value)
 
     def told(self) -> list[str]:

@@ -3,10 +3,11 @@ dropout too, or else in order."""
 
 import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from itertools import accumulate
 from math import prod
 from typing import Any
 
@@ -88,6 +89,17 @@ def pair_names(
         if len(holders) > 1:
             raise CaptureError(f"{' and '.join(holders)} are both said to be {target}")
     return out
+
+
+def before_names(names: Sequence[str], wanted: Collection[str]) -> list[str]:
+    """What stands before the `wanted` names in those of a module that wraps the model's."""
+    first = names[0].split(".")[:-1] if names else []
+    for prefix in ("", *accumulate(f"{part}." for part in first)):
+        if not all(n.startswith(prefix) for n in names):
+            break
+        if any(n.removeprefix(prefix) in wanted for n in names):
+            return [prefix]
+    return []
 
 
 def pair_kept(

@@ -87,6 +87,9 @@ class Told:
     """Buffers of any value that are read, with what the constructor gives them."""
     every: tuple[str, ...]
     """All buffers, with tensors that a call writes into and that are plain attributes."""
+    rates: Mapping[str, tuple[float, float]]
+    """Numbers of optimizers, such as `fc.weight lr`: before any step, and before the one that is
+    traced."""
     depth: Depth | None
     """The layers that were traced, where they are not all."""
     lists: tuple[str, ...]

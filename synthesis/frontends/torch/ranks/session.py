@@ -10,7 +10,6 @@ PyTorch's may ask at import which rank it is on, and each rank imports it.
 import contextlib
 import gc
 import importlib
-import itertools
 import json
 import multiprocessing
 import os
@@ -81,6 +80,8 @@ from shardproof.synthesis.frontends.torch.ranks.pads import as_pads
 from shardproof.synthesis.frontends.torch.ranks.pairing import (
     pair_draws,
     pair_kept,
+    before_names,
+    before_names,
     pair_names,
     pair_names_of_arguments,
     pair_outputs,
@@ -139,6 +140,7 @@ TRACED = "traced.json"
 """Which ranks were traced."""
 Said = tuple[list[str], list[str]]
 """Fields of the config that a trace used, and modes that are like it."""
+Rates = Mapping[str, tuple[float, float]]
 Work = Sequence[tuple[str, Callable[[Any], Side | Loaded]]]
 """Names with what makes each, given the semaphore of those that work."""
 
@@ -456,20 +458,6 @@ def _ties(model: Any) -> dict[str, str]:
     return {n: g[0] for g in tied_groups(model) for n in g}
 
 
-def _wrapped(model: Any, wanted: Collection[str]) -> list[str]:
-    """What stands before the `wanted` names in those of a module that wraps the model's."""
-    if isinstance(model, Pipeline):
-        return [f"{n}." for n, _ in model.named_children()]
-    names = [n for n, _ in model.named_parameters()]
-    first = names[0].split(".")[:-1] if names else []
-    for prefix in ("", *itertools.accumulate(f"{part}." for part in first)):
-        if not all(n.startswith(prefix) for n in names):
-            break
-        if any(n.removeprefix(prefix) in wanted for n in names):
-            return [prefix]
-    return []
-
-
 def _with_examples(request: RanksRequest, target: Any) -> Any:
     """The model's own file says what its inputs are like; else the file of the ranks may."""
     if request.inputs or target.module is None or hasattr(target.module, "example_inputs"):
@@ -565,7 +553,8 @@ def _rank(
     }
     own = [n for n, _ in model.named_parameters()]
     at = mesh.coords()[rank]
-    wrapped = _wrapped(model, one.ties.keys() | set(one.params))
+    prefixes = [f"{n}." for n, _ in model.named_children()] if pipeline is not None else None
+    wrapped = prefixes or before_names(own, one.ties.keys() | set(one.params))
 
     def paired() -> dict[str, str]:
         return pair_names(own, list(one.params), request.names, one.ties, wrapped, at)
@@ -601,7 +590,8 @@ def _rank(
             followed.traced, {n: owners[n] for n in states - kept.keys() if n in owners}
         )
         states = states.difference(left)
-        doubted = Doubt(asdict(_uncleared(left[0])), ("", 0, "")) if left else None
+        begins = _begins_otherwise(one.rates, built.step.rates)
+        doubted = Doubt(asdict(_uncleared(left[0])), ("", 0, "")) if left else begins
     also = pair_kept(sorted(states - kept.keys()), list(one.every), request.names, wrapped, at)
     for name in sorted(also.values()):
         if built.step is not None and name in mine_too:
@@ -666,6 +656,17 @@ def _uncleared(name: str) -> CaptureError:
         "does not",
         hint="clear it in every step, as the model does",
     )
+
+
+def _begins_otherwise(one: Rates, ranks: Rates) -> Doubt | None:
+    """What there is to say of a number of optimizers that differs in the first step alone."""
+    for name in one.keys() & ranks.keys():
+        (first, then), (mine, mine_then) = one[name], ranks[name]
+        if then == mine_then and first != mine:
+            text = f"the first step has {name} = {mine:g}, that of the model {first:g}"
+            said = CaptureError(f"{text}; later steps have the same", hint="begin with the same")
+            return Doubt(asdict(said), ("", 0, ""))
+    return None
 
 
 def _all_met(said: Mapping[str, tuple[Meaning, Any]], seen: Seen) -> None:
@@ -868,6 +869,7 @@ def _lowered(
         tables=placed,
         ties=canonical if one is None else {},
         filled={n: as_numbers(buffers[n]) for n in sorted(lowered.filled)},
+        rates=step.rates if step is not None else {},
         every=(*dict(model.named_buffers()), *(step.state() if step is not None else ())),
         depth=side.depth,
         lists=tuple(block_lists(model)),

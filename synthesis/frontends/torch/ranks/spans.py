@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import is_fake
 
 
 def storage(t: torch.Tensor) -> Any:
@@ -39,6 +41,17 @@ class Span:
     def meets(self, other: Span) -> bool:
         apart = self.last < other.first or other.last < self.first
         return same_storage(self.storage, other.storage) and not apart
+
+
+def held_beside(t: torch.Tensor, *known: torch.Tensor) -> bool:
+    """Whether something keeps another tensor with memory there than one, and than those known."""
+    ours = {id(t), *map(id, known)}
+    place = storage(t)._cdata
+    return any(
+        id(held) not in ours and not is_fake(held) and storage(held)._cdata == place
+        for held in gc.get_objects()
+        if type(held) in (torch.Tensor, torch.nn.Parameter)
+    )
 
 
 def same_entries(a: torch.Tensor, b: torch.Tensor) -> bool:

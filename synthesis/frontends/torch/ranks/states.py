@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 from shardproof.synthesis.frontends.torch.errors import CaptureError
 from shardproof.synthesis.frontends.torch.ranks.pairing import STATE
+from shardproof.synthesis.frontends.torch.ranks.spans import held_beside
 from shardproof.synthesis.frontends.torch.ranks.writes import is_view
 from shardproof.synthesis.frontends.torch.trace import Traced
 
@@ -81,6 +82,7 @@ def refuse_shared(
     for name in states & places.keys():
         others = [n for n, place in places.items() if place == places[name] and n != name]
         others += [attributes[places[name]]] if places[name] in attributes else []
+        others += ["a tensor that something else keeps"] if held_beside(buffers[name]) else []
         if others:
             raise CaptureError(f"the buffer {name} is changed, and shares memory with {others[0]}")
 

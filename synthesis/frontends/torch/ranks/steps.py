@@ -85,6 +85,8 @@ class Step:
     fixed: dict[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor])
     """The values of what the traced step reads and leaves as it is."""
 
+    rates: dict[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
+    """Numbers of optimizers, by parameter: before any step, and before the one that is traced."""
     rooms: dict[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor])
     """Memory that something else keeps and the step writes into, as rows of numbers."""
 
@@ -125,6 +127,8 @@ class Step:
                         hint="make the optimizer of the model that TARGET returns, after it is "
                         "sharded",
                     )
+        if not self.begun:
+            self.rates = {name: (number, number) for name, number in self._rates()}
 
     def exchange(self, pairs: Iterable[tuple[Any, Any]]) -> None:
         """Optimizers get what stands for a parameter now, and step in the form that is not fused;
@@ -260,6 +264,8 @@ class Step:
         self.before = {name: local(t) for name, t in self.state().items()}
         if self.begun and self.carried is None:
             self.carried = frozenset(self.before)
+            first = self.rates
+            self.rates = {n: (first[n][0], now) for n, now in self._rates() if n in first}
         return dict(self.before)
 
     def counters(self) -> dict[str, torch.Tensor]:
@@ -290,6 +296,19 @@ class Step:
             for where, part in _reached(other, name, seen):
                 if not isinstance(part, nn.Module) or not self._wraps(part):
                     yield where, part
+
+    def _rates(self) -> Iterator[tuple[str, float]]:
+        for _, optimizer in self._optimizers():
+            for group in optimizer.param_groups:
+                for key, value in group.items():
+                    numbers = value if isinstance(value, (tuple, list)) else [value]
+                    for i, number in enumerate(numbers):
+                        if type(number) in (int, float):
+                            kind = f"{key}[{i}]" if len(numbers) > 1 else key
+                            yield from (
+                                (f"{self.names[id(p)]} {kind}", float(number))
+                                for p in group["params"]
+                            )
 
     def _wraps(self, module: nn.Module) -> bool:
         """Whether a module is one around modules of the model, with no tensors of its own."""

@@ -233,6 +233,7 @@ def run(
     held = [*model.parameters(), *model.buffers()]
     if order.step is not None:
         held += order.step.kept().values()
+    watch.stepping = order.step is not None
     watch.shadows.unknown = {storage(dtensors.local(t))._cdata for t in held}
     with ExitStack() as stack:
         stack.enter_context(watching(watch.places))
