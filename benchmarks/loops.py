@@ -280,7 +280,7 @@ LOOPS = (
         ("features=f32[4,3,5]", "labels=i64[4,3]<4", "boxes=f32[4,3,4]"),
         (
             ("engine.py", "            dist.all_reduce(num_boxes)\n", "            num_boxes = num_boxes * get_world_size()\n"),
-            ("engine.py", "num_boxes / get_world_size(), min=1", "num_boxes, min=1"),
+            ("engine.py", "min=1) / get_world_size())", "min=1))"),
         ),
     ),
     Loop(

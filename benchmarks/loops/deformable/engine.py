@@ -42,7 +42,7 @@ class SetCriterion(nn.Module):
         num_boxes = (labels != self.num_classes).sum().float()
         if dist.is_initialized():
             dist.all_reduce(num_boxes)
-        num_boxes = torch.clamp(num_boxes / get_world_size(), min=1).item()
+        num_boxes = (torch.clamp(num_boxes, min=1) / get_world_size()).item()
         logits = outputs["pred_logits"]
         onehot = F.one_hot(labels, self.num_classes + 1)[:, :, :-1].to(logits.dtype)
         loss_ce = sigmoid_focal_loss(logits, onehot, num_boxes) * logits.shape[1]

@@ -22,7 +22,7 @@ def one_by_one(program: Program) -> Program:
     """The program with every part of a bucket that is read sent on its own, as the tensor it is.
     What is gathered along another dim than the first is one op before its parts are looked at."""
     joined = rewrite(program, {"concat": gathered_along}, some_ranks=True)
-    bucket = _sent(joined) | _received(joined)
+    bucket = _sent(joined) | _received(joined) | _written(joined)
 
     def narrowed(r: Rewriting, node: Node) -> str | None:
         return _narrowed(r, node) if node.outputs[0] in bucket else None
@@ -54,6 +54,20 @@ def _received(program: Program) -> set[str]:
     return found
 
 
+def _written(program: Program) -> set[str]:
+    """Rows of numbers of which pieces were written anew, and what is cut from them."""
+    found, rows = set[str](), set[str]()
+    for node in program.nodes:
+        row = len(program.types[node.outputs[0]].shape) == 1
+        cuts = row and node.op == "slice"
+        if row and node.op == "concat" and not rows.isdisjoint(node.inputs):
+            found.update(node.outputs)
+        if cuts:
+            rows.update(node.outputs)
+            found.update(node.outputs if node.inputs[0] in found else ())
+    return found
+
+
 def _narrowed(r: Rewriting, node: Node) -> str | None:
     """A part of one operand of a join: what is written into a bucket piece by piece."""
     dim, start, stop = node.number("dim"), node.number("start"), node.number("stop")
@@ -69,7 +83,7 @@ def _narrowed(r: Rewriting, node: Node) -> str | None:
         else:
             found = _holding(r, made, dim, start, stop)
             if found is None:
-                break
+                return _several(r, made, start, stop) if len(r.type(value).shape) == 1 else None
             (value, at), through = found, True
         start, stop = start - at, stop - at
     if not through:
@@ -77,6 +91,20 @@ def _narrowed(r: Rewriting, node: Node) -> str | None:
     if (start, stop) == (0, r.type(value).shape[dim]):
         return value
     return r.add("slice", value, dim=dim, start=start, stop=stop, step=1)
+
+
+def _several(r: Rewriting, join: Node, start: int, stop: int) -> str:
+    """What is cut from several operands of a row."""
+    at, cuts = 0, list[str]()
+    for value in join.inputs:
+        extent = r.type(value).size
+        first, last = max(start - at, 0), min(stop - at, extent)
+        if (first, last) == (0, extent):
+            cuts.append(value)
+        elif first < last:
+            cuts.append(r.add("slice", value, dim=0, start=first, stop=last, step=1))
+        at += extent
+    return r.add("concat", *cuts, dim=0)
 
 
 def _holding(r: Rewriting, join: Node, dim: int, start: int, stop: int) -> tuple[str, int] | None:

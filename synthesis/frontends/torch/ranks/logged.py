@@ -2,8 +2,8 @@
 
 A trace has no values. The step may format such a number, add it up with others and keep it. Beside
 a tensor it is the tensor that it was read from. It may ask whether numbers are finite, which reals
-are, and whether a count of entries is 0, which is taken not to be so. Where an `if` decides only what
-is written into tensors, both ways are traced. What else would decide by one is refused.
+are, and whether a count of entries is 0, which is taken not to be so. Where an `if` decides what is
+written into tensors and nothing else, both ways are traced. What else decides by one is refused.
 """
 
 # pyright: basic
@@ -71,9 +71,13 @@ def _comparing(name: str) -> Any:
         found = compared(name, other) if self.counts else None
         if found is not None:
             self.among.note(NOT_ZERO, self.file, self.line)
-        elif self.made is None or not self.among.predicates(partial(getattr(operator, name), self, other)):
-            return _decide(self)
-        return found is not False
+            return found
+
+        def condition() -> torch.Tensor:
+            bound = other.tensor() if type(other) is Logged else other
+            return getattr(operator, name)(self.tensor(), bound)
+
+        return self.among.predicates(condition) or _decide(self)
 
     return method
 

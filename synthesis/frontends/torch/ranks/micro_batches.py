@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count, product
 
+from shardproof.verifier.analysis.rewrite import Rewriting, rewrite
 from shardproof.verifier.kernel.ops import lookup
 from shardproof.verifier.kernel.program.builder import Builder
 from shardproof.verifier.kernel.program.program import Node, Program, live
@@ -61,7 +62,7 @@ def in_one_body(program: Program) -> Program:
     or outermost where ranks take their rows of each micro-batch."""
     if any(n.body is not None or n.timing.buffer or n.timing.stream for n in program.nodes):
         return program  # what is in flight in one micro-batch may be written in the next
-    needed = live(program)
+    needed = live(rewrite(program, {"add": _to_zeros}, some_ranks=True))
     for copies, at_once in product(_counts(needed), (False, True)):
         first = _Rolling(needed, copies, at_once)
         for rolling in (first, None):
@@ -72,6 +73,15 @@ def in_one_body(program: Program) -> Program:
             except UnlikeError:
                 continue
     return program
+
+
+def _to_zeros(r: Rewriting, node: Node) -> str | None:
+    """What is added to zeros, as the first micro-batch is to cleared gradients."""
+    for value, zeros in (node.inputs, node.inputs[::-1]):
+        made = r.made(r.through(zeros, "expand", "reshape", "slice"), "full")
+        if made is not None and made.attrs["value"] == 0:
+            return value if r.type(value) == r.type(node.outputs[0]) else None
+    return None
 
 
 def cuts(program: Program) -> Iterator[tuple[Node, int]]:

@@ -18,7 +18,7 @@ import shutil
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -66,6 +66,7 @@ from shardproof.synthesis.frontends.torch.ranks.arguments import (
     by_position,
     takes_any,
 )
+from shardproof.synthesis.frontends.torch.ranks.buckets import one_by_one
 from shardproof.synthesis.frontends.torch.ranks.collectives import Seen, Watch
 from shardproof.synthesis.frontends.torch.ranks.device_free import answer_by_cpu
 from shardproof.synthesis.frontends.torch.ranks.drawn_rows import in_rows
@@ -78,10 +79,9 @@ from shardproof.synthesis.frontends.torch.ranks.lowering import joined_form, low
 from shardproof.synthesis.frontends.torch.ranks.meanings import Meaning
 from shardproof.synthesis.frontends.torch.ranks.pads import as_pads
 from shardproof.synthesis.frontends.torch.ranks.pairing import (
+    before_names,
     pair_draws,
     pair_kept,
-    before_names,
-    before_names,
     pair_names,
     pair_names_of_arguments,
     pair_outputs,
@@ -811,7 +811,7 @@ def _lowered(
     program, placed = lowered.program, {}
     program, drawn = in_rows(program, tuple(draws.values()))
     if one is None:
-        program = live(as_pads(program))
+        program = live(as_pads(one_by_one(program)))
         program = without_roots(
             without_cancelled(in_declared_range(program, below), below), step is not None
         )
