@@ -153,6 +153,9 @@ def _ones(mask: int) -> bool:
     return mask > 0 and mask & (mask + 1) == 0
 
 
+_VIEWS = ("cast", "reshape", "expand", "permute", "slice")
+
+
 def _is_bit(e: Emit, x: str) -> bool:
     """Whether no entry is other than 0 and 1, by what made it."""
     if e.type(x).dtype == "bool" or e.constant(x) in (0, 1):
@@ -164,8 +167,7 @@ def _is_bit(e: Emit, x: str) -> bool:
         return False
     if made.op == "where":
         return all(_is_bit(e, v) for v in made.inputs[1:])
-    views = ("cast", "reshape", "expand", "permute", "slice")
-    return made.op in views and _is_bit(e, made.inputs[0])
+    return made.op in _VIEWS and _is_bit(e, made.inputs[0])
 
 
 def _truth(e: Emit, x: str) -> str:
@@ -310,7 +312,21 @@ def where(e: Emit, cond: str, a: Any, b: Any) -> str:
 
 @aten("_to_copy.default")
 def to_copy(e: Emit, x: str, dtype: Any = None, **_: Any) -> str:
-    return e.cast(x, e.result[0].dtype)
+    """Of a sum of whole numbers, integers are summed: ranks then have sums of their own."""
+    made, kind = e.made(x), e.result[0]
+    if made is not None and made.op == "sum" and not kind.is_float and _is_whole(e, x):
+        return e.add("sum", e.cast(made.inputs[0], "i64"), **made.attrs)
+    return e.cast(x, kind.dtype)
+
+
+def _is_whole(e: Emit, x: str) -> bool:
+    """Whether all entries are integers, by what made them."""
+    constant, made = e.constant(x), e.made(x)
+    if not e.type(x).is_float or (constant is not None and constant == int(constant)):
+        return True
+    if made is None or made.op not in (*_VIEWS, "sum", "where"):
+        return False
+    return all(_is_whole(e, v) for v in made.inputs[made.op == "where" :])
 
 
 @aten("full_like.default", "new_full.default")

@@ -296,7 +296,9 @@ class Emit:
         return x if value == 0 else self.add("add_scalar", x, value=value)
 
     def cast(self, x: str, dtype: str) -> str:
-        return x if self.type(x).dtype == dtype else self.add("cast", x, dtype=dtype)
+        """Integers of two widths are the same numbers."""
+        kinds = {self.type(x).dtype, dtype}
+        return x if len(kinds) == 1 or kinds == {"i32", "i64"} else self.add("cast", x, dtype=dtype)
 
     def concat(self, parts: Sequence[str], dim: int) -> str:
         return parts[0] if len(parts) == 1 else self.add("concat", *parts, dim=dim)
