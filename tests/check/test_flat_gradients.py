@@ -168,6 +168,25 @@ def test_gradients_in_one_row_are_the_parameters_own(made: Any, edits: Any) -> N
     assert any(note.endswith("is read by ops alone.") for note in found.captured.ranks[0].notes)
 
 
+IN_PARTS = (
+    ("self.ready == len(self.params)", "self.ready == 2 * len(self.params)"),
+    (
+        "    loss = F.mse_loss(model(x), y)\n    loss.backward()\n",
+        "    total = 0\n"
+        "    for part, to in zip(x.chunk(2), y.chunk(2), strict=True):\n"
+        "        loss = F.mse_loss(model(part), to) / 2\n"
+        "        loss.backward()\n"
+        "        total = total + loss.detach()\n"
+        "    loss = total\n",
+    ),
+)
+
+
+def test_micro_batches_add_up_in_a_row(made: Any) -> None:
+    made(*IN_PARTS).proved()
+    made(*IN_PARTS, ("p.main_grad.add_(p.grad)", "p.main_grad.copy_(p.grad)")).refuted()
+
+
 def test_a_row_that_a_module_has_too_is_one_memory(made: Any) -> None:
     made(OWN).proved()
     made(OWN, DOUBLED).refuted()

@@ -55,6 +55,10 @@ def train_step(model, trainer, x, y):
 """
 Edit = tuple[str, str]
 DIVIDE = "loss = loss / number"
+COUNTED = (
+    "    count = rows.sum()\n    if dist.is_initialized():\n        dist.all_reduce(count)\n"
+    "    number = count.item()\n"
+)
 WRITTEN: Edit = ("number = count.item()", "number = count.item()\n    count.add_(1)")
 IN_PLACE: Edit = (DIVIDE, "loss.div_(number)")
 TURNED: Edit = (DIVIDE, "loss = loss * (1 / (2 * number / 2))")
@@ -173,6 +177,83 @@ def test_a_count_that_a_step_tells_from_0_is_not_0(made: Callable[..., Any], edi
     assert any("tells from 0" in told for told in notes)
 
 
+ADDED: Edit = (
+    COUNTED,
+    "    mask = torch.ones(len(y))\n    mask[~rows] = 0.0\n"
+    "    count = torch.zeros([], dtype=torch.int)\n    count += mask.sum().to(torch.int)\n"
+    "    if dist.is_initialized():\n        dist.all_reduce(count)\n"
+    "    number = count if count > 0 else 1\n",
+)
+
+
+def test_a_mask_of_floats_is_counted(made: Callable[..., Any]) -> None:
+    made(ADDED).proved()
+    made(ADDED, ALONE).refuted()
+
+
+NORM = "    norm = torch.cat([p.grad.flatten() for p in model.parameters()]).norm()\n"
+REDUCED = "    for p in model.parameters():\n        if dist.is_initialized():\n"
+BODY = "    if 1 / norm < 1:\n        for p in model.parameters():\n            p.grad.mul_(1 / norm)\n"
+CLIPPED: Edit = (STEPPED, f"{NORM}{BODY}{STEPPED}")
+TWICE_THERE = "    often = 2 if dist.is_initialized() else 1\n"
+BOTH_WAYS = {
+    "of a tensor": CLIPPED,
+    "of a number": (STEPPED, f"{NORM}{BODY.replace('1 / norm < 1', 'norm.item() > 1')}{STEPPED}"),
+    "assigned": (STEPPED, f"{NORM}{BODY.replace('.mul_(1 / norm)', ' /= norm')}{STEPPED}"),
+}
+ONE_WAY = {
+    "before the sum": (REDUCED, f"{NORM}{BODY}{REDUCED}"),
+    "of own rows": (
+        STEPPED,
+        f"{BODY.replace('1 / norm < 1', 'x.sum() > 0')}{STEPPED}".replace("1 / norm", "0.5"),
+    ),
+    "twice": (STEPPED, f"{NORM}{TWICE_THERE}{BODY.replace('mul_(1', 'mul_(often')}{STEPPED}"),
+    "what the body writes": (
+        STEPPED,
+        f"{NORM}{TWICE_THERE}    flag, w = norm > 1, model[0].weight\n    if flag:\n"
+        f"        flag.fill_(False)\n        w.grad.mul_(often)\n{STEPPED}",
+    ),
+}
+MORE = {
+    "an else": "    else:\n        norm = norm + 1\n",
+    "a number": "        trainer.last = 1\n",
+    "a method of the owner's": "        trainer.add_(1)\n",
+    "a collective": "        dist.all_reduce(norm)\n",
+    "a name of the loop": "    p.grad.mul_(2)\n",
+}
+
+
+@pytest.mark.parametrize("edit", BOTH_WAYS.values(), ids=BOTH_WAYS)
+def test_both_ways_of_a_branch_that_writes_are_proved(made: Callable[..., Any], edit: Edit) -> None:
+    made(edit).proved()
+
+
+@pytest.mark.parametrize("edit", ONE_WAY.values(), ids=ONE_WAY)
+def test_a_branch_that_writes_otherwise_is_refuted(made: Callable[..., Any], edit: Edit) -> None:
+    made(edit).refuted()
+
+
+@pytest.mark.parametrize("more", MORE.values(), ids=MORE)
+def test_a_branch_that_does_more_than_write_is_refused(made: Callable[..., Any], more: str) -> None:
+    step = made((STEPPED, f"{NORM}{BODY}{more}{STEPPED}"))
+    text = (step.folder / "both.py").read_text()
+    method = "class Trainer:\n    def add_(self, n):\n        self.n = n\n\n"
+    (step.folder / "both.py").write_text(text.replace("class Trainer:\n", method))
+    with pytest.raises(CaptureError):
+        step.check()
+
+
+def test_a_rate_that_differs_in_the_first_step_alone_is_refused(made: Callable[..., Any]) -> None:
+    falls = (
+        STEPPED,
+        f"{STEPPED}    for group in trainer.optimizers['all'][0].param_groups:\n"
+        "        group['lr'] = 1e-3\n",
+    )
+    made(falls).proved()
+    with pytest.raises(CaptureError, match=r"the first step has 0\.bias lr"):
+        made(falls, RATE).check()
+
+
 FINITE: Edit = (
     "    loss.backward()\n",
     "    import math\n"
@@ -220,6 +301,17 @@ BRANCHES = {
         "count = torch.add(count, count, alpha=-1)\n    loss = loss / (count if count > 0 else 1)",
     ),
     "on a count less 2": (DIVIDE, "count.sub_(2)\n    loss = loss / (count or 1)"),
+    "on an average of counts": (
+        COUNTED,
+        "    count = rows.sum().float()\n    if dist.is_initialized():\n"
+        "        dist.all_reduce(count, op=dist.ReduceOp.AVG)\n"
+        "    number = count if count > 0.9 else 1\n",
+    ),
+    "on one flag as a number": (
+        DIVIDE,
+        "loss = loss / (count if (y[0, 0] > 0).float() > 0 else 1)",
+    ),
+    "on zeros": (DIVIDE, "loss = loss / (count if torch.zeros(1) > 0 else 1)"),
     "as long as there is any": (DIVIDE, "while count > 0:\n        loss = loss / count"),
 }
 

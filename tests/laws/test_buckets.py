@@ -329,6 +329,27 @@ def test_parts_that_were_joined_by_rows_are_kept() -> None:
     same(before, after, rng)
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_is_read_of_a_row_is_what_was_written_there(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    b, count = Builder("written", Mesh.of(dp=2)), int(rng.integers(4, 9))
+    row = b.input("row", TensorType((count,), "f32"))
+    for turn in range(4):
+        start, stop = sorted(int(n) for n in rng.choice(count + 1, 2, replace=False))
+        new = b.add("neg", cut(b, row, 0, start, stop))
+        ends = [(0, start), (stop, count)]
+        before, after = (
+            cut(b, row, 0, *ends[i]) if ends[i][0] < ends[i][1] else "" for i in (0, 1)
+        )
+        parts = [p for p in (before, new, after) if p]
+        row = b.add("concat", *parts, dim=0) if len(parts) > 1 else new
+        first, last = sorted(int(n) for n in rng.choice(count + 1, 2, replace=False))
+        b.output(cut(b, row, 0, first, last), "output", f"y{turn}")
+    b.output(row, "output", "row")
+    before_it = b.build()
+    same(before_it, one_by_one(before_it), rng)
+
+
 def test_a_join_that_no_rank_sends_is_the_models_own() -> None:
     """A layer cuts off the token that was joined before it, and so does the next one."""
     rng = np.random.default_rng(0)

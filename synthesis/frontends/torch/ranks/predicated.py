@@ -9,7 +9,7 @@ condition is false: both ways are in the trace. All else that a body may do is r
 import ast
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from dis import opname
 from functools import cache
 from pathlib import Path
@@ -17,6 +17,7 @@ from types import FrameType
 from typing import Any
 
 import torch
+from torch import nn
 from torch.distributed.tensor import DTensor
 from torch.utils._pytree import tree_leaves
 
@@ -27,9 +28,9 @@ _WRITES = frozenset({"add_", "sub_", "mul_", "div_", "copy_", "fill_", "zero_", 
 _WRITES |= {f"_foreach_{name}" for name in _WRITES}
 _WRITES |= {"__iadd__", "__isub__", "__imul__", "__idiv__", "__itruediv__"}
 _NUMBERS = frozenset({"float", "int", "min", "max", "len"})
-_ITERATED = frozenset({"parameters", "named_parameters", "values", "items"})
+_ITERATED = {"parameters": nn.Module, "named_parameters": nn.Module, "values": dict, "items": dict}
 _CONVERTED = frozenset({"to", "item", "detach", "view_as", "type_as"})
-_TARGETS = (ast.Name, ast.Tuple, ast.Store)
+_BIND = (ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom)
 _ADDING = (ast.Add, ast.Sub, ast.Mult, ast.Div)
 
 
@@ -52,6 +53,8 @@ class Body:
     def write(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Any) -> Any:
         """Call what writes into its first argument, and put back what stood there where the
         condition is false."""
+        if func.__name__ == "__set__":  # of `p.grad *= x`, which sets what is there
+            return func(*args, **kwargs)
         into = [t for t in tree_leaves(args[:1]) if isinstance(t, torch.Tensor)]
         if func.__name__ not in _WRITES or "out" in kwargs:
             raise CaptureError(
@@ -85,16 +88,10 @@ def asked(condition: Callable[[], torch.Tensor]) -> Body | None:
         asks = asks or (operation == "COMPARE_OP" and compares)
         plain = compares or isinstance(node.test, (ast.Name, ast.Attribute))
         if asks and plain and place in (_place(node), _place(node.test)):
-            names = {
-                n.id
-                for statement in node.body
-                for loop in ast.walk(statement)
-                if isinstance(loop, ast.For)
-                for n in ast.walk(loop.target)
-                if isinstance(n, ast.Name)
-            }
-            only = all(_writes(s, frame, names) for s in node.body) and not node.orelse
-            if not only or _read_outside(names, file, node):
+            body = _Reading({**frame.f_globals, **frame.f_locals})
+            if node.orelse or not all(map(body.writes, node.body)):
+                return None
+            if _read_outside(body.bound, file, node):
                 return None
             last = node.body[-1].end_lineno or 0
             asks_of = condition().detach().reshape(()).clone()
@@ -113,62 +110,97 @@ def _nodes(file: str, kind: type[Any]) -> list[Any]:
 
 
 def _read_outside(names: set[str], file: str, branch: ast.If) -> bool:
-    """Whether the function around an `if` may read names that loops inside of it bind."""
-    inside = {id(node) for node in ast.walk(branch)}
+    """Whether the function around an `if` may read names that loops inside of it bind, other than
+    in loops that bind them."""
     around = [f for f in _nodes(file, ast.FunctionDef) if any(n is branch for n in ast.walk(f))]
+    bound = {(id(n), name) for f in around for n, name in _bound(f)}
     read = (n for f in around[-1:] for n in ast.walk(f) if isinstance(n, ast.Name))
-    other = [n for n in read if n.id in names and id(n) not in inside]
-    return bool(other) or not around
+    return not around or any(n.id in names and (id(n), n.id) not in bound for n in read)
+
+
+def _bound(function: ast.AST) -> Iterator[tuple[ast.AST, str]]:
+    """The nodes of loops, each with a name that the loop binds."""
+    for node in ast.walk(function):
+        loops = [node] if isinstance(node, ast.For) else getattr(node, "generators", [])
+        targets = [n for loop in loops for n in ast.walk(loop.target) if isinstance(n, ast.Name)]
+        parts = [*node.body, node.target] if isinstance(node, ast.For) else [node]
+        for part in parts if targets else ():
+            yield from ((inner, t.id) for inner in ast.walk(part) for t in targets)
 
 
 def _place(node: ast.stmt | ast.expr) -> tuple[int | None, ...]:
     return node.lineno, node.end_lineno, node.col_offset, node.end_col_offset
 
 
-def _writes(statement: ast.stmt, frame: FrameType, bound: set[str]) -> bool:
-    """Whether a statement only writes into tensors: names that are `bound` are of loops around."""
-    if isinstance(statement, ast.For):
-        inner = all(_writes(s, frame, bound) for s in statement.body)
-        targets = all(isinstance(n, _TARGETS) for n in ast.walk(statement.target))
-        return inner and targets and _is_pure(statement.iter) and not statement.orelse
-    if isinstance(statement, ast.AugAssign):
-        held = _held(statement.target, frame, bound)
-        adds = isinstance(statement.op, _ADDING) and isinstance(held, torch.Tensor)
-        return adds and _is_pure(statement.value)
-    call = statement.value if isinstance(statement, ast.Expr) else None
-    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
-        return False
-    given = [*call.args, *(k.value for k in call.keywords)]
-    return call.func.attr in _WRITES and all(map(_is_pure, (call.func.value, *given)))
+@dataclass
+class _Reading:
+    """Statements, with the names that they may read, to find whether they only write into
+    tensors."""
 
+    names: dict[str, Any]
+    bound: set[str] = field(default_factory=set[str])
+    """Names of loops."""
 
-def _held(target: ast.expr, frame: FrameType, bound: set[str]) -> Any:
-    """What a name or an attribute holds when the `if` begins."""
-    if isinstance(target, ast.Name) and target.id not in bound:
-        return frame.f_locals.get(target.id)
-    if isinstance(target, ast.Attribute):
-        return getattr(_held(target.value, frame, bound), target.attr, None)
-    return None
+    def writes(self, statement: ast.stmt) -> bool:
+        if isinstance(statement, ast.For):
+            return not statement.orelse and self._loops(statement)
+        if isinstance(statement, ast.AugAssign):
+            adds = isinstance(statement.op, _ADDING) and self._is_pure(statement.value)
+            return adds and isinstance(self._held(statement.target), torch.Tensor)
+        call = statement.value if isinstance(statement, ast.Expr) else None
+        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
+            return False
+        into = self._held(call.func.value)
+        each = call.func.attr.startswith("_foreach_") and into is torch
+        pure = all(map(self._is_pure, [*call.args, *(k.value for k in call.keywords)]))
+        return pure and call.func.attr in _WRITES and (each or isinstance(into, torch.Tensor))
 
+    def _loops(self, loop: ast.For) -> bool:
+        """Whether each turn of a loop over something that is there only writes into tensors."""
+        call = isinstance(loop.iter, ast.Call) and not (loop.iter.args or loop.iter.keywords)
+        method = loop.iter.func if isinstance(loop.iter, ast.Call) and call else None
+        if isinstance(method, ast.Attribute) and method.attr in _ITERATED:
+            held = self._held(method.value)
+            kinds = _ITERATED[method.attr]
+            turns = list(getattr(held, method.attr)()) if isinstance(held, kinds) else None
+        else:
+            held = self._held(loop.iter)
+            turns = held if isinstance(held, (list, tuple)) else None
+        targets = loop.target.elts if isinstance(loop.target, ast.Tuple) else [loop.target]
+        names = [t.id for t in targets if isinstance(t, ast.Name)]
+        if turns is None or len(names) < len(targets):
+            return False
+        self.bound.update(names)
+        for turn in turns:
+            self.names.update(zip(names, turn if len(names) > 1 else [turn], strict=False))
+            if not all(map(self.writes, loop.body)):
+                return False
+        return True
 
-def _is_pure(value: ast.expr) -> bool:
-    """Whether an expression changes nothing: it calls functions of torch and of numbers alone."""
-    return all(map(_is_pure_call, _calls(value)))
+    def _held(self, value: ast.expr) -> Any:
+        """What a name or an attribute holds; None for another expression."""
+        if isinstance(value, ast.Name):
+            return self.names.get(value.id)
+        return (
+            getattr(self._held(value.value), value.attr, None)
+            if isinstance(value, ast.Attribute)
+            else None
+        )
 
+    def _is_pure(self, value: ast.expr) -> bool:
+        """Whether an expression changes nothing: it calls functions of torch and of numbers."""
+        nodes = list(ast.walk(value))
+        calls = (n.func for n in nodes if isinstance(n, ast.Call))
+        return all(map(self._is_pure_call, calls)) and not any(isinstance(n, _BIND) for n in nodes)
 
-def _calls(value: ast.expr) -> Iterator[ast.expr]:
-    for node in ast.walk(value):
-        if isinstance(node, ast.Call):
-            yield node.func
-        elif isinstance(node, (ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom)):
-            yield node
-
-
-def _is_pure_call(called: ast.expr) -> bool:
-    if isinstance(called, ast.Name):
-        return called.id in _NUMBERS
-    if not isinstance(called, ast.Attribute) or called.attr.endswith("_"):
-        return False
-    of_torch = isinstance(called.value, ast.Name) and called.value.id == "torch"
-    of_torch = of_torch and hasattr(torch.Tensor, called.attr)
-    return of_torch or called.attr in _ITERATED | _CONVERTED
+    def _is_pure_call(self, called: ast.expr) -> bool:
+        if isinstance(called, ast.Name):
+            return called.id in _NUMBERS and called.id not in self.names
+        if not isinstance(called, ast.Attribute) or called.attr.endswith("_"):
+            return False
+        held = self._held(called.value)
+        if called.attr in _ITERATED:
+            return isinstance(held, _ITERATED[called.attr])
+        if held is torch:
+            return hasattr(torch.Tensor, called.attr)
+        return called.attr in _CONVERTED and isinstance(held, torch.Tensor)

@@ -660,7 +660,7 @@ def _uncleared(name: str) -> CaptureError:
 
 def _begins_otherwise(one: Rates, ranks: Rates) -> Doubt | None:
     """What there is to say of a number of optimizers that differs in the first step alone."""
-    for name in one.keys() & ranks.keys():
+    for name in sorted(one.keys() & ranks.keys()):
         (first, then), (mine, mine_then) = one[name], ranks[name]
         if then == mine_then and first != mine:
             text = f"the first step has {name} = {mine:g}, that of the model {first:g}"
