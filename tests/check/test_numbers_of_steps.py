@@ -193,7 +193,8 @@ def test_a_mask_of_floats_is_counted(made: Callable[..., Any]) -> None:
 
 NORM = "    norm = torch.cat([p.grad.flatten() for p in model.parameters()]).norm()\n"
 REDUCED = "    for p in model.parameters():\n        if dist.is_initialized():\n"
-BODY = "    if 1 / norm < 1:\n        for p in model.parameters():\n            p.grad.mul_(1 / norm)\n"
+BODY = "    if 1 / norm < 1:\n        for p in model.parameters():\n"
+BODY += "            p.grad.mul_(1 / norm)\n"
 CLIPPED: Edit = (STEPPED, f"{NORM}{BODY}{STEPPED}")
 TWICE_THERE = "    often = 2 if dist.is_initialized() else 1\n"
 BOTH_WAYS = {

@@ -65,7 +65,9 @@ NAMED: dict[str, dict[str, str]] = {
         "synthesis/frontends/torch/ranks/join.py": (
             "add all_gather all_reduce all_to_all mul_scalar pad reduce_scatter"
         ),
-        "synthesis/frontends/torch/ranks/logged.py": "add detach eq ge gt le logical_not lt mul ne",
+        "synthesis/frontends/torch/ranks/counts.py": "add detach eq ge gt le logical_not lt mul ne",
+        "synthesis/frontends/torch/ranks/logged.py": "eq ge gt le lt ne",
+        "synthesis/frontends/torch/ranks/predicated.py": "detach",
         "synthesis/frontends/torch/ranks/meanings.py": "all_gather all_reduce reduce_scatter",
         "synthesis/frontends/torch/ranks/micro_batches.py": (
             "add all_gather all_reduce concat pad shard_pad shard_slice slice"
@@ -137,7 +139,7 @@ LISTS: dict[str, int] = {
     "synthesis/frontends/torch/ranks/constant_ids.py": 1,
     "synthesis/frontends/torch/ranks/in_time.py": 1,
     "synthesis/frontends/torch/ranks/join.py": 4,
-    "synthesis/frontends/torch/ranks/logged.py": 2,
+    "synthesis/frontends/torch/ranks/counts.py": 1,
     "synthesis/frontends/torch/ranks/meanings.py": 1,
     "synthesis/frontends/torch/ranks/micro_batches.py": 1,
     "synthesis/frontends/torch/ranks/shared_parts.py": 3,
