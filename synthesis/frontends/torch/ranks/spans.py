@@ -43,12 +43,12 @@ class Span:
         return same_storage(self.storage, other.storage) and not apart
 
 
-def held_beside(t: torch.Tensor, *known: torch.Tensor) -> bool:
-    """Whether something keeps another tensor with memory there than one, and than those known."""
-    ours = {id(t), *map(id, known)}
+def held_beside(t: torch.Tensor) -> bool:
+    """Whether something keeps another tensor with the memory of one."""
+    gc.collect()
     place = storage(t)._cdata
     return any(
-        id(held) not in ours and not is_fake(held) and storage(held)._cdata == place
+        held is not t and not is_fake(held) and storage(held)._cdata == place
         for held in gc.get_objects()
         if type(held) in (torch.Tensor, torch.nn.Parameter)
     )
