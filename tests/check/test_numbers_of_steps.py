@@ -244,6 +244,20 @@ def test_a_branch_that_does_more_than_write_is_refused(made: Callable[..., Any],
         step.check()
 
 
+CLEARS = '    for optimizer in trainer.optimizers["all"]:\n        optimizer.zero_grad()\n'
+ZEROED = (
+    STEPPED,
+    f"{STEPPED}    for p in model.parameters():\n        if dist.is_initialized():\n"
+    "            p.grad.mul_(0)\n        else:\n            p.grad = None\n",
+)
+
+
+def test_gradients_that_ranks_leave_as_zeros_are_none(made: Callable[..., Any]) -> None:
+    made((CLEARS, ""), ZEROED).proved()
+    made((CLEARS, ""), ZEROED, ("p.grad.mul_(0)", "p.grad.mul_(0.5)")).refuted()
+    made((CLEARS, ""), ZEROED, ("p.grad.mul_(0)", "p.grad[:1].mul_(0)")).refuted()
+
+
 def test_a_rate_that_differs_in_the_first_step_alone_is_refused(made: Callable[..., Any]) -> None:
     falls = (
         STEPPED,

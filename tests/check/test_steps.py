@@ -262,11 +262,10 @@ TIMES_ZERO = "    for p in model.parameters():\n        p.grad.mul_(0)\n    retu
 
 
 @pytest.mark.parametrize("cleared", [ZEROED, TIMES_ZERO], ids=["zeros", "times zero"])
-def test_gradients_that_ranks_alone_set_to_zero_do_not_refute(made: Make, cleared: str) -> None:
+def test_gradients_that_ranks_alone_set_to_zero_are_zeros(made: Make, cleared: str) -> None:
     step = made("replicated", "adamw", "train_step", "dp=2", ROWS)
     step.edit("    optimizer.zero_grad()\n    return norm.full", cleared, "ranks.py")
-    with pytest.raises(CaptureError, match=r"torch\.empty|the step before left"):
-        step.check()
+    step.proved()
 
 
 LOGGED = "    seen = loss.item() + 1\n    print(f'loss {seen:.3f}')\n    optimizer.step()\n"

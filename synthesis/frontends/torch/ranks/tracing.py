@@ -175,7 +175,8 @@ def follow(order: Order) -> Followed:
     found.traced = _described(graph, module, given, roles)
     if order.step is not None:
         order.step.without_logs(found.traced)
-        left_as_zeros(found.traced, order.step.rooms)
+        gradients = filter(order.step.is_gradient, found.traced.state)
+        left_as_zeros(found.traced, {*order.step.rooms, *gradients})
     read = {name for node, name in found.traced.buffers.items() if node.users}
     found.traced.given |= (kept.keys() & read) - found.traced.state
     if order.step is not None:
