@@ -219,6 +219,7 @@ MORE = {
     "an else": "    else:\n        norm = norm + 1\n",
     "a number": "        trainer.last = 1\n",
     "a method of the owner's": "        trainer.add_(1)\n",
+    "a property of the owner's": "        model[0].weight.grad.mul_(trainer.factor)\n",
     "a collective": "        dist.all_reduce(norm)\n",
     "a name of the loop": "    p.grad.mul_(2)\n",
 }
@@ -239,6 +240,7 @@ def test_a_branch_that_does_more_than_write_is_refused(made: Callable[..., Any],
     step = made((STEPPED, f"{NORM}{BODY}{more}{STEPPED}"))
     text = (step.folder / "both.py").read_text()
     method = "class Trainer:\n    def add_(self, n):\n        self.n = n\n\n"
+    method += "    @property\n    def factor(self):\n        return 1.0\n\n"
     (step.folder / "both.py").write_text(text.replace("class Trainer:\n", method))
     with pytest.raises(CaptureError):
         step.check()

@@ -11,9 +11,10 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from dis import opname
-from functools import cache
+from functools import cache, cached_property
+from inspect import getattr_static
 from pathlib import Path
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import Any
 
 import torch
@@ -132,6 +133,17 @@ def _place(node: ast.stmt | ast.expr) -> tuple[int | None, ...]:
     return node.lineno, node.end_lineno, node.col_offset, node.end_col_offset
 
 
+def _runs_code(held: Any, name: str) -> bool:
+    """Whether code of the user's may run where an attribute is read."""
+    kind = type(held)
+    if isinstance(held, (torch.Tensor, ModuleType)) or held is None:
+        return False
+    found = getattr_static(held, name, None)
+    reads = kind.__getattribute__ is not object.__getattribute__
+    asks = getattr(kind, "__getattr__", None) not in (None, nn.Module.__getattr__)
+    return reads or (asks and found is None) or isinstance(found, (property, cached_property))
+
+
 @dataclass
 class _Reading:
     """Statements, with the names that they may read, to find whether they only write into
@@ -181,17 +193,26 @@ class _Reading:
         """What a name or an attribute holds; None for another expression."""
         if isinstance(value, ast.Name):
             return self.names.get(value.id)
-        return (
-            getattr(self._held(value.value), value.attr, None)
-            if isinstance(value, ast.Attribute)
-            else None
-        )
+        if not isinstance(value, ast.Attribute):
+            return None
+        held = self._held(value.value)
+        return None if _runs_code(held, value.attr) else getattr(held, value.attr, None)
 
     def _is_pure(self, value: ast.expr) -> bool:
-        """Whether an expression changes nothing: it calls functions of torch and of numbers."""
+        """Whether an expression changes nothing: it calls functions of torch and of numbers, and
+        asks no object of the user's for more than what it holds."""
         nodes = list(ast.walk(value))
         calls = (n.func for n in nodes if isinstance(n, ast.Call))
-        return all(map(self._is_pure_call, calls)) and not any(isinstance(n, _BIND) for n in nodes)
+        bases = {id(n.value) for n in nodes if isinstance(n, ast.Attribute)}
+        read = [n for n in nodes if isinstance(n, (ast.Name, ast.Attribute))]
+        kinds = [type(self._held(n)) for n in read if id(n) not in bases]
+        plain = all(kind.__module__.partition(".")[0] in ("builtins", "torch") for kind in kinds)
+        plain = plain and not any(isinstance(n, ast.Attribute) and self._runs(n) for n in read)
+        binds = any(isinstance(n, _BIND) for n in nodes)
+        return plain and not binds and all(map(self._is_pure_call, calls))
+
+    def _runs(self, value: ast.Attribute) -> bool:
+        return _runs_code(self._held(value.value), value.attr)
 
     def _is_pure_call(self, called: ast.expr) -> bool:
         if isinstance(called, ast.Name):
