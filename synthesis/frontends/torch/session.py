@@ -222,7 +222,7 @@ class Session:
                 read_whole()
             facts = replace(facts, train=modes.train)
             with mode_of(model, facts.train, self.places.root):
-                traced = self._traced(model, kwargs, modes.draws)
+                traced = self._traced(model, kwargs, modes)
             inputs = from_tables(traced, inputs)
             facts = replace(facts, inputs=inputs)
             if lost := sorted({*modes.state} - traced.state):
@@ -253,20 +253,23 @@ class Session:
             ).run()
         return lowered, facts, model, modes
 
-    def _traced(self, model: nn.Module, kwargs: dict[str, Any], draws: bool) -> Traced:
+    def _traced(self, model: nn.Module, kwargs: dict[str, Any], modes: Modes) -> Traced:
         """The joint graph; of a model that draws numbers, and of one in which a backward is written
-        by hand, as it runs. That may count its calls, so two must be alike."""
+        by hand, as it runs. That may count its calls, so two must be alike, and both modes."""
         from shardproof.synthesis.frontends.torch.ranks.modes import one_twice
         from shardproof.synthesis.frontends.torch.ranks.tracing import order_of_one
 
         def followed() -> Traced:
             with mode:
-                return one_twice(lambda: order_of_one(model, kwargs, names, root))
+                other = None if modes.apart else mode_of(model, not modes.train, root)
+                found = one_twice(lambda: order_of_one(model, kwargs, names, root), other)
+                in_mode(model, modes.train)
+                return found
 
         held = (*model.parameters(), *kwargs.values())
         mode = next(t.fake_mode for t in held if isinstance(t, FakeTensor))
         names, root = self.target.result_names, self.places.root
-        if draws and self.request.gradients:
+        if modes.draws and self.request.gradients:
             return followed()
         try:
             with watching(Places(root)):

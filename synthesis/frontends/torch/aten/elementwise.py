@@ -209,6 +209,8 @@ def _positive(e: Emit, x: str) -> bool:
     made = e.made(x)
     if made is None or made.op not in ("exp", *_AS_POSITIVE) or not e.type(made.inputs[0]).size:
         return False
+    if not e.type(x).is_float:
+        return False  # an integer may be 0 where a real is above
     if made.op == "all_reduce" and made.attrs["reduce"] != "sum":
         return False
     return made.op == "exp" or all(_positive(e, v) for v in made.inputs)

@@ -10,7 +10,7 @@ and exchange the same are judged once.
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -141,11 +141,13 @@ def follow_twice(make: Make, mode: str, others: Sequence[str], module: Any) -> T
     return decided(lambda: _traced_twice(make, mode, quick, module))
 
 
-def one_twice(make: Callable[[], Order]) -> Traced:
-    """A model on one device, traced, and called again. Call inside the fake mode.
+def one_twice(make: Callable[[], Order], other: AbstractContextManager[None] | None) -> Traced:
+    """A model on one device, traced, and called again, in its `other` mode too where one is given.
+    Call inside the fake mode.
 
     Raises:
-        CaptureError: as `follow`; the second backward does something else than the first.
+        CaptureError: as `follow`; the second backward does something else than the first, or that
+            of the other mode does.
         Exception: whatever the user's code raises.
     """
     order = make()
@@ -159,6 +161,16 @@ def one_twice(make: Callable[[], Order]) -> Traced:
             "first",
             hint="let no backward count its calls, or keep what it made",
         )
+    if other is not None:
+        with other:
+            third = _again(lambda _: make(), "", digest, held)
+        if first.draws != third.draws or not first.alike(third):
+            raise CaptureError(
+                f"the backward of {type(order.model).__name__} does something else in train mode "
+                "than in eval mode",
+                hint="let both modes compute the same but for dropout: one program is proved, for "
+                "both",
+            )
     return traced
 
 
