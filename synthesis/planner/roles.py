@@ -104,7 +104,7 @@ class Module:
         shape = self.weight.shape
         if len(param.shape) == len(shape) > 1:
             return dim if param.shape[dim] == shape[dim] else None
-        return 0 if dim == self.out_dim else None
+        return 0 if dim == self.out_dim and param.shape[:1] == shape[dim : dim + 1] else None
 
 
 def modules(program: Program, kinds: Mapping[str, str] | None = None) -> list[Module]:

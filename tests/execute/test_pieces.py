@@ -144,7 +144,7 @@ class Made(nn.Module):
 
     def __init__(self, n=8):
         super().__init__()
-        self.wide = nn.utils.weight_norm(nn.Conv1d(n, 2 * n, 3, padding=1))
+        self.wide = nn.utils.weight_norm(nn.Conv1d(n, 2 * n, 3, padding=1), dim=None)
         self.narrow = nn.utils.parametrizations.weight_norm(nn.Conv1d(2 * n, n, 1))
         self.up = nn.utils.weight_norm(nn.ConvTranspose1d(n, 2 * n, 2, 2))
         self.down = nn.utils.weight_norm(nn.ConvTranspose1d(2 * n, n, 2, 2))
