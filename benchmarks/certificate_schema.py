@@ -14,8 +14,7 @@ from benchmarks.program_schema import COUNT, INT, RATIONAL, TEXT, list_of, objec
 from shardproof.verifier import checker
 from shardproof.verifier.checker.certificate import ELEMENTWISE, VERSION
 from shardproof.verifier.checker.identities import ENGINE as POLYNOMIALS
-from shardproof.verifier.checker.scalars import ENGINE
-from shardproof.verifier.domains.polynomials import ROOTS
+from shardproof.verifier.domains.axioms import DECIDED, ROOTS
 from shardproof.verifier.kernel.layout import FOLDS
 
 PUBLISHED = Path(checker.__file__).with_name("schema.json")
@@ -84,20 +83,12 @@ def schema() -> dict[str, Any]:
             "identities": list_of(_ref("identity")),
         }
     )
-    by_engine = object_of(
-        {
-            **compared,
-            "engine": {"const": ENGINE},
-            "assumptions": list_of(TEXT),
-            "outputs": _named(TEXT),
-        }
-    )
     exact = {"type": "string", "pattern": "^-?[0-9]+(/[1-9][0-9]*)?$"}
     polynomial = list_of(_tuple(exact, list_of(_tuple(COUNT, exact))))
     identity = {
         "atoms": list_of(_tuple(TEXT, list_of(polynomial))),
         "difference": polynomial,
-        "steps": list_of(_tuple({"enum": sorted(ROOTS)}, COUNT)),
+        "steps": list_of(_tuple({"enum": sorted({*ROOTS, *DECIDED})}, COUNT)),
     }
     layout = {
         "dims": list_of(list_of(_tuple(COUNT, {"anyOf": [TEXT, _NULL]}))),
@@ -121,7 +112,7 @@ def schema() -> dict[str, Any]:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "shardproof certificate",
-        "anyOf": [by_relations, by_polynomials, by_engine],
+        "anyOf": [by_relations, by_polynomials],
         "$defs": {
             "program": object_of({"name": TEXT, "digest": _DIGEST}),
             "layout": object_of(layout),

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from shardproof.verifier.analysis.garbage import no_collection
 from shardproof.verifier.certify import certificate
-from shardproof.verifier.checker import Prepared, Rejected, prepare, prove, prove_by_elements
+from shardproof.verifier.checker import Prepared, Rejected, prepare, prove
+from shardproof.verifier.checker.certificate import sealed
 from shardproof.verifier.escalate import Unrelated, decide_small, refute_large
 from shardproof.verifier.explain import locate, relations as every_relation
 from shardproof.verifier.kernel.contract import Contract, check, output_key
@@ -21,7 +22,7 @@ from shardproof.verifier.problem import Problem
 from shardproof.verifier.provers.relate.facts import Fact, Related
 from shardproof.verifier.provers.relate.rules import Rules, equal_otherwise, satisfied
 from shardproof.verifier.provers.relate.walk import relate_peeled
-from shardproof.verifier.provers.scalars.answers import Equal, Undecided
+from shardproof.verifier.provers.scalars.answers import Undecided
 from shardproof.verifier.provers.sequential import Sequential
 from shardproof.verifier.refute.compare import Difference
 from shardproof.verifier.refute.search import (
@@ -206,12 +207,14 @@ class Examination:
         return Unknown(REJECTED.format(found.where, found.reason), self.location, keys)
 
     def compared(self, masks: bool) -> Proof | Unknown | Undecided:
-        """Element by element. The engine runs once, for the checker."""
-        found = prove_by_elements(self.prepared, self.order, masks, timed=self.stuck is None)
-        if isinstance(found, Equal):
-            assert self.stuck is not None
-            return self.stuck
-        return self.accepted(found) if isinstance(found, Proof | Rejected) else found
+        """Entry by entry, as polynomials."""
+        from shardproof.verifier.checker.identities import certify
+        from shardproof.verifier.provers.scalars.closing import close
+
+        said = certify(self.prepared, close, masks)
+        if isinstance(said, Undecided):
+            return said
+        return self.stuck or self.accepted(prove(sealed(said, self.order), self.prepared))
 
     def refuted(self) -> Counterexample:
         found = self.difference

@@ -12,9 +12,11 @@ import pytest
 
 from shardproof.verifier.checker import Accepted, Rejected, check
 from shardproof.verifier.checker.certificate import seal
+from shardproof.verifier.domains.axioms import without
 from shardproof.verifier.domains.base import Array
 from shardproof.verifier.domains.floats import Floats
-from shardproof.verifier.domains.polynomials import Polynomials, Terms, difference, without
+from shardproof.verifier.domains.monomials import Terms, difference
+from shardproof.verifier.domains.polynomials import Polynomials
 from shardproof.verifier.kernel.contract import Contract
 from shardproof.verifier.kernel.layout import Layout
 from shardproof.verifier.problem import Problem
@@ -41,6 +43,8 @@ def _put(*path: Any, value: Any) -> Change:
 
 CHANGES: dict[str, Change] = {
     "a step is left out": lambda d: d["identities"][0]["steps"].pop(),
+    "a comparison that holds": _put(*FIRST, "steps", 0, 0, value="holds"),
+    "a comparison that fails": _put(*FIRST, "steps", 0, 0, value="fails"),
     "no steps": _put(*FIRST, "steps", value=[]),
     "a step is there twice": lambda d: d["identities"][0]["steps"].append(
         d["identities"][0]["steps"][0]
@@ -97,6 +101,20 @@ RIGHT = {
         "%l = log %x %z = mul %l, %y",
         "%l = log %x %a = mul %y, %l %n = sub %l, %l %z = add %a, %n",
     ),
+    "a guard that only ranks have": (
+        ZERO + "%l = log %x %z = mul %l, %y",
+        ZERO + "%l = log %x %a = mul %l, %y %c = gt %x, %o %z = where %c, %a, %o",
+    ),
+    "the inverse of a count by that of its square": (
+        "%s = sum %x {dims=[0]} %a = mul %s, %s %r = reciprocal %a %z = mul %y, %r",
+        "%s = sum %x {dims=[0]} %r = reciprocal %s %a = mul %y, %r %z = mul %a, %r",
+    ),
+    "a logarithm of a quotient": (
+        "%e = exp %x %f = exp %y %s = add %e, %f %z = log %s",
+        "%d = sub %x, %y %e = exp %d %o = exp %d %p = sub %e, %o %q = add_scalar %e {value=1} "
+        "%l = log %q %z = add %l, %y",
+    ),
+    "an odd function": ("%z = tanh %x", "%n = neg %x %t = tanh %n %z = neg %t"),
     "an exponential is above 0": (
         "%e = exp %x %z = mul %e, %y",
         "%n = neg %x %m = exp %n %r = reciprocal %m %z = mul %r, %y",
@@ -118,6 +136,35 @@ WRONG = {
     "the root of a square is no number": (
         "%a = mul %x, %x %r = sqrt %a %z = mul %r, %y",
         "%z = mul %x, %y",
+    ),
+    "a comparison of what may have no value": (
+        ZERO + "%z = gelu %y",
+        ZERO + "%l = log %x %u = sub %l, %l %c = ge %u, %o %g = gelu %y %z = where %c, %g, %o",
+    ),
+    "a cast of what may have no value": (
+        "%z = gelu %y",
+        "%l = log %x %u = sub %l, %l %i = cast %u {dtype=i64} %f = cast %i {dtype=f32} "
+        "%g = gelu %y %z = add %g, %f",
+    ),
+    "a guard the other way": (
+        ZERO + "%l = log %x %z = add %l, %y",
+        ZERO + "%l = log %x %c = le %x, %o %a = add %l, %y %z = where %c, %a, %o",
+    ),
+    "a guard of another number": (
+        ZERO + "%l = log %x %g = gelu %y %z = add %l, %g",
+        ZERO + "%l = log %x %g = gelu %y %c = gt %y, %o %h = where %c, %g, %o %z = add %l, %h",
+    ),
+    "a guard that excludes 0": (
+        ZERO + "%l = sqrt %x %g = gelu %y %z = add %l, %g",
+        ZERO + "%l = sqrt %x %g = gelu %y %a = add %l, %g %c = gt %x, %o %z = where %c, %a, %o",
+    ),
+    "a denominator that may be below 0": (
+        ZERO + "%c = gt %x, %o %r = reciprocal %y %s = where %c, %r, %x %z = reciprocal %s",
+        ZERO + "%c = gt %x, %o %t = where %c, %x, %y %z = reciprocal %t",
+    ),
+    "the root of a square is no number, guarded": (
+        ZERO + "%c = gt %y, %o %a = mul %x, %x %s = sqrt %a %z = where %c, %s, %y",
+        ZERO + "%c = gt %y, %o %z = where %c, %x, %y",
     ),
     "at a tie": (
         ZERO + "%c = gt %x, %o %z = where %c, %y, %x",

@@ -22,8 +22,8 @@ from shardproof.verifier.certify import certificate
 from shardproof.verifier.checker import Accepted, Rejected, check, prepare
 from shardproof.verifier.checker.certificate import sealed
 from shardproof.verifier.checker.claims import NotShownError
+from shardproof.verifier.checker.identities import certify
 from shardproof.verifier.checker.order import ordered, unpacked
-from shardproof.verifier.checker.scalars import certify
 from shardproof.verifier.kernel.inline import inline
 from shardproof.verifier.kernel.program.errors import IRError, MalformedError
 from shardproof.verifier.kernel.program.jsondata import Cursor
@@ -40,6 +40,7 @@ from shardproof.verifier.order.witness import pack, witness
 from shardproof.verifier.problem import Problem
 from shardproof.verifier.provers.relate.rules import Rules
 from shardproof.verifier.provers.relate.walk import relate_peeled
+from shardproof.verifier.provers.scalars.closing import close
 from shardproof.verifier.text.assemble import shared, well_formed
 from shardproof.verifier.verdict import Proof
 from shardproof.verifier.verification import verify
@@ -216,8 +217,8 @@ def _claims(problem: Problem) -> dict[str, Any]:
 
 
 def _elements(problem: Problem) -> dict[str, Any]:
-    document = certify(prepare(problem))[1]
-    assert document is not None
+    document = certify(prepare(problem), close)
+    assert isinstance(document, dict)
     return document
 
 

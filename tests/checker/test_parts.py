@@ -27,7 +27,7 @@ RESTS = {
     "GS-17": ("values that change ranks", "order in time"),
     "DS-52": ("composite ops", "index notation", "cross entropies opened"),
     "SD-07": ("composite ops", "entries as polynomials"),
-    "MG-10-square": ("composite ops", "single elements"),
+    "MG-10-square": ("composite ops", "entries as polynomials"),
 }
 ALONE = """
 import json, pickle, sys

@@ -327,7 +327,6 @@ SPELLINGS: list[Callable[[], Pair]] = [
     lambda: cross_entropy("log-sum-exp of each rank"),
     lambda: cross_entropy("log of the probability"),
     fused_qkv,
-    adamw_step,
     lambda: products("product over a sum"),
     lambda: products("products in another order"),
     lambda: products("transposed product"),

@@ -218,13 +218,7 @@ ALLOWED: dict[str, str] = {
     "analysis/definedness.py": "cast",
     "analysis/replication.py": "merge mul",
     "analysis/sentinels.py": "cast",
-    # identities of real functions, and kinds of atoms of its own (`neg`, `sign`)
-    "domains/algebra/equality.py": "neg",
-    "domains/algebra/expressions.py": "cos neg sin",
-    "domains/algebra/functions.py": "erf exp log neg",
-    "domains/algebra/order.py": "neg",
-    "domains/algebra/quotients.py": "neg",
-    "domains/algebra/signs.py": "neg sign",
+    # identities of real functions
     "domains/polynomials.py": "abs exp log reciprocal rsqrt sqrt",
     "domains/symbolic.py": "reciprocal",
     # the activations that an attribute may name

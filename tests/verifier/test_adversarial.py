@@ -8,13 +8,14 @@ from unittest.mock import patch
 import pytest
 
 from shardproof.synthesis.repair.diagnosis import verify
-from shardproof.verifier.checker import Accepted, Rejected, check
+from shardproof.verifier.checker import Accepted, Rejected, check, prepare
 from shardproof.verifier.checker.certificate import seal
+from shardproof.verifier.checker.identities import certify
 from shardproof.verifier.kernel.contract import ContractError
 from shardproof.verifier.kernel.program.errors import IRError
 from shardproof.verifier.problem import Problem
 from shardproof.verifier.provers.scalars.answers import Undecided
-from shardproof.verifier.provers.scalars.deciding import decide
+from shardproof.verifier.provers.scalars.closing import close
 from shardproof.verifier.text.contract import compose, read_contract
 from shardproof.verifier.text.parser import parse_text
 from shardproof.verifier.verdict import Counterexample, Proof, Verdict
@@ -252,7 +253,8 @@ program one
         "program many mesh(tp=2) input %x: f32[2] %y = mul_scalar %x {value=0} return %y"
     )
     asked = read_contract("", one, many).contract
-    assert isinstance(decide(one, many, asked, masks=True), Undecided)
+    given = prepare(Problem(one, many, asked))
+    assert isinstance(certify(given, close, masks=True), Undecided)
     assert isinstance(verify(Problem(one, many, asked)), Counterexample)
 
 

@@ -23,7 +23,7 @@ from shardproof.verifier.text.digest import digest
 if TYPE_CHECKING:
     from shardproof.verifier.order.events import TimeProgram
 
-VERSION = 4
+VERSION = 5
 ELEMENTWISE = "elementwise"
 """The kind of certificate that has no claims: the comparison is made anew."""
 

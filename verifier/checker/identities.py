@@ -10,6 +10,7 @@ ranks need.
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from itertools import starmap
 from typing import Any
 
 from shardproof.verifier.checker.certificate import (
@@ -23,8 +24,10 @@ from shardproof.verifier.checker.certificate import (
 from shardproof.verifier.checker.claims import NotShownError, need
 from shardproof.verifier.checker.entries import in_fields
 from shardproof.verifier.checker.replay import Accepted, Rejected, Result
-from shardproof.verifier.domains.base import is_index
-from shardproof.verifier.domains.polynomials import Polynomials, Terms, difference, without
+from shardproof.verifier.domains.axioms import DECIDED, decided, guard, without
+from shardproof.verifier.domains.base import Array, is_index
+from shardproof.verifier.domains.monomials import Terms, difference
+from shardproof.verifier.domains.polynomials import Polynomials
 from shardproof.verifier.kernel.contract import output_key
 from shardproof.verifier.kernel.program.errors import MalformedError
 from shardproof.verifier.kernel.program.jsondata import Cursor
@@ -35,7 +38,8 @@ from shardproof.verifier.provers.scalars.outputs import all_ranks, pairs
 from shardproof.verifier.refute.evaluate import elements, evaluate
 
 ENGINE = "polynomials, at these extents"
-LONGEST = 200_000
+MASKED = "an entry masked with -10^29 or less has weight 0: all else is small beside a mask"
+LONGEST = 500_000
 """Characters that all identities of a certificate may have."""
 Json = dict[str, Any]
 
@@ -51,9 +55,17 @@ class Gap:
     atoms: list[int] = field(default_factory=list[int])
     """Those that it is made of, by their place in the identity."""
 
-    def allowed(self, atom: int) -> bool:
-        """Whether an atom has a value wherever the difference counts."""
+    def allowed(self, axiom: str, atom: int) -> bool:
+        """Whether an atom has a value wherever the difference counts, or that of an axiom."""
+        if axiom in DECIDED:
+            return guard(self.bank, atom, self.defined) == DECIDED[axiom]
         return atom not in self.bank.partial or atom in self.defined
+
+    def applied(self, terms: Terms, axiom: str, atom: int) -> Terms:
+        """What an axiom makes of a polynomial."""
+        if axiom in DECIDED:
+            return decided(terms, atom, DECIDED[axiom])
+        return without(self.bank, terms, atom)
 
     def said(self) -> Json:
         """The difference, inputs and places left aside: gaps that say the same are one identity."""
@@ -91,17 +103,31 @@ def closes(gap: Gap, steps: Steps) -> bool:
     for name, place in steps:
         need(0 <= place < len(gap.atoms), "no such atom")
         atom = gap.atoms[place]
-        need(gap.bank.atoms[atom][0] == name, f"the atom is no {name}")
-        need(gap.allowed(atom), f"{name} may have no value")
-        before, terms = terms, without(gap.bank, terms, atom)
+        need(name in DECIDED or gap.bank.atoms[atom][0] == name, f"the atom is no {name}")
+        need(gap.allowed(name, atom), f"{name} may have no value")
+        before, terms = terms, gap.applied(terms, name, atom)
         need(terms != before, f"{name} changes nothing")
     return not terms
 
 
-def compared(given: Prepared, counts: dict[str, int]) -> Iterator[Gap]:
+@dataclass
+class Comparison:
+    """What is told of all entries that must be equal, as they are compared."""
+
+    masks: bool = False
+    """Whether large negative constants are taken for minus infinity."""
+    masked: bool = False
+    """Whether that was used."""
+    counts: dict[str, int] = field(default_factory=dict[str, int])
+    """Entries by output."""
+    case: Mapping[str, Array] | None = None
+    """The values of integer inputs that are tried."""
+
+
+def compared(given: Prepared, told: Comparison) -> Iterator[Gap]:
     """Gaps of all entries that must be equal, over all values of the integer inputs.
 
-    `counts` is told how many entries each output has. Raises NotShownError, UndefinedError.
+    Raises NotShownError, UndefinedError.
     """
     p = given.problem
     one, many = live(p.sequential), live(p.distributed)
@@ -110,9 +136,9 @@ def compared(given: Prepared, counts: dict[str, int]) -> Iterator[Gap]:
     tried = cases(one, many, {}, MAX_CASES)
     if isinstance(tried, Undecided):
         raise NotShownError(tried.reason)
-    counts |= {output_key(o): 0 for o in one.outputs}
-    for case in tried:
-        bank = Polynomials()
+    counts = told.counts = {output_key(o): 0 for o in one.outputs}
+    for told.case in tried:
+        case, bank = told.case, Polynomials(told.masks)
         wholes = {i.name: bank.symbols(i.name, i.type.shape) for i in one.inputs} | case
         bank.least = True
         values = evaluate(one, wholes, bank)
@@ -133,6 +159,7 @@ def compared(given: Prepared, counts: dict[str, int]) -> Iterator[Gap]:
                     need(b.needs <= defined, f"{key} {where} may have no value")
                     if terms := difference(a.terms, b.terms):
                         yield Gap(bank, terms, defined)
+        told.masked |= bank.masked
 
 
 def _needed(values: Mapping[str, Any], outputs: Sequence[Any]) -> frozenset[int]:
@@ -140,15 +167,15 @@ def _needed(values: Mapping[str, Any], outputs: Sequence[Any]) -> frozenset[int]
     return frozenset[int]().union(*(e.needs for a in arrays for e in a.reshape(-1)))
 
 
-def document(given: Prepared, find: Find) -> Json:
+def document(given: Prepared, find: Find, told: Comparison) -> Json:
     """The certificate of programs whose gaps all have steps.
 
     Raises:
         NotShownError: a gap that has none, or that may have no value.
         UndefinedError: an op on which polynomials say nothing.
     """
-    p, counts, known, size = given.problem, dict[str, int](), dict[str, tuple[Json, Steps]](), 0
-    for gap in compared(given, counts):
+    p, known, size = given.problem, dict[str, tuple[Json, Steps]](), 0
+    for gap in compared(given, told):
         said = gap.said()
         text = json.dumps(said)
         if text not in known:
@@ -158,8 +185,8 @@ def document(given: Prepared, find: Find) -> Json:
             need(closes(gap, steps), "the steps leave a rest")
             known[text] = {**said, "steps": [[*step] for step in steps]}, steps
             need((size := size + len(text)) <= LONGEST, "the identities are too long")
-        named = (gap.atoms[place] for _, place in known[text][1])
-        need(all(map(gap.allowed, named)), "what an axiom is about may have no value")
+        named = ((axiom, gap.atoms[place]) for axiom, place in known[text][1])
+        need(all(starmap(gap.allowed, named)), "what an axiom is about may have no value")
     one, many = live(p.sequential), live(p.distributed)
     tried = cases(one, many, {}, MAX_CASES)
     return {
@@ -170,19 +197,20 @@ def document(given: Prepared, find: Find) -> Json:
         "extents": {i.name: [i.type.dtype, list(i.type.shape)] for i in p.sequential.inputs},
         "indices": {},
         "cases": 0 if isinstance(tried, Undecided) else len(tried),
-        "scope": list(scope_of(one, many, {}, masked=False)),
-        "assumptions": [],
-        "outputs": dict(sorted(counts.items())),
+        "scope": list(scope_of(one, many, {}, masked=told.masked)),
+        "assumptions": [MASKED] if told.masked else [],
+        "outputs": dict(sorted(told.counts.items())),
         "identities": [said for said, _ in known.values()],
     }
 
 
-def certify(given: Prepared, find: Find) -> Json | None:
-    """The certificate, None where polynomials do not show that the programs are equal."""
+def certify(given: Prepared, find: Find, masks: bool = False) -> Json | Undecided:
+    """The certificate, or why polynomials do not show that the programs are equal."""
+    told = Comparison(masks)
     try:
-        return sealed(document(given, find))
-    except (ValueError, TypeError):
-        return None
+        return sealed(document(given, find, told))
+    except (ValueError, TypeError) as error:
+        return Undecided(str(error), told.case)
 
 
 def again(
@@ -194,7 +222,8 @@ def again(
     """What the certificate shows: its steps are applied, and no others are looked for."""
     try:
         told = _told(certificate.get("identities"))
-        made = document(given, lambda _, text: told.get(text))
+        run = Comparison(masks=bool(certificate.get("assumptions")))
+        made = document(given, lambda _, text: told.get(text), run)
         expected = {**made, "order": certificate.get("order"), "seal": seal(certificate)}
         for key in sorted({*expected, *certificate}):
             need(
@@ -206,7 +235,8 @@ def again(
         return Rejected(error.what, error.where)
     except (TypeError, ValueError) as error:
         return Rejected(str(error), "the comparison")
-    return Accepted(len(made["outputs"]), tuple(made["scope"]), assumed, engine=engine, rests=rests)
+    assumed, scope = (*assumed, *made["assumptions"]), tuple(made["scope"])
+    return Accepted(len(made["outputs"]), scope, assumed, engine=engine, rests=rests)
 
 
 def _told(listed: object) -> dict[str, Steps]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from shardproof.verifier.checker.certificate import Prepared, sealed
-from shardproof.verifier.checker.replay import Rejected, Result, check
+from shardproof.verifier.checker.certificate import Prepared
+from shardproof.verifier.checker.replay import Rejected, check
 from shardproof.verifier.proof import Acceptance, Proof
 
 if TYPE_CHECKING:
-    from shardproof.verifier.provers.scalars.answers import Decision
     from shardproof.verifier.smt.answers import Answers
 
 
@@ -18,37 +17,7 @@ def prove(
     certificate: Mapping[str, Any], given: Prepared, discharge: Answers | None = None
 ) -> Proof | Rejected:
     """What a certificate shows, in the words of the checker, where it accepts it."""
-    return _made(certificate, check(certificate, given, discharge))
-
-
-def prove_by_elements(
-    given: Prepared, order: Sequence[Mapping[str, Any]], masks: bool, timed: bool = True
-) -> Proof | Rejected | Decision:
-    """Compare element by element, and check all else that such a proof needs.
-
-    `order` is what shows that events are in order. Where that is not known, and so not `timed`,
-    the decision alone is returned.
-    """
-    from shardproof.verifier.checker import identities
-    from shardproof.verifier.provers.scalars.closing import steps
-
-    if timed and not masks:
-        said = identities.certify(
-            given, lambda gap, _: steps(gap.bank, gap.terms, gap.allowed, gap.atoms)
-        )
-        if said is not None:
-            certificate = sealed(said, order)
-            return _made(certificate, check(certificate, given))
-    from shardproof.verifier.checker.scalars import certify
-
-    found, document = certify(given, masks=masks)
-    if document is None or not timed:
-        return found
-    certificate = sealed(document, order)
-    return _made(certificate, check(certificate, given, evaluated=found))
-
-
-def _made(certificate: Mapping[str, Any], found: Result) -> Proof | Rejected:
+    found = check(certificate, given, discharge)
     if isinstance(found, Rejected):
         return found
     return Proof(

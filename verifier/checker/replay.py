@@ -52,7 +52,6 @@ from shardproof.verifier.terms import Ref, Terms
 
 if TYPE_CHECKING:
     from shardproof.verifier.checker.parts import Part
-    from shardproof.verifier.provers.scalars.answers import Decision
     from shardproof.verifier.smt.answers import Answers, Summary
 
 
@@ -68,7 +67,7 @@ class Accepted:
     steps: Summary | None = None
     """How far Z3 shows the steps, where it was asked."""
     engine: str = ""
-    """What was made again where there are no steps, by the code that the prover uses."""
+    """What entries were compared as, where there are no claims."""
     rests: tuple[str, ...] = ()
     """What it rests on besides the rules for claims, of `PARTS`: each a room that nothing else
     of the checker reaches."""
@@ -106,7 +105,6 @@ PARTS = {
     "values that change ranks": "shardproof.verifier.kernel.movements",
     "order in time": "shardproof.verifier.checker.order",
     "entries as polynomials": "shardproof.verifier.checker.identities",
-    "single elements": "shardproof.verifier.checker.scalars",
 }
 """What programs or a certificate may ask for besides rules for claims, and the room that is loaded
 for it."""
@@ -131,15 +129,13 @@ def check(
     certificate: Mapping[str, Any],
     problem: Problem | Prepared,
     discharge: Answers | None = None,
-    evaluated: Decision | None = None,
 ) -> Result:
     """Whether the certificate shows that the distributed program meets the contract.
 
     With `discharge`, Z3 is asked about every distinct step that it rests on and about equal terms,
     where no answer is kept yet; equal terms are computed besides, and small programs are run on
     numbers. What is refuted in one of these ways is a fault of the verifier, and nothing is
-    accepted: `discharge` can reject, and show nothing. `evaluated` is what the checker itself has
-    just found element by element, where it did.
+    accepted: `discharge` can reject, and show nothing.
     """
     try:
         given = prepare(problem) if isinstance(problem, Problem) else problem
@@ -155,7 +151,9 @@ def check(
             _timely(at["order"], given)
             _runnable(regions(distributed))
             need(not contract.balanced, "what the contract assumes has no part in a comparison")
-            found = _entries(certificate, given, evaluated, _used(at, given, None))
+            from shardproof.verifier.checker.identities import again
+
+            found = again(certificate, given, _assumed(contract), _used(at, given, None))
             if discharge is None or isinstance(found, Rejected):
                 return found
             from shardproof.verifier.checker.entries import shown
@@ -207,8 +205,7 @@ def _used(
         "cross entropies opened": "opened" in at,
         "loop peeling": "peels" in at,
         "order in time": bool(at["order"].items()),
-        "entries as polynomials": one is None and "identities" in at,
-        "single elements": one is None and "identities" not in at,
+        "entries as polynomials": one is None,
     }
     return tuple(name for name in PARTS if name in parts or said.get(name))
 
@@ -261,24 +258,6 @@ def _by_elements(certificate: object) -> bool:
     if not isinstance(certificate, dict):
         return False
     return cast(dict[str, Any], certificate).get("kind") == ELEMENTWISE
-
-
-def _entries(
-    certificate: Mapping[str, Any],
-    given: Prepared,
-    evaluated: Decision | None,
-    rests: tuple[str, ...],
-) -> Result:
-    """A proof without claims compares entries: as polynomials by the steps that it has, or by the
-    engine that found them equal."""
-    assumed = _assumed(given.problem.contract)
-    if "identities" in certificate:
-        from shardproof.verifier.checker.identities import again as replayed
-
-        return replayed(certificate, given, assumed, rests)
-    from shardproof.verifier.checker.scalars import again
-
-    return again(certificate, given, evaluated, assumed, rests)
 
 
 def _readable(problem: Problem) -> None:

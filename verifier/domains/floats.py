@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 
@@ -41,8 +41,8 @@ class Function:
     """On arrays of float64."""
     by: Callable[[Calculus[Any], Any], Any] | None = None
     """Its definition, where it is made of others. All expressions are read by it."""
-    algebra: Callable[[Any, Any], Any] | None = None
-    """On the expressions of `domains/algebra`, where its table has a form of its own."""
+    parity: Literal[-1, 0, 1] = 0
+    """1: f(-x) = f(x), -1: f(-x) = -f(x), 0: neither is claimed."""
     strict: bool = False
     """Whether it has no value where its operand has none; else floats may have one."""
     rising: bool = False

@@ -2,8 +2,9 @@
 
 An atom is an input's entry or a function of polynomials. Arithmetic is that of a commutative ring;
 besides it holds here that exp(a + b) = exp(a) exp(b), that a truth value is its own square, that a
-maximum is that of a set, and that exponentials and rational factors are taken out of a reciprocal
-and a logarithm. Nothing else is known of a function but that equal operands give equal values.
+root has no power above 1, that a maximum is that of a set, and that exponentials, rational factors
+and positive denominators are taken out of a reciprocal and a logarithm. Nothing else is known of a
+function but that equal operands give equal values, and the sign that its declaration claims.
 """
 
 import math
@@ -14,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from shardproof.verifier.domains.axioms import TRUTHS, without
 from shardproof.verifier.domains.base import (
     Array,
     Symbols,
@@ -22,19 +24,28 @@ from shardproof.verifier.domains.base import (
     objects,
 )
 from shardproof.verifier.domains.floats import FUNCTIONS
+from shardproof.verifier.domains.monomials import (
+    Exact,
+    Frozen,
+    Mono,
+    Terms,
+    difference,
+    exact,
+    into,
+    number,
+    over,
+    scaled,
+)
 from shardproof.verifier.kernel.program.registry import traits
 
-Exact = Fraction | int
-"""Whole numbers are those of Python, which are fast."""
-Mono = tuple[tuple[int, Exact], ...]
-"""Atoms with their powers, by number; only exponentials have other powers than 1, 2, ..."""
-Terms = dict[Mono, Exact]
-Frozen = frozenset[tuple[Mono, Exact]]
-"""A polynomial that is part of an atom."""
 MOST = 150_000
 """Products of monomials that are written out before a comparison is given up."""
-TRUTHS = ("above 0", "is 0")
-"""Comparisons of a polynomial with 0, which are 1 or 0."""
+SQUARED = 32
+"""Monomials that the square of a number may be looked for of."""
+MASK = -(10**29)
+"""A constant summand at or below this is a mask, where masks are minus infinity."""
+PLAIN = 10**9
+"""A weight up to this is small beside a mask: `-10^30 + 10^30 [p > 0]` is none."""
 
 
 class Entry:
@@ -56,20 +67,24 @@ class Entry:
 
 class Polynomials(Symbols):
     """Entries are `Entry`. With `least`, `needs` are atoms that an entry surely has no value
-    without; else all atoms that it may have none without.
+    without; else all atoms that it may have none without. With `masks`, what is masked has weight
+    0: `exp(h + c) = 0` and `max(a, h + c) = a` for a mask `c`; `masked` says whether that was used.
 
     Raises UndefinedError from any operation that has no polynomial, or too large a one.
     """
 
     dtype = object
 
-    def __init__(self) -> None:
+    def __init__(self, masks: bool = False) -> None:
+        self.masks, self.masked = masks, False
         self.atoms: list[tuple[str, tuple[Frozen, ...]]] = []
         self.least = False
-        self.partial = set[int]()
-        """Functions that are not seen to have a value everywhere."""
+        self.partial: dict[int, str] = {}
+        """Functions that are not seen to have a value everywhere, with what they need for one."""
         self._ids: dict[object, int] = {}
-        self._truths = set[int]()
+        self._truths, self._roots, self._over = set[int](), set[int](), set[int]()
+        """Truth values; square roots; reciprocals of what is above 0."""
+        self._signs: dict[int, int | None] = {}
         self._left = MOST
         self._fresh = 0
 
@@ -87,6 +102,10 @@ class Polynomials(Symbols):
             self.atoms.append(key)
             if key[0] in TRUTHS:
                 self._truths.add(found)
+            elif key[0] == "sqrt":
+                self._roots.add(found)
+            elif key[0] == "reciprocal" and self.positive(dict(*key[1])):
+                self._over.add(found)
         return found
 
     def argument(self, atom: int) -> Terms:
@@ -102,8 +121,17 @@ class Polynomials(Symbols):
         out: Terms = {}
         for m, c in a.items():
             for n, d in b.items():
-                _into(out, self.joined(m, n), c * d)
+                mono, coef = self.joined(m, n), c * d
+                if self._roots and any(p > 1 and i in self._roots for i, p in mono):
+                    out = difference(out, self._rooted(mono, -coef))
+                else:
+                    into(out, mono, coef)
         return out
+
+    def _rooted(self, mono: Mono, coef: Exact) -> Terms:
+        """A multiple of a monomial with square roots, each to a power below 2."""
+        root = next(i for i, p in mono if p > 1 and i in self._roots)
+        return without(self, {mono: coef}, root)
 
     def joined(self, a: Mono, b: Mono) -> Mono:
         """The product of two monomials."""
@@ -122,14 +150,22 @@ class Polynomials(Symbols):
         """Whether a polynomial is seen to be above 0, or at least 0: a sum of positive multiples of
         squares and of functions that are not negative."""
 
-        def sign(atom: int) -> int | None:
-            return 0 if atom in self._truths else traits(self.atoms[atom][0]).sign
-
         def safe(mono: Mono) -> bool:
-            return all(p % 2 == 0 or sign(i) is not None for i, p in mono)
+            return all(p % 2 == 0 or self._sign(i) is not None for i, p in mono)
 
-        above = any(all(sign(i) == 1 for i, _ in mono) for mono in terms)
+        above = any(all(self._sign(i) == 1 for i, _ in mono) for mono in terms)
         return all(c > 0 and safe(m) for m, c in terms.items()) and (above or not strictly)
+
+    def _sign(self, atom: int) -> int | None:
+        """1: above 0, 0: not below it, None: not known."""
+        if atom not in self._signs:
+            name, args = self.atoms[atom]
+            known = traits(name)
+            sign = 0 if atom in self._truths else known.sign
+            if sign != 1 and known.keeps == 1 and all(self.positive(dict(a)) for a in args):
+                sign = 1
+            self._signs[atom] = sign
+        return self._signs[atom]
 
     # entries
 
@@ -145,11 +181,11 @@ class Polynomials(Symbols):
         return self.symbols(f" {self._fresh}", shape)
 
     def const(self, value: Fraction) -> Array:
-        return objects(Entry(_number(_exact(value))))
+        return objects(Entry(number(exact(value))))
 
     def full(self, shape: tuple[int, ...], value: Fraction) -> Array:
         out = np.empty(shape, dtype=object)
-        out.fill(Entry(_number(_exact(value))))
+        out.fill(Entry(number(exact(value))))
         return out
 
     def lift(self, a: Array) -> Array:
@@ -217,12 +253,18 @@ class Polynomials(Symbols):
             return made if known.strict else self._choice(made.terms, x, made)
         if needs := traits(name).needs:
             return self.partly(name, needs, x)
-        made = self._of(self.atom(name, x.terms), x.needs)
+        parity = known.parity if known is not None else 0
+        turned = parity and x.terms and x.terms[min(x.terms)] < 0
+        made = self._of(self.atom(name, scaled(x.terms, -1) if turned else x.terms), x.needs)
+        if parity < 0 and (turned or not x.terms):
+            made = _minus(made) if turned else Entry({}, x.needs)
         return made if known is not None and known.strict else self._choice(made.terms, x)
 
     def _exponential(self, x: Entry) -> Entry:
         """A factor for each summand; of a multiple of a logarithm a power."""
-        out, powers = Entry(_number(1), x.needs), list[tuple[int, Exact]]()
+        if self._is_mask(x.terms):
+            return Entry({}, x.needs)
+        out, powers = Entry(number(1), x.needs), list[tuple[int, Exact]]()
         for mono, coef in x.terms.items():
             ((atom, power),) = mono if len(mono) == 1 else ((0, 0),)
             if power == 1 and self.atoms[atom][0] == "log" and coef.denominator == 1:
@@ -232,11 +274,18 @@ class Polynomials(Symbols):
                 powers.append((self.atom("exp", {mono: 1}), coef))
         return self.product(out, Entry({tuple(sorted(powers)): 1}))
 
+    def _is_mask(self, terms: Terms) -> bool:
+        """Whether a polynomial is `h + c`, `c` a mask and nothing in `h` weighted like one."""
+        found = self.masks and terms.get((), 0) <= MASK
+        found = found and all(abs(c) <= PLAIN for m, c in terms.items() if m)
+        self.masked = self.masked or found
+        return found
+
     def _power(self, x: Entry, exponent: Fraction) -> Entry:
         if exponent.denominator != 1 or abs(exponent) > 64:
             return self.partly(f"pow:{exponent}", "positive", x)
         base = self.partly("reciprocal", "not zero", x) if exponent < 0 else x
-        out = Entry(_number(1), base.needs)
+        out = Entry(number(1), base.needs)
         for _ in range(abs(int(exponent))):
             out = self.product(out, base)
         return out
@@ -246,37 +295,66 @@ class Polynomials(Symbols):
         if all(not m for m in x.terms):
             value = x.terms.get((), 0)
             if name == "reciprocal" and value:
-                return Entry(_number(_over(value)), x.needs)
+                return Entry(number(over(value)), x.needs)
             if value <= 0:
                 raise UndefinedError(f"{name} of {value}")
         if name not in ("reciprocal", "log") or not x.terms:
             return self._taken(name, needs, x.terms, x.needs)
-        lead = min(x.terms)
-        outer = tuple((i, p) for i, p in lead if self.atoms[i][0] == "exp")
+        under = max((i for m in x.terms for i, _ in m if i in self._over), default=None)
+        if under is not None:
+            return self._cleared(name, needs, x, under)
+        exps = {i for m in x.terms for i, _ in m if self.atoms[i][0] == "exp"}
+        least = ((i, min(dict(m).get(i, 0) for m in x.terms)) for i in sorted(exps))
+        outer = tuple((i, p) for i, p in least if p)
         inverse = tuple((i, -p) for i, p in outer)
-        by = 1 if name == "log" else _over(x.terms[lead])
-        of = _scaled(self.times(x.terms, {inverse: 1}), by)
-        bare = of == _number(1)
+        of = self.times(x.terms, {inverse: 1})
+        by = 1 if name == "log" else over(of[min(of)])
+        of = scaled(of, by)
+        bare = of == number(1)
         if name == "reciprocal":
             made = Entry({inverse: by}, x.needs)
             return made if bare else self.product(made, self._taken(name, needs, of, x.needs))
-        summands = [Entry(_scaled(self.argument(i), p), x.needs) for i, p in outer]
+        summands = [Entry(scaled(self.argument(i), p), x.needs) for i, p in outer]
         return _sum(summands if bare else [*summands, self._taken(name, needs, of, x.needs)])
 
+    def _cleared(self, name: str, needs: str, x: Entry, under: int) -> Entry:
+        """Of what has a denominator above 0: 1/(n/d) = d/n, log(n/d) = log n - log d."""
+        most = max(int(dict(m).get(under, 0)) for m in x.terms)
+        made = self.partly(name, needs, Entry(without(self, x.terms, under), x.needs))
+        below = Entry(self.argument(under))
+        if name == "reciprocal":
+            return self.product(made, self._power(below, Fraction(most)))
+        log = self.partly(name, needs, below)
+        return _sum((made, Entry(scaled(log.terms, -most), log.needs)))
+
     def _taken(self, name: str, needs: str, of: Terms, before: frozenset[int]) -> Entry:
+        square = self._square(of) if name == "reciprocal" else None
+        if square is not None:
+            return self.product(square, Entry(of, before))
         atom = self.atom(name, of)
         if not self.positive(of, strictly=needs != "not negative"):
-            self.partial.add(atom)
-        return self._of(atom, before, frozenset(self.partial & {atom}))
+            self.partial[atom] = needs
+        return self._of(atom, before, frozenset({atom} & self.partial.keys()))
+
+    def _square(self, of: Terms) -> Entry | None:
+        """The reciprocal of the square, where the bank has it: 1/n is n/n^2."""
+        if len(of) > SQUARED:
+            return None
+        square = self.times(of, of)
+        by = over(square[min(square)])
+        found = self._ids.get(("reciprocal", (frozenset(scaled(square, by).items()),)))
+        if found is None:
+            return None
+        return Entry({((found, 1),): by}, frozenset({found} & self.partial.keys()))
 
     def _compare(self, name: str, a: Array, b: Array) -> Array:
         def entry(x: Entry, y: Entry) -> Entry:
             if name in ("gt", "le"):
                 x, y = y, x
-            gap = _sum((y, Entry(_scaled(x.terms, -1))))
+            gap = _sum((y, Entry(scaled(x.terms, -1))))
             holds = self._truth("is 0" if name in ("eq", "ne") else "above 0", gap.terms)
             if name in ("ne", "le", "ge"):
-                holds = difference(_number(1), holds)
+                holds = difference(number(1), holds)
             return self._choice(holds, x, y)
 
         return _plain(_each(entry, a, b))
@@ -285,19 +363,19 @@ class Polynomials(Symbols):
         """1 where a polynomial is above 0, or is 0; else 0. Its scale is of no account."""
         if all(not m for m in terms):
             value = terms.get((), 0)
-            return _number(int(value > 0 if name == "above 0" else value == 0))
+            return number(int(value > 0 if name == "above 0" else value == 0))
         lead = terms[min(terms)]
         by = abs(lead) if name == "above 0" else lead
-        return {((self.atom(name, _scaled(terms, _over(by))), 1),): 1}
+        return {((self.atom(name, scaled(terms, over(by))), 1),): 1}
 
     def _holds(self, terms: Terms) -> Terms:
         """1 where a number is not 0, else 0."""
-        for told in (terms, difference(_number(1), terms)):
+        for told in (terms, difference(number(1), terms)):
             if len(told) == 1:
                 ((mono, coef),) = told.items()
                 if coef == 1 and all(i in self._truths for i, _ in mono):
                     return terms
-        return difference(_number(1), self._truth("is 0", terms))
+        return difference(number(1), self._truth("is 0", terms))
 
     def _maximum(self, a: Array, b: Array) -> Array:
         return _each(self._larger, a, b)
@@ -307,6 +385,8 @@ class Polynomials(Symbols):
         numbers = {s for s in among if all(not m for m, _ in s)}
         if len(numbers) > 1:
             among = (among - numbers) | {max(numbers, key=lambda s: dict(s).get((), 0))}
+        if len(among) > 1:
+            among = {s for s in among if not self._is_mask(dict(s))} or among
         if len(among) == 1:
             return self._choice(dict(next(iter(among))), a, b)
         return self._choice(self._of(self._interned(("max", _ordered(among)))).terms, a, b)
@@ -339,7 +419,7 @@ class Polynomials(Symbols):
     def _joined(self, name: str, *values: Entry) -> Entry:
         held = [self._holds(v.terms) for v in values]
         if name == "not":
-            return self._choice(difference(_number(1), *held), *values)
+            return self._choice(difference(number(1), *held), *values)
         both = self.times(*held)
         either = difference(_sum(map(Entry, held)).terms, both)
         return self._choice(both if name == "and" else either, *values)
@@ -349,7 +429,7 @@ class Polynomials(Symbols):
         return np.asarray(values, dtype=np.int64).reshape(a.shape)
 
     def _whole(self, entry: Any) -> int:
-        if any(entry.terms):
+        if any(entry.terms) or entry.needs:
             raise UndefinedError("a cast to an integer of what is no number")
         return int(entry.terms.get((), 0))
 
@@ -360,39 +440,11 @@ class Polynomials(Symbols):
         raise UndefinedError("an index that depends on values")
 
 
-ROOTS = {"reciprocal": (1, True), "rsqrt": (2, True), "sqrt": (2, False)}
-"""Functions y of x with y^n x = 1, or y^n = x, wherever they have a value: n, and which."""
-
-
-def without(bank: Polynomials, terms: Terms, atom: int) -> Terms:
-    """By the axiom of a root y of x, a polynomial that is 0 where x is not 0, or y no inverse, only
-    if the given one is: in it y has a power below n.
-
-    Raises UndefinedError where the atom is none of `ROOTS`.
-    """
-    name, _ = bank.atoms[atom]
-    if name not in ROOTS:
-        raise UndefinedError(f"no axiom of {name}")
-    (degree, inverse), of, out = ROOTS[name], bank.argument(atom), dict[Mono, Exact]()
-    powers = {m: int(dict(m).get(atom, 0)) for m in terms}
-    most = max((p // degree for p in powers.values()), default=0)
-    for mono, power in powers.items():
-        rest = tuple((i, p) for i, p in mono if i != atom)
-        left: Mono = ((atom, power % degree),) if power % degree else ()
-        part = {bank.joined(rest, left): terms[mono]}
-        times = power // degree
-        for _ in range(most - times if inverse else times):
-            part = bank.times(part, of)
-        for m, c in part.items():
-            _into(out, m, c)
-    return out
-
-
 class _Scalars:
     """What functions are defined by, on single entries."""
 
     def __init__(self, bank: Polynomials) -> None:
-        self.bank, self.one = bank, Entry(_number(1))
+        self.bank, self.one = bank, Entry(number(1))
 
     def add(self, a: Entry, b: Entry) -> Entry:
         return _plus(a, b)
@@ -407,7 +459,7 @@ class _Scalars:
         return _minus(a)
 
     def scale(self, a: Entry, value: Fraction) -> Entry:
-        return Entry(_scaled(a.terms, _exact(value)), a.needs)
+        return Entry(scaled(a.terms, exact(value)), a.needs)
 
     def reciprocal(self, a: Entry) -> Entry:
         return self.bank.partly("reciprocal", "not zero", a)
@@ -422,31 +474,6 @@ class _Scalars:
         return self.bank.function("abs", a)
 
 
-def _number(value: Exact) -> Terms:
-    return {(): value} if value else {}
-
-
-def _exact(value: Exact) -> Exact:
-    return value.numerator if value.denominator == 1 else value
-
-
-def _over(value: Exact) -> Exact:
-    return _exact(1 / Fraction(value))
-
-
-def _into(out: Terms, mono: Mono, coef: Exact) -> None:
-    before = out.get(mono)
-    total = coef if before is None else before + coef
-    if total:
-        out[mono] = total
-    else:
-        out.pop(mono, None)
-
-
-def _scaled(terms: Terms, by: Exact) -> Terms:
-    return {m: c if by == 1 else _exact(c * by) for m, c in terms.items()} if by else {}
-
-
 def _needs(entries: Iterable[Entry]) -> frozenset[int]:
     return frozenset[int]().union(*(e.needs for e in entries))
 
@@ -456,7 +483,7 @@ def _sum(entries: Iterable[Entry]) -> Entry:
     out: Terms = {}
     for e in entries:
         for m, c in e.terms.items():
-            _into(out, m, c)
+            into(out, m, c)
     return Entry(out, _needs(entries))
 
 
@@ -465,12 +492,7 @@ def _plus(x: Entry, y: Entry) -> Entry:
 
 
 def _minus(x: Entry) -> Entry:
-    return Entry(_scaled(x.terms, -1), x.needs)
-
-
-def difference(a: Terms, b: Terms) -> Terms:
-    """One polynomial less another."""
-    return _sum((Entry(a), Entry(_scaled(b, -1)))).terms
+    return Entry(scaled(x.terms, -1), x.needs)
 
 
 def _ordered(
@@ -484,7 +506,7 @@ def _each(apply: Callable[..., Entry], *arrays: Array) -> Array:
 
 
 def _plain(a: Array) -> Array:
-    """Truth values that are all known as those of numpy."""
-    if any(any(e.terms) for e in a.reshape(-1)):
+    """Truth values that are all known, and need nothing, as those of numpy."""
+    if any(any(e.terms) or e.needs for e in a.reshape(-1)):
         return a
     return np.asarray([bool(e.terms) for e in a.reshape(-1)], dtype=bool).reshape(a.shape)

@@ -4,7 +4,7 @@ and what is known of it."""
 import math
 from collections.abc import Callable
 from fractions import Fraction
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -35,7 +35,7 @@ def function(
     slope: Slope | None = None,
     *,
     by: Callable[[Calculus[Any], Any], Any] | None = None,
-    algebra: Callable[[Any, Any], Any] | None = None,
+    parity: Literal[-1, 0, 1] = 0,
     integers: Callable[[Array], Array] | None = None,
     aten: tuple[str, ...] | None = None,
     **known: Any,
@@ -44,7 +44,7 @@ def function(
     PyTorch has it by the same name where `aten` does not say. `known` are fields of `Facets`."""
     name = op.name
     rising = 0 in known.get("rises", ())
-    declared(Function(name, floats, by, algebra, op.traits.strict, rising))
+    declared(Function(name, floats, by, parity, op.traits.strict, rising))
 
     def meaning(d: Domain, x: Array) -> Array:
         return integers(x) if integers is not None and is_index(x) else d.unary(name, x)
@@ -131,7 +131,6 @@ sqrt = function(
     functions.sqrt,
     np.sqrt,
     lambda b, x, y: b.add("mul_scalar", b.add("reciprocal", y), value=HALF),
-    algebra=lambda t, x: t.raised(x, HALF),
     analytic=True,
     bounds=grows(math.sqrt, start=0, least=0),
 )
@@ -139,7 +138,6 @@ rsqrt = function(
     functions.rsqrt,
     lambda x: 1 / np.sqrt(x),
     lambda b, x, y: b.add("mul_scalar", b.add("pow", y, exponent=Fraction(3)), value=-HALF),
-    algebra=lambda t, x: t.raised(x, -HALF),
     analytic=True,
     bounds=always(0, math.inf),
 )
@@ -147,7 +145,7 @@ sin = function(
     functions.sin,
     np.sin,
     lambda b, x, y: b.add("cos", x),
-    algebra=lambda t, x: t.odd("sin", x),
+    parity=-1,
     analytic=True,
     bounds=always(-1, 1),
 )
@@ -155,7 +153,7 @@ cos = function(
     functions.cos,
     np.cos,
     lambda b, x, y: b.add("neg", b.add("sin", x)),
-    algebra=lambda t, x: t.even("cos", x),
+    parity=1,
     analytic=True,
     bounds=always(-1, 1),
 )
@@ -163,7 +161,7 @@ tanh = function(
     functions.tanh,
     np.tanh,
     lambda b, x, y: b.add("add_scalar", b.add("neg", b.add("mul", y, y)), value=Fraction(1)),
-    algebra=lambda t, x: t.tanh(x),
+    parity=-1,
     analytic=True,
     bounds=grows(math.tanh, least=-1),
 )
@@ -172,25 +170,21 @@ sigmoid = function(
     _sigmoid,
     lambda b, x, y: b.add("sub", y, b.add("mul", y, y)),
     by=_logistic,
-    algebra=lambda t, x: t.sigmoid(x),
     analytic=True,
     bounds=always(0, 1),
 )
-erf = function(
-    functions.erf, _erf, algebra=lambda t, x: t.odd("erf", x), analytic=True, bounds=always(-1, 1)
-)
+erf = function(functions.erf, _erf, parity=-1, analytic=True, bounds=always(-1, 1))
 abs_ = function(
     functions.abs_,
     np.abs,
     lambda b, x, y: b.add("sign", x),
-    algebra=lambda t, x: t.absolute(x),
+    parity=1,
     integers=np.abs,
     bounds=applied(magnitude),
 )
 sign = function(
     functions.sign,
     np.sign,
-    algebra=lambda t, x: t.sign_of(x),
     aten=("sign.default", "sgn.default"),
     integers=np.sign,
     bounds=always(-1, 1),
@@ -200,7 +194,6 @@ relu = function(
     functions.relu,
     lambda x: np.maximum(x, 0),
     lambda b, x, y: b.add("relu_grad", x),
-    algebra=lambda t, x: t.relu(x),
     integers=lambda x: np.maximum(x, 0),
     rises=(0,),
     picks="zero",
@@ -209,7 +202,6 @@ relu = function(
 relu_grad = function(
     functions.relu_grad,
     lambda x: (x > 0).astype(np.float64),
-    algebra=lambda t, x: t.relu_grad(x),
     aten=(),
 )
 silu = function(
@@ -217,13 +209,11 @@ silu = function(
     lambda x: x * _sigmoid(x),
     lambda b, x, y: b.add("silu_grad", x),
     by=lambda c, x: c.mul(x, _logistic(c, x)),
-    algebra=lambda t, x: t.mul(x, t.sigmoid(x)),
     analytic=True,
 )
 silu_grad = function(
     functions.silu_grad,
     lambda x: _sigmoid(x) * (1 + x * (1 - _sigmoid(x))),
-    algebra=lambda t, x: t.silu_grad(x),
     aten=(),
     analytic=True,
 )
@@ -231,25 +221,20 @@ gelu = function(
     functions.gelu,
     lambda x: 0.5 * x * (1 + _erf(x / math.sqrt(2))),
     lambda b, x, y: b.add("gelu_grad", x),
-    algebra=lambda t, x: t.mul(x, t.half_erf(x)),
     aten=(),
     analytic=True,
 )
-gelu_grad = function(
-    functions.gelu_grad, _gelu_grad, algebra=lambda t, x: t.gelu_grad(x), aten=(), analytic=True
-)
+gelu_grad = function(functions.gelu_grad, _gelu_grad, aten=(), analytic=True)
 gelu_tanh = function(
     functions.gelu_tanh,
     lambda x: 0.5 * x * (1 + _gelu_tanh_inner(x)),
     lambda b, x, y: b.add("gelu_tanh_grad", x),
-    algebra=lambda t, x: t.gelu_tanh(x),
     aten=(),
     analytic=True,
 )
 gelu_tanh_grad = function(
     functions.gelu_tanh_grad,
     _gelu_tanh_grad,
-    algebra=lambda t, x: t.gelu_tanh_grad(x),
     aten=(),
     analytic=True,
 )

@@ -1,32 +1,40 @@
 """Looks for axioms that take a difference of entries to 0."""
 
-from collections.abc import Callable, Sequence, Set
+from __future__ import annotations
 
-from shardproof.verifier.domains.polynomials import ROOTS, Polynomials, Terms, without
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from shardproof.verifier.domains.axioms import DECIDED, ROOTS
+
+if TYPE_CHECKING:
+    from shardproof.verifier.checker.identities import Gap
 
 MOST = 40
 """Axioms that are applied to one difference."""
 
 
-def steps(
-    bank: Polynomials, terms: Terms, allowed: Callable[[int], bool], places: Sequence[int]
-) -> list[tuple[str, int]] | None:
+def close(gap: Gap, _: str = "") -> list[tuple[str, int]] | None:
     """Axioms by name, each with the place of its atom, the outermost first: what an axiom brings in
     is made of earlier atoms. None where they do not close the difference.
 
     Raises UndefinedError where the polynomials become too long.
     """
-    found, done = list[tuple[str, int]](), set[int]()
+    terms, found, done = gap.terms, list[tuple[str, int]](), set[int]()
     while terms:
-        atom = _next(bank, terms, done)
-        if atom is None or len(found) == MOST or not allowed(atom):
+        atoms = {i for m in terms for i, _ in m} - done
+        step = max(((i, axiom) for i in atoms for axiom in _axioms(gap, i)), default=None)
+        if step is None or len(found) == MOST:
             return None
+        atom, axiom = step
         done.add(atom)
-        terms = without(bank, terms, atom)
-        found.append((bank.atoms[atom][0], places.index(atom)))
+        terms = gap.applied(terms, axiom, atom)
+        found.append((axiom, gap.atoms.index(atom)))
     return found
 
 
-def _next(bank: Polynomials, terms: Terms, done: Set[int]) -> int | None:
-    open_ = {i for m in terms for i, _ in m if bank.atoms[i][0] in ROOTS} - done
-    return max(open_, default=None)
+def _axioms(gap: Gap, atom: int) -> Iterator[str]:
+    name, _ = gap.bank.atoms[atom]
+    for axiom in (*DECIDED, *({name} & ROOTS.keys())):
+        if gap.allowed(axiom, atom):
+            yield axiom

@@ -1,0 +1,73 @@
+"""Axioms that take a difference of entries to 0, as certificates name them: roots and inverses, and
+comparisons whose outcome follows from what one device computes."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from typing import TYPE_CHECKING
+
+from shardproof.verifier.domains.base import UndefinedError
+from shardproof.verifier.domains.monomials import Exact, Mono, Terms, into, ratio
+
+if TYPE_CHECKING:
+    from shardproof.verifier.domains.polynomials import Polynomials
+
+TRUTHS = ("above 0", "is 0")
+"""Comparisons of a polynomial with 0, which are 1 or 0."""
+ROOTS = {"reciprocal": (1, True), "rsqrt": (2, True), "sqrt": (2, False)}
+"""Functions y of x with y^n x = 1, or y^n = x, wherever they have a value: n, and which."""
+
+
+def without(bank: Polynomials, terms: Terms, atom: int) -> Terms:
+    """By the axiom of a root y of x, a polynomial that is 0 where x is not 0, or y no inverse, only
+    if the given one is: in it y has a power below n.
+
+    Raises UndefinedError where the atom is none of `ROOTS`.
+    """
+    name, _ = bank.atoms[atom]
+    if name not in ROOTS:
+        raise UndefinedError(f"no axiom of {name}")
+    (degree, inverse), of, out = ROOTS[name], bank.argument(atom), dict[Mono, Exact]()
+    powers = {m: int(dict(m).get(atom, 0)) for m in terms}
+    most = max((p // degree for p in powers.values()), default=0)
+    for mono, power in powers.items():
+        rest = tuple((i, p) for i, p in mono if i != atom)
+        left: Mono = ((atom, power % degree),) if power % degree else ()
+        part = {bank.joined(rest, left): terms[mono]}
+        times = power // degree
+        for _ in range(most - times if inverse else times):
+            part = bank.times(part, of)
+        for m, c in part.items():
+            into(out, m, c)
+    return out
+
+
+DECIDED = {"holds": 1, "fails": 0}
+"""What a comparison comes to, by the axiom that says so."""
+
+
+def decided(terms: Terms, truth: int, value: int) -> Terms:
+    """A polynomial where a comparison holds, or where it does not."""
+    out: Terms = {}
+    for mono, coef in terms.items():
+        rest = tuple((i, p) for i, p in mono if i != truth)
+        if value or rest == mono:
+            into(out, rest, coef)
+    return out
+
+
+def guard(bank: Polynomials, truth: int, defined: Set[int]) -> int | None:
+    """What a comparison with 0 comes to wherever some functions have values: 1 or 0, None where
+    these do not say."""
+    name, args = bank.atoms[truth]
+    for atom in defined & bank.partial.keys() if name in TRUTHS else ():
+        needs, by = bank.partial[atom], ratio(dict(*args), bank.argument(atom))
+        if needs == "not zero" and bank.positive(bank.argument(atom), strictly=False):
+            needs = "positive"
+        if not by or needs == "above -1" or (name == "is 0" and needs == "not negative"):
+            continue
+        if name == "is 0" or (by < 0 and needs != "not zero"):
+            return 0
+        if needs == "positive":
+            return 1
+    return None
