@@ -1300,6 +1300,30 @@ SAME = "checker.identities:"
 ONCE = Fraction(1)
 
 
+def under(op: Op, a: str) -> str:
+    """An inverse of what is above 0."""
+    return op("reciprocal", square(op, a))
+
+
+def cleared(op: Op, a: str, b: str) -> str:
+    """b and that inverse, times what is above 0."""
+    return op("add_scalar", op("mul", b, square(op, a)), value=ONCE)
+
+
+def of_square(op: Op, a: str) -> str:
+    """What a bank has the inverse of the square for."""
+    return op("gelu", op("reciprocal", op("mul", a, a)))
+
+
+def least(op: Op, x: str, a: str) -> str:
+    """What is 0 unless another is at most 0."""
+    return op("mul", x, real(op, op("le", a, number(op, 0, 4))))
+
+
+def low(op: Op, a: str, times: int) -> str:
+    return op("exp", by(op, op("add_scalar", a, value=-ONCE), times))
+
+
 def positive(op: Op, a: str) -> str:
     return op("gt", a, number(op, 0, 4))
 
@@ -1394,10 +1418,9 @@ for name, place, old, new, *pairs in (
                            op("add", op("rsqrt", a), op("reciprocal", a))),
           lambda op, a: op("add", op("gelu", op("rsqrt", a)), by(op, op("rsqrt", a), 2)), V)),
     ("a difference is a sum", RING + "difference", "-coef", "coef",
-     pair(lambda op, a: op("sub", op("gelu", a), op("gelu", a)),
-          lambda op, a: by(op, op("gelu", a), 2), V)),
+     pair(lambda op, a: op("gelu", a), lambda op, a: op("neg", op("gelu", a)), V)),
     ("a term that is there twice is there once", RING + "into", "before + coef", "coef",
-     pair(lambda op, a: by(op, op("gelu", a), 2), lambda op, a: op("gelu", a), V)),
+     pair(lambda op, a: op("add", op("gelu", a), op("gelu", a)), lambda op, a: op("gelu", a), V)),
     ("terms of one shape are multiples", RING + "ratio", "if len(by) == 1 else 0", "",
      pair(lambda op, a, b: op("add", op("log", op("add", a, by(op, b, 2))), op("gelu", b)),
           lambda op, a, b: op("where", positive(op, op("add", a, b)),
@@ -1408,7 +1431,7 @@ for name, place, old, new, *pairs in (
           lambda op, a: op("gelu", by(op, a, 2)), V)),
     ("what has any argument is above 0", BANK + "_sign",
      "all(self.positive(dict(a)) for a in args)", "True",
-     pair(lambda op, a: op("add", op("gelu", op("reciprocal", a)), nothing(op, op("log", square(op, a)))),
+     pair(lambda op, a: op("gelu", op("reciprocal", a)),
           lambda op, a: op("add", op("gelu", op("reciprocal", a)),
                            nothing(op, op("log", op("reciprocal", a)))), V)),
     ("every reciprocal is of a number above 0", BANK + "_interned",
@@ -1421,55 +1444,41 @@ for name, place, old, new, *pairs in (
     ("every small number is a mask", BANK + "_is_mask", "<= MASK", "< 0",
      pair(lambda op, a: op("gelu", op("exp", op("add_scalar", a, value=Fraction(-1)))),
           lambda op, a: op("gelu", number(op, 0, 4)), V)),
-    ("numbers are masks unasked", BANK + "_is_mask", "self.masks and ", "",
-     pair(lambda op, a: op("gelu", op("exp", by(op, op("add_scalar", a, value=Fraction(-10**30)),
-                                                Fraction(1, 10**30)))),
-          lambda op, a: op("gelu", number(op, 0, 4)), V)),
     ("what is weighted like a mask is small beside it", BANK + "_is_mask", "<= PLAIN", "<= 10**40",
-     pair(lambda op, a: op("gelu", op("exp", by(op, op("add_scalar", a, value=Fraction(-1)), 10**30))),
-          lambda op, a: op("gelu", number(op, 0, 4)), V)),
+     pair(lambda op, a: op("add", op("gelu", a), low(op, a, 10**30)),
+          lambda op, a: op("gelu", a), V)),
     ("masks are the largest numbers", BANK + "_larger", "if not self._is_mask", "if self._is_mask",
      pair(lambda op, a: op("maximum", op("gelu", a), number(op, -10**30, 4)),
           lambda op, a: number(op, -10**30, 4), V)),
     ("a denominator of a reciprocal is left out", BANK + "_cleared",
      "self._power(below, Fraction(most))", "self._power(below, Fraction(0))",
-     pair(lambda op, a, b: op("gelu", op("reciprocal", op("add", b, op("reciprocal", square(op, a))))),
-          lambda op, a, b: op("gelu", op("reciprocal", op("add_scalar", op("mul", b, square(op, a)),
-                                                           value=ONCE))), V, V)),
+     pair(lambda op, a, b: op("gelu", op("reciprocal", op("add", b, under(op, a)))),
+          lambda op, a, b: op("gelu", op("reciprocal", cleared(op, a, b))), V, V)),
     ("a denominator of a logarithm is left out", BANK + "_cleared", "scaled(log.terms, -most)",
      "scaled(log.terms, 0)",
-     pair(lambda op, a, b: op("gelu", op("log", op("add", b, op("reciprocal", square(op, a))))),
-          lambda op, a, b: op("gelu", op("log", op("add_scalar", op("mul", b, square(op, a)),
-                                                    value=ONCE))), V, V)),
-    ("a quotient needs what its numerator needs alone", BANK + "_cleared",
-     "under), x.needs))", "under)))",
-     pair(lambda op, a, b: op("gelu", op("log", op("add", op("exp", b), op("reciprocal", square(op, a))))),
+     pair(lambda op, a, b: op("gelu", op("log", op("add", b, under(op, a)))),
+          lambda op, a, b: op("gelu", op("log", cleared(op, a, b))), V, V)),
+    ("a quotient needs nothing", BANK + "_cleared", "under), x.needs))", "under)))",
+     pair(lambda op, a, b: op("gelu", op("log", op("add", op("exp", b), under(op, a)))),
           lambda op, a, b: op("gelu", op("log", op("add", op("add", op("exp", b),
-              nothing(op, op("log", a))), op("reciprocal", square(op, a))))), V, V)),
-    ("an inverse by that of the square is that of the square", BANK + "_taken",
+                              nothing(op, op("log", a))), under(op, a)))), V, V)),
+    ("the inverse of a number is that of its square", BANK + "_taken",
      "Entry(of, before)", "Entry(number(1), before)",
-     pair(lambda op, a: op("add", op("gelu", op("reciprocal", op("mul", a, a))), op("reciprocal", a)),
-          lambda op, a: op("add", op("gelu", op("reciprocal", op("mul", a, a))),
-                           op("reciprocal", op("mul", a, a))), V)),
-    ("an inverse of a square has the scale of the number", BANK + "_square",
+     pair(lambda op, a: op("add", of_square(op, a), op("reciprocal", a)),
+          lambda op, a: op("add", of_square(op, a), op("reciprocal", op("mul", a, a))), V)),
+    ("the scale of a square is of no account", BANK + "_square",
      "{((found, 1),): by}", "{((found, 1),): 1}",
-     pair(lambda op, a, b: op("add", op("gelu", op("reciprocal", op("mul", op("add", b, by(op, a, 2)),
-              op("add", b, by(op, a, 2))))), op("reciprocal", op("add", by(op, a, 2), b))),
-          lambda op, a, b: op("add", op("gelu", op("reciprocal", op("mul", op("add", b, by(op, a, 2)),
-              op("add", b, by(op, a, 2))))), by(op, op("reciprocal", op("add", by(op, a, 2), b)), 4)),
-          V, V)),
-    ("an inverse of a square has a value everywhere", BANK + "_square",
-     "frozenset({found} & self.partial.keys())", "frozenset()",
-     pair(lambda op, a, b: op("where", positive(op, b), op("gelu", op("reciprocal", op("mul", a, a))), b),
-          lambda op, a, b: op("add", nothing(op, op("reciprocal", a)), op("where", positive(op, b),
-              op("gelu", op("reciprocal", op("mul", a, a))), b)), V, V)),
-    ("exponentials are taken out at the highest power", BANK + "partly", "min(dict(m)", "max(dict(m)",
-     ),
-    ("an odd function is even", BANK + "function", "if turned else Entry", "if not turned else Entry",
-     pair(lambda op, a: op("gelu", op("tanh", by(op, a, -1))),
-          lambda op, a: op("gelu", number(op, 0, 4)), V)),
-    ("the sign of an argument is of no account", BANK + "function",
-     "parity < 0 and (turned", "parity < 0 and (False",
+     pair(lambda op, a, b: op("add", of_square(op, op("add", a, b)),
+                              by(op, op("add", a, b), 0)),
+          lambda op, a, b: op("add", of_square(op, op("add", a, b)),
+                              op("add_scalar", op("mul", op("add", a, b), by(op, op("reciprocal",
+                                 op("add", a, b)), Fraction(1, 2))), value=-ONCE)), V, V)),
+    ("a logarithm that is 0 needs nothing", BANK + "partly", "Entry({}, x.needs) if bare",
+     "Entry({}) if bare",
+     pair(lambda op, a, b: op("gelu", b),
+          lambda op, a, b: op("add", op("gelu", b), op("log", op("add_scalar",
+                              nothing(op, op("log", a)), value=ONCE))), V, V)),
+    ("odd functions are even", BANK + "function", "_minus(made) if turned", "made if turned",
      pair(lambda op, a: op("gelu", op("tanh", by(op, a, -1))),
           lambda op, a: op("gelu", op("tanh", a)), V)),
     ("a comparison that is known needs nothing", POLY + "_plain", " or e.needs", "",
@@ -1480,18 +1489,13 @@ for name, place, old, new, *pairs in (
      pair(lambda op, a, b: op("gelu", b),
           lambda op, a, b: op("add", op("gelu", b), real(op, op("cast", nothing(op, op("log", a)),
                                                                dtype="i64"))), V, V)),
-    ("what holds fails", AXIOM + "DECIDED[holds]", "", 0,
+    ("where a comparison fails it holds", AXIOM + "decided", "if value or rest == mono:", "if 1:",
      pair(lambda op, a: op("gelu", op("log", a)),
-          lambda op, a: op("mul", op("gelu", op("log", a)), real(op, op("le", a, number(op, 0, 4)))),
-          V)),
-    ("where a comparison fails it holds", AXIOM + "decided", "if value or rest == mono:", "if True:",
-     pair(lambda op, a: op("gelu", op("log", a)),
-          lambda op, a: by(op, op("gelu", op("log", by(op, a, 1))), 1)
-          and op("add", op("gelu", op("log", a)), real(op, op("lt", a, number(op, 0, 4)))), V)),
+          lambda op, a: op("mul", op("gelu", op("log", a)),
+                           real(op, op("lt", a, number(op, 0, 4)))), V)),
     ("a guard is of the sign that it is not", AXIOM + "guard", "(by < 0 and", "(by > 0 and",
      pair(lambda op, a: op("gelu", op("log", a)),
-          lambda op, a: op("mul", op("gelu", op("log", a)), real(op, op("le", a, number(op, 0, 4)))),
-          V)),
+          lambda op, a: least(op, op("gelu", op("log", a)), a), V)),
     ("what is at least 0 is no 0", AXIOM + "guard",
      'or (name == "is 0" and needs == "not negative")', "",
      pair(lambda op, a: op("gelu", op("sqrt", a)),

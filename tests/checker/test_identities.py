@@ -146,6 +146,11 @@ WRONG = {
         "%l = log %x %u = sub %l, %l %i = cast %u {dtype=i64} %f = cast %i {dtype=f32} "
         "%g = gelu %y %z = add %g, %f",
     ),
+    "the logarithm of 1 that may have no value": (
+        "%z = gelu %y",
+        "%l = log %x %u = sub %l, %l %p = add_scalar %u {value=1} %m = log %p %g = gelu %y "
+        "%z = add %g, %m",
+    ),
     "a guard the other way": (
         ZERO + "%l = log %x %z = add %l, %y",
         ZERO + "%l = log %x %c = le %x, %o %a = add %l, %y %z = where %c, %a, %o",

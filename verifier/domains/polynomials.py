@@ -315,7 +315,8 @@ class Polynomials(Symbols):
             made = Entry({inverse: by}, x.needs)
             return made if bare else self.product(made, self._taken(name, needs, of, x.needs))
         summands = [Entry(scaled(self.argument(i), p), x.needs) for i, p in outer]
-        return _sum(summands if bare else [*summands, self._taken(name, needs, of, x.needs)])
+        rest = Entry({}, x.needs) if bare else self._taken(name, needs, of, x.needs)
+        return _sum([*summands, rest])
 
     def _cleared(self, name: str, needs: str, x: Entry, under: int) -> Entry:
         """Of what has a denominator above 0: 1/(n/d) = d/n, log(n/d) = log n - log d."""
