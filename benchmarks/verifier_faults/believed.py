@@ -1419,8 +1419,6 @@ for name, place, old, new, *pairs in (
           lambda op, a: op("add", op("gelu", op("rsqrt", a)), by(op, op("rsqrt", a), 2)), V)),
     ("a difference is a sum", RING + "difference", "-coef", "coef",
      pair(lambda op, a: op("gelu", a), lambda op, a: op("neg", op("gelu", a)), V)),
-    ("a term that is there twice is there once", RING + "into", "before + coef", "coef",
-     pair(lambda op, a: op("add", op("gelu", a), op("gelu", a)), lambda op, a: op("gelu", a), V)),
     ("terms of one shape are multiples", RING + "ratio", "if len(by) == 1 else 0", "",
      pair(lambda op, a, b: op("add", op("log", op("add", a, by(op, b, 2))), op("gelu", b)),
           lambda op, a, b: op("where", positive(op, op("add", a, b)),
