@@ -17,6 +17,7 @@ from shardproof.verifier.terms.told import Call, Told
 
 ONE = Fraction(1)
 Of = Callable[[Told, Ref], Ref]
+Of3 = Callable[[Told, Ref, Ref, Ref], Ref]
 KINDS = {"x": "f32", "y": "f32", "z": "f32", "i": "i64", "b": "bool"}
 
 
@@ -208,3 +209,93 @@ def test_obligations_of_equal_terms_are_written() -> None:
         assert answer(told, replace(call, made=call.args[0])) == "open"
     assert found
     assert {read_smtlib(one.text) for one in found.values()} == {"unsat"}
+
+
+def product(t: Told, a: Ref, b: Ref) -> Ref:
+    return t.apply("mm", [a, b], {}, ["f32", "f32"])
+
+
+def plus(t: Told, *parts: Ref, weights: tuple[int, ...] = (1, 1)) -> Ref:
+    return t.combine([(Fraction(w), r) for w, r in zip(weights, parts, strict=True)])
+
+
+def times(t: Told, a: Ref, b: Ref) -> Ref:
+    return t.apply("mul", [a, b], {}, ["f32", "f32"])
+
+
+def half(t: Told, x: Ref, dim: int, at: int) -> Ref:
+    size = t.shape(x)[dim] // 2
+    attrs = {"dim": dim, "start": at * size, "stop": (at + 1) * size, "step": 1}
+    return t.apply("slice", [x], attrs, ["f32"])
+
+
+def turned(t: Told, x: Ref) -> Ref:
+    return t.permute(x, (1, 0))
+
+
+SPREAD: dict[str, tuple[Of3, Of3, Of3]] = {
+    "a product of a sum": (
+        lambda t, x, y, w: product(t, plus(t, x, y), w),
+        lambda t, x, y, w: plus(t, product(t, x, w), product(t, y, w)),
+        lambda t, x, y, w: plus(t, product(t, x, w), product(t, y, w), weights=(1, 2)),
+    ),
+    "a factor before a sum": (
+        lambda t, x, y, w: t.reduce("sum", times(t, x, t.reduce("sum", y, (1,), True)), (1,), True),
+        lambda t, x, y, w: times(
+            t, t.reduce("sum", x, (1,), True), t.reduce("sum", y, (1,), True)
+        ),
+        lambda t, x, y, w: t.reduce("sum", times(t, x, y), (1,), True),
+    ),
+    "a sum over what is the same": (
+        lambda t, x, y, w: t.reduce(
+            "sum", plus(t, x, t.reduce("sum", y, (1,), True)), (1,), True
+        ),
+        lambda t, x, y, w: plus(
+            t, t.reduce("sum", x, (1,), True), t.reduce("sum", y, (1,), True), weights=(1, 512)
+        ),
+        lambda t, x, y, w: plus(t, t.reduce("sum", x, (1,), True), t.reduce("sum", y, (1,), True)),
+    ),
+    "products in another order": (
+        lambda t, x, y, w: product(t, product(t, x, w), turned(t, y)),
+        lambda t, x, y, w: product(t, x, product(t, w, turned(t, y))),
+        lambda t, x, y, w: product(t, x, product(t, turned(t, w), turned(t, y))),
+    ),
+    "a square of a sum": (
+        lambda t, x, y, w: t.reduce("sum", times(t, plus(t, x, y), plus(t, x, y)), (1,), True),
+        lambda t, x, y, w: plus(
+            t,
+            t.reduce("sum", times(t, x, x), (1,), True),
+            t.reduce("sum", times(t, x, y), (1,), True),
+            t.reduce("sum", times(t, y, y), (1,), True),
+            weights=(1, 2, 1),
+        ),
+        lambda t, x, y, w: plus(
+            t,
+            t.reduce("sum", times(t, x, x), (1,), True),
+            t.reduce("sum", times(t, y, y), (1,), True),
+        ),
+    ),
+    "the square of a sum over indices": (
+        lambda t, x, y, w: times(
+            t, t.reduce("sum", x, (1,), True), t.reduce("sum", x, (1,), True)
+        ),
+        lambda t, x, y, w: t.reduce(
+            "sum", times(t, x, t.reduce("sum", x, (1,), True)), (1,), True
+        ),
+        lambda t, x, y, w: t.reduce("sum", times(t, x, x), (1,), True),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SPREAD)
+def test_sums_of_sums_are_shown_as_sums_of_products_and_others_are_not(name: str) -> None:
+    given, right, wrong = SPREAD[name]
+    for other, shown in ((right, True), (wrong, False)):
+        told = Told()
+        x, y = (told.var(n, (256, 512)) for n in "xy")
+        w = told.var("w", (512, 512))
+        sides = [of(told, x, y, w) for of in (given, other)]
+        call = Call("", (sides[0],), (), (), sides[1])
+        kinds = {x.id: "f32", y.id: "f32", w.id: "f32"}
+        said = ask(told, call, told.shape(call.made), kinds, set(range(len(told.nodes))))
+        assert (said == "shown") == shown

@@ -123,6 +123,8 @@ class Entries:
     seen: Set[int]
     """Terms of which is known what they are made of."""
     unrolled: bool = False
+    spread: bool = False
+    """Whether sums are written as sums of products."""
     facts: list[Real] = field(default_factory=list[Any])
     """What holds of all places and entries."""
     axioms: list[Real] = field(default_factory=list[Any])
@@ -252,6 +254,9 @@ class Entries:
             parts = [body_of(at) for at in product(*map(range, extents))]
             return _total(parts) if kind == "sum" else _largest(parts)
         at = self.indices(extents)
+        if self.spread and kind == "sum":
+            bound = [(p, n) for p, n in zip(at, extents, strict=True) if not isinstance(p, int)]
+            return self._spread(bound, body_of(at))
         by, body = smt.scale(body_of(at))
         if kind == "max" and by != 1:
             by, body = Fraction(1), _times(by, body)
@@ -264,6 +269,53 @@ class Entries:
             by *= n if kind == "sum" and str(p) not in used else 1
         indices = [(p, n) for p, n in indices if str(p) in used]
         return _times(by, self._folded(_Fold(kind, tuple(indices), body)) if indices else body)
+
+    def _spread(self, bound: Sequence[tuple[Real, int]], body: Real) -> Real:
+        """A sum of products, each the product of sums that share no index: what depends on none
+        stands before them, and a sum that depends on one is part of them."""
+        found: list[Real] = []
+        products = smt.products(body)
+        if products is None:
+            raise NotStatedError("too many products")
+        for coef, factors in products:
+            indices = {str(p): (p, n) for p, n in bound}
+            todo, inside = [*factors], list[Real]()
+            while todo:
+                factor = todo.pop()
+                fold = self.folds.get(factor.get_id())
+                own = {str(p) for p in self._read(factor)} & indices.keys()
+                if fold is None or fold.kind != "sum" or not own:
+                    inside.append(factor)
+                    continue
+                fresh = [(p, self.index(n), n) for p, n in fold.indices]
+                indices |= {str(q): (q, n) for _, q, n in fresh}
+                inner = smt.products(smt.instead(fold.body, [(p, q) for p, q, _ in fresh])) or []
+                if len(inner) != 1:
+                    raise NotStatedError("a sum of sums")
+                ((by, more),) = inner
+                coef, todo = coef * by, [*todo, *more]
+            found.append(_times(coef, self._parts(indices, inside)))
+        return _total(found)
+
+    def _parts(self, indices: Mapping[str, tuple[Real, int]], factors: Sequence[Real]) -> Real:
+        """A sum of a product over indices, as the product of sums over those that meet."""
+        groups: list[tuple[set[str], list[Real]]] = [({name}, []) for name in indices]
+        made: list[Real] = []
+        for factor in factors:
+            own = {str(p) for p in self._read(factor)} & indices.keys()
+            if not own:
+                made.append(factor)
+                continue
+            met = [g for g in groups if g[0] & own]
+            names = set[str]().union(*(g[0] for g in met))
+            inside = [*(f for g in met for f in g[1]), factor]
+            groups = [*(g for g in groups if not g[0] & own), (names, inside)]
+        for names, inside in groups:
+            bound = tuple(indices[n] for n in indices if n in names)
+            count = smt.rational(Fraction(math.prod(n for _, n in bound)))
+            alone = _Fold("sum", bound, _product(inside))
+            made.append(self._folded(alone) if inside else count)
+        return _product(made)
 
     def _read(self, body: Real) -> list[Real]:
         """The indices in an expression, in the order in which they come up."""
@@ -462,6 +514,10 @@ def _total(parts: Sequence[Real]) -> Real:
     return sum(parts[1:], parts[0]) if parts else smt.rational(Fraction(0))
 
 
+def _product(parts: Sequence[Real]) -> Real:
+    return math.prod(parts[1:], start=parts[0]) if parts else smt.rational(Fraction(1))
+
+
 def _largest(parts: Sequence[Real]) -> Real:
     out = parts[0]
     for part in parts[1:]:
@@ -531,9 +587,9 @@ def ask(terms: Terms, call: Call, shape: Shape, kinds: Mapping[int, str], seen: 
 def _viewed(
     terms: Terms, call: Call, shape: Shape, kinds: Mapping[int, str], seen: Set[int]
 ) -> Answer:
-    for closed, unrolled in _views(terms, call, seen):
+    for closed, unrolled, spread in _views(terms, call, seen):
         with suppress(NotStatedError), smt.attempt() as keep:
-            said = _asked(Entries(terms, kinds, closed, seen, unrolled), call, shape)
+            said = _asked(Entries(terms, kinds, closed, seen, unrolled, spread), call, shape)
             if said == "shown":
                 keep()
             if said != "open":
@@ -553,8 +609,8 @@ def _on_inputs(terms: Terms, call: Call) -> tuple[Terms, Call]:
     return table, replace(call, args=tuple(args), made=made)
 
 
-def _views(terms: Terms, call: Call, seen: Set[int]) -> Iterator[tuple[set[int], bool]]:
-    """Terms to take for arbitrary, and whether folds are written out.
+def _views(terms: Terms, call: Call, seen: Set[int]) -> Iterator[tuple[set[int], bool, bool]]:
+    """Terms to take for arbitrary, whether folds are written out, and whether as products.
 
     An operand that the result is not made of is opened, and so is what hides something that the
     result is made of.
@@ -573,11 +629,13 @@ def _views(terms: Terms, call: Call, seen: Set[int]) -> Iterator[tuple[set[int],
         if not opened:
             break
         closed = closed - opened | {a.id for i in opened for a in terms[i].args}
-    yield closed, False
-    yield closed, True
+    yield closed, False, False
+    yield closed, True, False
     if closed != shared:
-        yield shared, False
-    yield set(), True
+        yield shared, False, False
+    yield set(), True, False
+    if not call.op:
+        yield set(), False, True
 
 
 def _arbitrary(term: Term, id: int, closed: Set[int], seen: Set[int]) -> bool:

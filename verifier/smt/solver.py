@@ -344,6 +344,43 @@ def scale(term: Term) -> tuple[Fraction, Term]:
     return by, math.prod(rest[1:], start=rest[0]) if rest else z3.RealVal(1)
 
 
+def products(term: Term, most: int = 64) -> list[tuple[Fraction, list[Term]]] | None:
+    """A number as a sum of products of what is no sum or product, each with its rational factor;
+    a choice as what it takes, times whether it does. None where there are more than `most`."""
+    out: list[tuple[Fraction, list[Term]]]
+    if z3.is_rational_value(term):
+        value = term.as_fraction()
+        return [(value, [])] if value else []
+    parts = [] if z3.is_to_real(term) else term.children()
+    signs = [1] * len(parts)
+    if z3.is_app_of(term, z3.Z3_OP_ITE):
+        condition, *sides = parts
+        taken = [
+            when(held, z3.RealVal(1), z3.RealVal(0)) for held in (condition, z3.Not(condition))
+        ]
+        if {str(side) for side in sides} <= {"0", "1"}:
+            return [(Fraction(1), [term])]
+        return products(sum(t * s for t, s in zip(taken, sides, strict=True)), most)
+    if z3.is_app_of(term, z3.Z3_OP_UMINUS):
+        signs = [-1]
+    elif z3.is_sub(term):
+        signs[1:] = [-1] * (len(parts) - 1)
+    elif not (z3.is_add(term) or z3.is_mul(term)):
+        return [(Fraction(1), [term])]
+    spread = [products(part, most) for part in parts]
+    if None in spread:
+        return None
+    if z3.is_mul(term):
+        out = [(Fraction(1), [])]
+        for part in spread:
+            out = [(c * d, [*f, *g]) for c, f in out for d, g in part or ()]
+            if len(out) > most:
+                return None
+        return out
+    out = [(s * c, f) for s, part in zip(signs, spread, strict=True) for c, f in part or ()]
+    return out if len(out) <= most else None
+
+
 def function(name: str, *kinds: str) -> Any:
     """An uninterpreted function; `kinds` are `int`, `real` or `bool`, the result last."""
     sorts = {"int": z3.IntSort(), "real": z3.RealSort(), "bool": z3.BoolSort()}
