@@ -102,7 +102,7 @@ def explain(run: Run, directory: Path, value: str, depth: int) -> Outcome:
         raise InputError(f"the certificate is rejected: {result.reason}", where=result.where)
     if "claims" not in certificate:
         raise InputError(
-            "its proof compares single elements and has no steps", where=str(directory)
+            "its proof compares entries and makes no claims", where=str(directory)
         )
     program, name = inline(well_formed(shared(problem.distributed))), value.removeprefix("%")
     found = _found(program, certificate["claims"], certificate["blocks"], name)

@@ -1320,8 +1320,9 @@ def least(op: Op, x: str, a: str) -> str:
     return op("mul", x, real(op, op("le", a, number(op, 0, 4))))
 
 
-def low(op: Op, a: str, times: int) -> str:
-    return op("exp", by(op, op("add_scalar", a, value=-ONCE), times))
+def lifted(op: Op, a: str) -> str:
+    """A mask where a number is not above 0, and nothing elsewhere."""
+    return by(op, op("add_scalar", real(op, positive(op, a)), value=-ONCE), 10**30)
 
 
 def positive(op: Op, a: str) -> str:
@@ -1421,9 +1422,9 @@ for name, place, old, new, *pairs in (
      pair(lambda op, a: op("gelu", a), lambda op, a: op("neg", op("gelu", a)), V)),
     ("terms of one shape are multiples", RING + "ratio", "if len(by) == 1 else 0", "",
      pair(lambda op, a, b: op("add", op("log", op("add", a, by(op, b, 2))), op("gelu", b)),
-          lambda op, a, b: op("where", positive(op, op("add", a, b)),
+          lambda op, a, b: op("where", op("gt", op("add", a, b), number(op, 0)),
                               op("add", op("log", op("add", a, by(op, b, 2))), op("gelu", b)),
-                              number(op, 0, 4)), V, V)),
+                              number(op, 0)), "f32 1", "f32 1")),
     ("a square root is a number", BANK + "_rooted", "{mono: coef}, root", "{mono: 2 * coef}, root",
      pair(lambda op, a: op("gelu", op("mul", op("sqrt", a), op("sqrt", a))),
           lambda op, a: op("gelu", by(op, a, 2)), V)),
@@ -1443,8 +1444,8 @@ for name, place, old, new, *pairs in (
      pair(lambda op, a: op("gelu", op("exp", op("add_scalar", a, value=Fraction(-1)))),
           lambda op, a: op("gelu", number(op, 0, 4)), V)),
     ("what is weighted like a mask is small beside it", BANK + "_is_mask", "<= PLAIN", "<= 10**40",
-     pair(lambda op, a: op("add", op("gelu", a), low(op, a, 10**30)),
-          lambda op, a: op("gelu", a), V)),
+     pair(lambda op, a: op("gelu", op("exp", op("add", a, lifted(op, a)))),
+          lambda op, a: op("gelu", number(op, 0, 4)), V)),
     ("masks are the largest numbers", BANK + "_larger", "if not self._is_mask", "if self._is_mask",
      pair(lambda op, a: op("maximum", op("gelu", a), number(op, -10**30, 4)),
           lambda op, a: number(op, -10**30, 4), V)),
@@ -1483,10 +1484,6 @@ for name, place, old, new, *pairs in (
      pair(lambda op, a, b: op("gelu", b),
           lambda op, a, b: op("where", op("ge", nothing(op, op("log", a)), number(op, 0, 4)),
                               op("gelu", b), number(op, 0, 4)), V, V)),
-    ("a cast needs nothing", BANK + "_whole", " or entry.needs", "",
-     pair(lambda op, a, b: op("gelu", b),
-          lambda op, a, b: op("add", op("gelu", b), real(op, op("cast", nothing(op, op("log", a)),
-                                                               dtype="i64"))), V, V)),
     ("where a comparison fails it holds", AXIOM + "decided", "if value or rest == mono:", "if 1:",
      pair(lambda op, a: op("gelu", op("log", a)),
           lambda op, a: op("mul", op("gelu", op("log", a)),
@@ -1494,11 +1491,6 @@ for name, place, old, new, *pairs in (
     ("a guard is of the sign that it is not", AXIOM + "guard", "(by < 0 and", "(by > 0 and",
      pair(lambda op, a: op("gelu", op("log", a)),
           lambda op, a: least(op, op("gelu", op("log", a)), a), V)),
-    ("what is at least 0 is no 0", AXIOM + "guard",
-     'or (name == "is 0" and needs == "not negative")', "",
-     pair(lambda op, a: op("gelu", op("sqrt", a)),
-          lambda op, a: op("mul", op("gelu", op("add_scalar", op("sqrt", a), value=Fraction(0))),
-                           real(op, op("ne", a, number(op, 0, 4)))), V)),
     ("what is no 0 is above it", AXIOM + "guard",
      "and bank.positive(bank.argument(atom), strictly=False):", "or True:",
      pair(lambda op, a: op("gelu", op("reciprocal", a)),

@@ -16,7 +16,7 @@ from tests.checker.edits import certified, put_down
 from tests.commands import Command, environment
 
 CASES = ("MC-01", "MC-09", "OR-07-values", "SG-41", "DS-22")
-"""By relations, in stages, with events, in index notation, by single elements."""
+"""By relations, in stages, with events, in index notation, by entries."""
 SEARCH = ("shardproof.verifier.verification", "shardproof.verifier.provers.relate")
 RUN = """
 import sys
