@@ -304,7 +304,8 @@ class Polynomials(Symbols):
         if under is not None:
             return self._cleared(name, needs, x, under)
         exps = {i for m in x.terms for i, _ in m if self.atoms[i][0] == "exp"}
-        least = ((i, min(dict(m).get(i, 0) for m in x.terms)) for i in sorted(exps))
+        powers = [dict(m) for m in x.terms]
+        least = ((i, min(p.get(i, 0) for p in powers)) for i in sorted(exps))
         outer = tuple((i, p) for i, p in least if p)
         inverse = tuple((i, -p) for i, p in outer)
         of = self.times(x.terms, {inverse: 1})
