@@ -1495,7 +1495,7 @@ for name, place, old, new, *pairs in (
      "and bank.positive(bank.argument(atom), strictly=False):", "or True:",
      pair(lambda op, a: op("gelu", op("reciprocal", a)),
           lambda op, a: op("mul", op("gelu", op("reciprocal", a)), real(op, positive(op, a))), V)),
-    ("a guard that no function asks for", SAME + "Gap.allowed",
+    ("a guard that no function asks for", AXIOM + "Gap.allowed",
      "== DECIDED[axiom]", "in (None, DECIDED[axiom])",
      pair(lambda op, a: op("gelu", a),
           lambda op, a: op("mul", op("gelu", a), real(op, positive(op, a))), V)),

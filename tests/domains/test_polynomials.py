@@ -14,7 +14,7 @@ import pytest
 from hypothesis import example, given, settings, strategies as st
 
 import shardproof.verifier.kernel  # noqa: F401  ops declare functions
-from shardproof.verifier.checker.identities import Gap
+from shardproof.verifier.domains.axioms import Gap
 from shardproof.verifier.domains.base import Array, UndefinedError
 from shardproof.verifier.domains.floats import FUNCTIONS, Floats
 from shardproof.verifier.domains.monomials import difference

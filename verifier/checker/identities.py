@@ -8,7 +8,7 @@ ranks need.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import starmap
 from typing import Any
@@ -24,9 +24,9 @@ from shardproof.verifier.checker.certificate import (
 from shardproof.verifier.checker.claims import NotShownError, need
 from shardproof.verifier.checker.entries import in_fields
 from shardproof.verifier.checker.replay import Accepted, Rejected, Result
-from shardproof.verifier.domains.axioms import DECIDED, decided, guard, without
+from shardproof.verifier.domains.axioms import DECIDED, Gap
 from shardproof.verifier.domains.base import Array, is_index
-from shardproof.verifier.domains.monomials import Terms, difference
+from shardproof.verifier.domains.monomials import difference
 from shardproof.verifier.domains.polynomials import Polynomials
 from shardproof.verifier.kernel.contract import output_key
 from shardproof.verifier.kernel.program.errors import MalformedError
@@ -42,53 +42,6 @@ MASKED = "an entry masked with -10^29 or less has weight 0: all else is small be
 LONGEST = 500_000
 """Characters that all identities of a certificate may have."""
 Json = dict[str, Any]
-
-
-@dataclass
-class Gap:
-    """A difference of two entries that is no polynomial 0."""
-
-    bank: Polynomials
-    terms: Terms
-    defined: Set[int]
-    """Atoms that have a value wherever the outputs of one device have theirs."""
-    atoms: list[int] = field(default_factory=list[int])
-    """Those that it is made of, by their place in the identity."""
-
-    def allowed(self, axiom: str, atom: int) -> bool:
-        """Whether an atom has a value wherever the difference counts, or that of an axiom."""
-        if axiom in DECIDED:
-            return guard(self.bank, atom, self.defined) == DECIDED[axiom]
-        return atom not in self.bank.partial or atom in self.defined
-
-    def applied(self, terms: Terms, axiom: str, atom: int) -> Terms:
-        """What an axiom makes of a polynomial."""
-        if axiom in DECIDED:
-            return decided(terms, atom, DECIDED[axiom])
-        return without(self.bank, terms, atom)
-
-    def said(self) -> Json:
-        """The difference, inputs and places left aside: gaps that say the same are one identity."""
-        todo, met = [i for m in self.terms for i, _ in m], set[int]()
-        while todo:
-            atom = todo.pop()
-            if atom not in met:
-                met.add(atom)
-                inner = (m for arg in self.bank.atoms[atom][1] for m, _ in arg)
-                todo += [i for m in inner for i, _ in m]
-        self.atoms = sorted(met)
-        names = {atom: k for k, atom in enumerate(self.atoms)}
-
-        def poly(terms: Iterator[Any]) -> list[Any]:
-            rows = [
-                ([[names[i], str(p)] for i, p in sorted(m, key=lambda f: names[f[0]])], str(c))
-                for m, c in terms
-            ]
-            return [[c, m] for m, c in sorted(rows)]
-
-        told = [self.bank.atoms[atom] for atom in self.atoms]
-        rows = [[name if args else "", [poly(iter(arg)) for arg in args]] for name, args in told]
-        return {"atoms": rows, "difference": poly(iter(self.terms.items()))}
 
 
 Steps = Sequence[tuple[str, int]]

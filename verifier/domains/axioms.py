@@ -3,8 +3,9 @@ comparisons whose outcome follows from what one device computes."""
 
 from __future__ import annotations
 
-from collections.abc import Set
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Set
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from shardproof.verifier.domains.base import UndefinedError
 from shardproof.verifier.domains.monomials import Exact, Mono, Terms, into, ratio
@@ -71,3 +72,50 @@ def guard(bank: Polynomials, truth: int, defined: Set[int]) -> int | None:
         if needs == "positive":
             return 1
     return None
+
+
+@dataclass
+class Gap:
+    """A difference of two entries that is no polynomial 0."""
+
+    bank: Polynomials
+    terms: Terms
+    defined: Set[int]
+    """Atoms that have a value wherever the outputs of one device have theirs."""
+    atoms: list[int] = field(default_factory=list[int])
+    """Those that it is made of, by their place in the identity."""
+
+    def allowed(self, axiom: str, atom: int) -> bool:
+        """Whether an atom has a value wherever the difference counts, or that of an axiom."""
+        if axiom in DECIDED:
+            return guard(self.bank, atom, self.defined) == DECIDED[axiom]
+        return atom not in self.bank.partial or atom in self.defined
+
+    def applied(self, terms: Terms, axiom: str, atom: int) -> Terms:
+        """What an axiom makes of a polynomial."""
+        if axiom in DECIDED:
+            return decided(terms, atom, DECIDED[axiom])
+        return without(self.bank, terms, atom)
+
+    def said(self) -> dict[str, Any]:
+        """The difference, inputs and places left aside: gaps that say the same are one identity."""
+        todo, met = [i for m in self.terms for i, _ in m], set[int]()
+        while todo:
+            atom = todo.pop()
+            if atom not in met:
+                met.add(atom)
+                inner = (m for arg in self.bank.atoms[atom][1] for m, _ in arg)
+                todo += [i for m in inner for i, _ in m]
+        self.atoms = sorted(met)
+        names = {atom: k for k, atom in enumerate(self.atoms)}
+
+        def poly(terms: Iterator[Any]) -> list[Any]:
+            rows = [
+                ([[names[i], str(p)] for i, p in sorted(m, key=lambda f: names[f[0]])], str(c))
+                for m, c in terms
+            ]
+            return [[c, m] for m, c in sorted(rows)]
+
+        told = [self.bank.atoms[atom] for atom in self.atoms]
+        rows = [[name if args else "", [poly(iter(arg)) for arg in args]] for name, args in told]
+        return {"atoms": rows, "difference": poly(iter(self.terms.items()))}

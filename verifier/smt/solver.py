@@ -351,13 +351,12 @@ def products(term: Term, most: int = 64) -> list[tuple[Fraction, list[Term]]] | 
     if z3.is_rational_value(term):
         value = term.as_fraction()
         return [(value, [])] if value else []
-    parts = [] if z3.is_to_real(term) else term.children()
+    parts: list[Term] = [] if z3.is_to_real(term) else term.children()
     signs = [1] * len(parts)
     if z3.is_app_of(term, z3.Z3_OP_ITE):
         condition, *sides = parts
-        taken = [
-            when(held, z3.RealVal(1), z3.RealVal(0)) for held in (condition, z3.Not(condition))
-        ]
+        one, none = rational(Fraction(1)), rational(Fraction(0))
+        taken: list[Term] = [when(condition, one, none), when(condition, none, one)]
         if {str(side) for side in sides} <= {"0", "1"}:
             return [(Fraction(1), [term])]
         return products(sum(t * s for t, s in zip(taken, sides, strict=True)), most)

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from shardproof.verifier.domains.axioms import DECIDED, ROOTS
-
-if TYPE_CHECKING:
-    from shardproof.verifier.checker.identities import Gap
+from shardproof.verifier.domains.axioms import DECIDED, ROOTS, Gap
 
 MOST = 40
 """Axioms that are applied to one difference."""
