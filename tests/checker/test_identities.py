@@ -119,6 +119,20 @@ WRONG = {
         "%a = mul %x, %x %r = sqrt %a %z = mul %r, %y",
         "%z = mul %x, %y",
     ),
+    "a comparison of what may have no value": (
+        ZERO + "%z = gelu %y",
+        ZERO + "%l = log %x %u = sub %l, %l %c = ge %u, %o %g = gelu %y %z = where %c, %g, %o",
+    ),
+    "a cast of what may have no value": (
+        "%z = gelu %y",
+        "%l = log %x %u = sub %l, %l %i = cast %u {dtype=i64} %f = cast %i {dtype=f32} "
+        "%g = gelu %y %z = add %g, %f",
+    ),
+    "the logarithm of 1 that may have no value": (
+        "%z = gelu %y",
+        "%l = log %x %u = sub %l, %l %p = add_scalar %u {value=1} %m = log %p %g = gelu %y "
+        "%z = add %g, %m",
+    ),
     "at a tie": (
         ZERO + "%c = gt %x, %o %z = where %c, %y, %x",
         ZERO + "%c = ge %x, %o %z = where %c, %y, %x",

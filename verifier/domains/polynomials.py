@@ -261,7 +261,8 @@ class Polynomials(Symbols):
             made = Entry({inverse: by}, x.needs)
             return made if bare else self.product(made, self._taken(name, needs, of, x.needs))
         summands = [Entry(_scaled(self.argument(i), p), x.needs) for i, p in outer]
-        return _sum(summands if bare else [*summands, self._taken(name, needs, of, x.needs)])
+        rest = Entry({}, x.needs) if bare else self._taken(name, needs, of, x.needs)
+        return _sum([*summands, rest])
 
     def _taken(self, name: str, needs: str, of: Terms, before: frozenset[int]) -> Entry:
         atom = self.atom(name, of)
@@ -349,7 +350,7 @@ class Polynomials(Symbols):
         return np.asarray(values, dtype=np.int64).reshape(a.shape)
 
     def _whole(self, entry: Any) -> int:
-        if any(entry.terms):
+        if any(entry.terms) or entry.needs:
             raise UndefinedError("a cast to an integer of what is no number")
         return int(entry.terms.get((), 0))
 
@@ -484,7 +485,7 @@ def _each(apply: Callable[..., Entry], *arrays: Array) -> Array:
 
 
 def _plain(a: Array) -> Array:
-    """Truth values that are all known as those of numpy."""
-    if any(any(e.terms) for e in a.reshape(-1)):
+    """Truth values that are all known, and need nothing, as those of numpy."""
+    if any(any(e.terms) or e.needs for e in a.reshape(-1)):
         return a
     return np.asarray([bool(e.terms) for e in a.reshape(-1)], dtype=bool).reshape(a.shape)
