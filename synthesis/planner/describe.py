@@ -39,11 +39,13 @@ def describe(found: Found, asked: Asked, baseline: StepPrice) -> Plan:
         cut = [(p, d) for p in module.params for name, d in best.point.pieces if p.name == name]
         if cut and best.point.style(module.path) == "replicate":
             splits = tuple((p.path.removeprefix(f"{module.path}."), d, 1) for p, d in cut)
-            why = REASONS[PIECES]
-            entry = ModulePlan(module.path, module.kind, PIECES, reason=why, splits=splits)
+            how = (PIECES, "R", "R", 1, REASONS[PIECES])
+            if module.is_plain_norm:
+                how = ("product", "S(-1)", "S(-1)", 1, REASONS["norm"])
+            entry = ModulePlan(module.path, module.kind, *how, splits)
         if entry is None and module.path in beside and not module.is_norm:
             entry = ModulePlan(module.path, module.kind, "summed", reason=REASONS["summed"])
-        if module.path in meets:
+        if module.path in meets and not (cut and module.is_plain_norm):
             entry = entry or ModulePlan(module.path, module.kind, "replicate")
             entry = replace(entry, shared=True)
         if entry is not None:
@@ -142,6 +144,7 @@ REASONS = {
     "kv_column": "fewer key/value heads than ranks: each rank uses the head its queries need",
     "sequence": "works on each token alone, so it runs on a split activation",
     "pieces": "each rank works on its piece of what it holds, beside a split activation",
+    "norm": "features split before and after it; what is taken over all of them is reduced in it",
     "summed": "whole on every rank, beside a split activation: its gradient is a sum over ranks",
 }
 

@@ -233,11 +233,13 @@ def _settle_experts(module: Module, biases: Mapping[str, str], grains: Mapping[s
 
 def heads(found: list[Module]) -> frozenset[str]:
     """Paths of the output projection: a tied one, or the last product, where that is of a linear
-    outside repeated blocks whose result meets no other's."""
+    outside repeated blocks whose result meets no other's, and no matrix of a module."""
     tied = {m.head for m in found if m.head}
-    products = [m for m in found if m.use in ("linear", "conv") and m.order < UNREAD]
-    last = max(products, key=lambda m: m.order) if products else None
-    if tied or last is None or last.use == "conv" or last.weight.stacked or last.met:
+    works = ("linear", "conv", "other")
+    read = [m for m in found if m.use in works and m.order < UNREAD]
+    wide = [m for m in read if any(len(p.shape) > 1 for p in m.params)]
+    last = max(wide, key=lambda m: m.order) if wide else None
+    if tied or last is None or last.use != "linear" or last.weight.stacked or last.met:
         return frozenset(tied)
     return frozenset({last.path})
 

@@ -220,7 +220,8 @@ class Search:
         passed = Passed(lowered, since, ended)
         size, styles = self.mesh[self.tp], dict(point.styles)
         gathered = frozenset(path for path, style in point.styles if style == "gathered")
-        why = obstacle(passed, self.modules, self.kinds, self.tp, size, gathered)
+        pieces = {name for name, _ in point.pieces}
+        why = obstacle(passed, self.modules, self.kinds, self.tp, size, gathered, pieces)
         if why is not None or not passed.named:
             return why
         stream, program = point.stream, self.program

@@ -9,7 +9,7 @@ from shardproof.synthesis.planner.narrowing import layered
 from shardproof.synthesis.planner.roles import ATTENTION, UNREAD, Module, heads
 from shardproof.synthesis.planner.scoring import Candidate
 from shardproof.synthesis.planner.search import Found
-from shardproof.verifier.kernel.program.program import Program
+from shardproof.synthesis.planner.uses import products
 from shardproof.verifier.ops.classes import PRODUCTS
 
 COLUMNS = ("column", "fused_column")
@@ -112,12 +112,12 @@ def _splittable(found: Found, tp: str, size: int) -> list[tuple[Module, int, boo
 def _products(found: Found, tp: str) -> Iterator[tuple[str, float, bool]]:
     """(module, multiplications of a step on one device, whether ranks share them) of the products
     of the forward pass."""
-    times = _lengths(found.program)
-    for pair in _forward(found):
-        if pair.one.op in PRODUCTS:
-            first, result = pair.operands[0].global_shape, pair.result.global_shape
-            work = prod(result) * first[-1] * times.get(pair.scope, 1)
-            yield pair.one.source.module, float(work), _is_split(pair, tp)
+    work = products(found.program)
+    for pair in found.best.lowered.pairs:
+        path = pair.one.source.module
+        times = work.get((pair.scope, pair.one.outputs[0], path))
+        if times is not None:
+            yield path, times, _is_split(pair, tp)
 
 
 def _forward(found: Found) -> Iterator[Pair]:
@@ -128,8 +128,3 @@ def _forward(found: Found) -> Iterator[Pair]:
 
 def _is_split(pair: Pair, tp: str) -> bool:
     return any(tp in layout.sharded for layout in pair.operands)
-
-
-def _lengths(program: Program) -> dict[str, int]:
-    scans = (n for n in program.nodes if n.body is not None)
-    return {n.outputs[0]: n.number("length") for n in scans}
