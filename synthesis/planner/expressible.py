@@ -121,7 +121,9 @@ def obstacle(
     for scope, node in moves:
         module = node.source.module
         if module in cut_norms and node.op != "shard_slice":
-            continue  # statistics of all features, in code that runs on DTensors
+            if node.op == "all_reduce" and _within(scope, node):
+                continue  # statistics of all features, in code that runs on DTensors
+            return Obstacle(module, f"needs {node.op} over {tp} in the norm of {node.source}")
         if node.op == "all_reduce" and any(f"{module}.".startswith(f"{p}.") for p in own):
             continue  # code that runs on DTensors
         if any(f"{module}.".startswith(f"{p}.") for p in made) and _of_params(passed, scope, node):

@@ -11,6 +11,8 @@ from shardproof.verifier.kernel.ops import lookup
 from shardproof.verifier.kernel.program.program import Node, Program
 from shardproof.verifier.ops.classes import PRODUCTS, REARRANGING, SCALING
 
+NEAR = 12
+"""How many values behind a product are looked at."""
 PARAMETRIZED = ".parametrizations."
 """What torch.nn.utils.parametrize puts behind a module, before a weight that is worked out."""
 
@@ -29,6 +31,8 @@ class Use:
     beside: frozenset[str] = frozenset()
     """Products that it reads with more, or some channels of."""
     own_index: bool = False
+    in_order: bool = False
+    """Lookups: of the rows of some places, one after the other."""
     scaled: bool = False
     """Products: what it multiplies by is worked out of the weight, number by number."""
     met: bool = False
@@ -236,6 +240,8 @@ class _Scope:
         if node.op == "take" and node.inputs[0] in origin:
             own, heads = self._own_index(node), self._bias_heads(node)
             return name, Use("embedding", 1, 1, at, heads, own_index=own)
+        if self._is_table_in_order(node, found):
+            return name, Use("embedding", 1, 1, at, own_index=True, in_order=True)
         if node.op == "mm" and node.inputs[1] in origin:
             name, dims = origin[node.inputs[1]]
             if any(u.kind == "linear" for u in found.uses.get(name, ())):
@@ -323,6 +329,14 @@ class _Scope:
             return False
         return self._of_places(node) or made.source.module == node.source.module
 
+    def _is_table_in_order(self, node: Node, found: _Found) -> bool:
+        """Whether a module takes rows of a table that it holds, one after the other, as those of
+        places in a sequence."""
+        name, _ = self.origin.get(node.inputs[0], ("", ()))
+        along = node.op == "slice" and node.number("dim") == 0
+        own = found.owners.get(name) == node.source.module
+        return along and own and len(self.shape(node.inputs[0])) == 2
+
     def _of_places(self, node: Node) -> bool:
         """Whether the rows that a lookup takes depend on no input: on places in a sequence, say."""
         todo = [node.inputs[1]]
@@ -335,20 +349,20 @@ class _Scope:
         return True
 
     def _pieces(self, node: Node) -> int:
-        """Into how many equal pieces the last dim of a product is cut at once; 1 where not."""
+        """Into how many equal pieces the last dim of a product is cut at once, with what is worked
+        out entry by entry in between; 1 where it is not."""
         value = node.outputs[0]
-        width = self.shape(value)[-1]
-        for _ in range(4):
+        width, todo = self.shape(value)[-1], [value]
+        for value in todo:
             users = self.read(value)
             slices = [u for u in users if u.op == "slice"]
             if len(slices) > 1 and len(slices) == len(users):
                 last = len(self.shape(value)) - 1
                 along = [u for u in slices if u.number("dim") == last]
                 return _even([(u.number("start"), u.number("stop")) for u in along], width)
-            wide = [u for u in self.passed_on(value) if self.shape(u.outputs[0])[-1:] == (width,)]
-            if not wide:
-                return 1
-            value = wide[0].outputs[0]
+            alike = (u for u in users if u.op in REARRANGING or lookup(u.op).kind == "map")
+            wide = (u.outputs[0] for u in alike if self.shape(u.outputs[0])[-1:] == (width,))
+            todo += (v for v in wide if v not in todo and len(todo) < NEAR)
         return 1
 
     def _channel_pieces(self, node: Node) -> int:
@@ -559,8 +573,10 @@ class _Scope:
             vectors = [v for v in made.inputs if v in origin and origin[v][0] not in weights]
             wide = any(self.shape(v)[-1:] == (width,) for v in vectors)
             hidden = made.op in ("scan", "take")
-            norm = held is not None and self._is_inner(made, held)
-            alone = alone and not (hidden or (self._mixes(made, at, channels) and not norm))
+            mixes, path = self._mixes(made, at, channels), made.source.module
+            if mixes and held is not None and path in held:
+                mixes = not self._is_inner(path)
+            alone = alone and not (hidden or mixes)
             wide = wide and held is None and self._product_before(made) is None
             alone = alone and not wide
             if not (alone or channels):
@@ -574,14 +590,13 @@ class _Scope:
             todo += ((v, cut) for v in onward)
         return frozenset(found if alone else ()), frozenset(parts if alone else found)
 
-    def _is_inner(self, node: Node, norms: frozenset[str]) -> bool:
-        """Whether a node is in a norm, and so is all that reads what the node takes: no residual
-        passes the norm by."""
-        path = node.source.module
-        read = (n for v in node.inputs if v not in self.origin for n in self.read(v))
-        return path in norms and all(
-            n.source.module == path for n in read if n.outputs[0] in self.forward
-        )
+    def _is_inner(self, path: str) -> bool:
+        """Whether all that a module takes is read by it alone: no residual passes it by."""
+        own = [n for n in self.program.nodes if n.source.module == path]
+        made = {v for n in own for v in n.outputs}
+        taken = {v for n in own for v in n.inputs} - made - self.origin.keys()
+        read = (n for v in taken for n in self.read(v) if n.outputs[0] in self.forward)
+        return all(n.source.module == path for n in read)
 
     def _is_broadcast(self, node: Node, operand: str, dim: int | None, channels: bool) -> bool:
         """Whether an operand is worked out of inputs, and one for all channels or for all entries

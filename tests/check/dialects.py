@@ -14,6 +14,8 @@ from torch.distributed.tensor.parallel import (
 from torch.nn.functional import linear
 from torch.nn.parallel import DistributedDataParallel
 
+from shardproof.runtime import ProductParallel, SharedOutput, own_pieces
+
 
 class MLP(nn.Module):
     def __init__(self, hidden=8, inner=16):
@@ -38,6 +40,25 @@ class Normed(nn.Module):
 
     def forward(self, x):
         return x + self.mlp(self.norm(x))
+
+
+class Scale(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.g = nn.Parameter(torch.ones(width))
+
+    def forward(self, x):
+        far = x - x.mean(-1, keepdim=True)
+        return far * (x.var(-1, unbiased=False, keepdim=True) + 1e-5).rsqrt() * self.g
+
+
+class Inner(MLP):
+    def __init__(self):
+        super().__init__()
+        self.norm = Scale(16)
+
+    def forward(self, x):
+        return self.down(self.norm(torch.relu(self.up(x))))
 
 
 class Pick(nn.Module):
@@ -97,6 +118,26 @@ def places_by_rank(mesh, first=0):
 
 def later_places(mesh):
     return places_by_rank(mesh, 1)
+
+
+def inner_norm(mesh):
+    features = {"input_layouts": Shard(-1), "output_layouts": Shard(-1)}
+    norm = ProductParallel({"g": 0}, **features)
+    return parallelize_module(Inner(), mesh, {**PLAN, "norm": norm})
+
+
+def norm_added_up(mesh):
+    """What it gives is split, and its gradient is added up as if it were whole."""
+    features = {"input_layouts": Shard(-1), "output_layouts": Shard(-1)}
+    norm = SharedOutput(ProductParallel({"g": 0}, **features))
+    return parallelize_module(Inner(), mesh, {**PLAN, "norm": norm})
+
+
+def norm_of_pieces(mesh):
+    """Each rank takes mean and variance over its own features."""
+    model = parallelize_module(Inner(), mesh, PLAN)
+    own_pieces(model.norm, mesh, {"g": 0})
+    return model
 
 
 class Doubled(ColwiseParallel):
