@@ -212,7 +212,8 @@ class ChannelParallel(ParallelStyle):
     """A convolution, a bag, or what works on each channel, on the channels of its rank.
 
     `splits` maps a parameter to the dim that is split, or to that and the equal parts that are
-    stacked along it, of each of which a rank has a piece. Buffers stay whole: each rank works on
+    stacked along it, of each of which a rank has a piece. A convolution of no groups gathers
+    channels that are split. Buffers stay whole: each rank works on
     its piece of them, and what it writes there is gathered.
     """
 
@@ -237,12 +238,13 @@ class ChannelParallel(ParallelStyle):
             if takes != Replicate() and getattr(module, name, 1) > 1:
                 setattr(inner, name, getattr(module, name) // size)
         row = takes != Replicate() and gives == Replicate()
+        between = takes != Replicate() and not row and getattr(module, "groups", 0) == 1
         buffers = module.named_buffers(recurse=False) if splits and not row else ()
         held = [name for name, buffer in buffers if buffer.ndim]
 
         def forward(x, *args, **kwargs):
-            if splits and takes == Replicate() and x.is_floating_point():
-                x = whole_input(x, device_mesh, Replicate())
+            if splits and (takes == Replicate() or between) and x.is_floating_point():
+                x = whole_input(x, device_mesh, takes)
             inner.training = module.training
             state = {name: getattr(module, name) for name in held}
             pieces = {name: buffer.chunk(size)[rank].clone() for name, buffer in state.items()}

@@ -7,7 +7,7 @@ from shardproof.synthesis.lower import Lowered
 from shardproof.synthesis.planner.assign import PIECES
 from shardproof.synthesis.planner.context import along_sequence
 from shardproof.synthesis.planner.cost import Estimate
-from shardproof.synthesis.planner.expressible import Passed, returned, with_heads
+from shardproof.synthesis.planner.expressible import Passed, gathers_channels, returned, with_heads
 from shardproof.synthesis.planner.extents import local_extents
 from shardproof.synthesis.planner.partial_gradients import summed
 from shardproof.synthesis.planner.plan import CollectiveUse, ModulePlan, Plan
@@ -167,7 +167,8 @@ def _module(
                 return None
             style, takes, gives = "sequence", split, split
     elif module.use in ("conv", "channels"):
-        takes = "R" if style in ("column", "fused_column", "gathered") else "S(1)"
+        whole = style in ("column", "fused_column", "gathered")
+        takes = "R" if whole and not _gathers(best.lowered, module.path, tp) else "S(1)"
         gives = "R" if style in ("row", "gathered") else "S(1)"
     elif style == "gathered":
         takes = "R" if module.use == "embedding" else stream
@@ -190,6 +191,13 @@ def _module(
     return ModulePlan(
         module.path, module.kind, style, takes, gives, parts, reason, splits, made=made
     )
+
+
+def _gathers(lowered: Lowered, path: str, tp: str) -> bool:
+    """Whether a convolution gathers the channels that it reads."""
+    own = ((held, n) for held, n in lowered.program.walk() if n.source.module == path)
+    moves = ((held, n) for held, n in own if n.attrs.get("mesh_dim") == tp)
+    return any(gathers_channels(held.producers(), n) for held, n in moves)
 
 
 def _split_params(module: Module, style: str) -> tuple[tuple[str, int, int], ...]:

@@ -338,7 +338,9 @@ def unexpressed(
         free |= path in made and _of_params(passed, scope, node)
         if _moves(node, tp) and bare and not free:
             word = "has no style" if style == "replicate" else f"is {style}"
-            if (style, node.op) not in (("row", "all_reduce"), ("gathered", "all_gather")):
+            known_moves = (("row", "all_reduce"), ("gathered", "all_gather"))
+            enters = style == "column" and gathers_channels(scope.producers, node)
+            if (style, node.op) not in known_moves and not enters:
                 why = f"{path} {word}, and needs {node.op} over {tp}  {node.source}"
                 return Obstacle(path, why)
         if style not in ("column", "fused_column", "row", "gathered") or node.op != "mm":
@@ -350,6 +352,18 @@ def unexpressed(
             return Obstacle(path, f"{path} as {style} {why}  {node.source}", before=late)
     raw = {m.path for m in modules if m.use in ("other", "embedding")}
     return _split_whole(passed.lowered, known, norms | few, raw, ends(modules), tp, program)
+
+
+def gathers_channels(producers: Mapping[str, Node], node: Node) -> bool:
+    """Whether a node makes whole what a convolution is about to read, or has put in order."""
+    todo = list(node.inputs)
+    while todo:
+        made = producers.get(todo.pop())
+        if made is not None and made.source.module == node.source.module:
+            if made.op in PRODUCTS:
+                return False
+            todo += made.inputs
+    return node.op == "all_gather"
 
 
 def with_heads(modules: Sequence[Module], styles: Mapping[str, str]) -> dict[str, str]:

@@ -10,6 +10,7 @@ from shardproof.synthesis.planner.roles import ATTENTION, UNREAD, Module, heads
 from shardproof.synthesis.planner.scoring import Candidate
 from shardproof.synthesis.planner.search import Found
 from shardproof.synthesis.planner.uses import products
+from shardproof.verifier.kernel.ops import lookup
 from shardproof.verifier.ops.classes import PRODUCTS
 
 COLUMNS = ("column", "fused_column")
@@ -23,7 +24,7 @@ def shares(found: Found, tp: str, size: int) -> dict[str, float]:
     """
     vocabulary = heads(found.modules)
     outer = {m.path for m in found.modules if m.use == "embedding"} | vocabulary
-    gathered = _gathered(found, vocabulary)
+    gathered = _gathered(found, vocabulary) | _read_whole(found, tp)
     rows = [
         (m.path, float(n), split and m.path not in gathered)
         for m, n, split in _splittable(found, tp, size)
@@ -92,6 +93,32 @@ def _gathered(found: Found, vocabulary: frozenset[str]) -> set[str]:
         for m in found.modules
         if styles[m.path] == "gathered" and m.use != "embedding" and m.path not in vocabulary
     }
+
+
+def _read_whole(found: Found, tp: str) -> set[str]:
+    """Convolutions of which all that reads the channels gathers them first."""
+    convs = {m.path for m in found.modules if m.use == "conv"}
+    program, out, used = found.best.lowered.program, set[str](), set[str]()
+    forward = {value for _, value in forward_values(program)}
+    for held, node in program.walk():
+        path = node.source.module
+        if node.op not in PRODUCTS or path not in convs or node.outputs[0] not in forward:
+            continue
+        todo, seen = [*node.outputs], set[str]()
+        while todo:
+            value = todo.pop()
+            read = [n for n in held.nodes if value in n.inputs and n.outputs[0] in forward]
+            for reader in (n for n in read if n.outputs[0] not in seen):
+                seen.add(reader.outputs[0])
+                plain = lookup(reader.op).kind in ("map", "view")
+                if reader.op == "all_gather" and reader.attrs["mesh_dim"] == tp:
+                    out.add(path)
+                elif plain:
+                    todo += reader.outputs
+                else:
+                    used.add(path)
+            used |= {path} if not read else set()
+    return out - used
 
 
 def _splittable(found: Found, tp: str, size: int) -> list[tuple[Module, int, bool]]:
