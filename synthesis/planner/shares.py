@@ -97,7 +97,8 @@ def _gathered(found: Found, vocabulary: frozenset[str]) -> set[str]:
 
 def _read_whole(found: Found, tp: str) -> set[str]:
     """Convolutions of which all that reads the channels gathers them first."""
-    convs = {m.path for m in found.modules if m.use == "conv"}
+    styles = dict(found.best.point.styles)
+    convs = {m.path for m in found.modules if m.use == "conv" and styles[m.path] in COLUMNS}
     program, out, used = found.best.lowered.program, set[str](), set[str]()
     forward = {value for _, value in forward_values(program)}
     for held, node in program.walk():
@@ -110,10 +111,10 @@ def _read_whole(found: Found, tp: str) -> set[str]:
             read = [n for n in held.nodes if value in n.inputs and n.outputs[0] in forward]
             for reader in (n for n in read if n.outputs[0] not in seen):
                 seen.add(reader.outputs[0])
-                plain = lookup(reader.op).kind in ("map", "view")
-                if reader.op == "all_gather" and reader.attrs["mesh_dim"] == tp:
+                kind = lookup(reader.op).kind
+                if kind == "collective" and reader.attrs["mesh_dim"] == tp:
                     out.add(path)
-                elif plain:
+                elif kind in ("map", "view"):
                     todo += reader.outputs
                 else:
                     used.add(path)
