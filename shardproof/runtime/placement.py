@@ -619,7 +619,7 @@ class ContextParallel:
 
 def one_dim(mesh, *names):
     """These dims of a mesh as one."""
-    return mesh[names]._flatten()
+    return mesh[names]._flatten() if len(names) > 1 else mesh[names]
 
 
 def dp_shard(ranks):
@@ -726,31 +726,34 @@ def whole_over(model, mesh, dim, reduce, originals=None):
     DTensors of the mesh on which fully_shard puts the others, and their gradient.
 
     `originals`, of `whole_params`, where styles have placed parameters since. `dim` may be of
-    `one_dim`.
+    `one_dim`, or two: of groups, and of the ranks of one.
     """
-    dp, before = mesh[dim], {}
+    dims = (dim,) if isinstance(dim, str) else dim
+    dp, ranks, before = one_dim(mesh, *dims), mesh[dims[-1]].size(), {}
 
     def choose(path, param):
-        if dp_shard(dp.size())(param) is not None:
+        if dp_shard(ranks)(param) is not None:
             return None
-        placed = {dim: Replicate()}
+        placed = dict.fromkeys(dims, Replicate())
         if originals and isinstance(param, DTensor):
             names = param.device_mesh.mesh_dim_names
             placed |= dict(zip(names, param.placements, strict=True))
             before[names], param = param.device_mesh, originals[path]
-        order = mesh.mesh_dim_names if dim in mesh.mesh_dim_names else (dim, *mesh.mesh_dim_names)
+        order = (
+            mesh.mesh_dim_names if dims[0] in mesh.mesh_dim_names else (dim, *mesh.mesh_dim_names)
+        )
         names = tuple(name for name in order if name in placed)
         return distribute_tensor(param, mesh[names], [placed[name] for name in names])
 
     def on_others(param):
         at = dict(zip(param.device_mesh.mesh_dim_names, param.placements, strict=True))
-        at.pop(dim)
+        at = {name: placement for name, placement in at.items() if name not in dims}
         return DTensor.from_local(
             param.to_local(), before[tuple(at)], [*at.values()], run_check=False
         )
 
     def seen(param):
-        split = isinstance(param, DTensor) and param.device_mesh.ndim > 1
+        split = isinstance(param, DTensor) and param.device_mesh.ndim > len(dims)
         return on_others(param) if split else local_of(param)
 
     held = place_each(model, choose)

@@ -73,7 +73,7 @@ class Model:
         def layout(shape: tuple[int, ...], split: bool) -> Layout:
             names: list[tuple[str, int, str]] = []
             if split and plan.dp is not None:
-                names.append((plan.dp, plan.dp_size, "S(0)"))
+                names.append((plan.dp, plan.batch_ranks, "S(0)"))
             if split and plan.tp is not None and plan.loss_parallel and shape[-1] == VOCABULARY:
                 names.append((plan.tp, plan.tp_size, "S(-1)"))
             return from_placements(shape, names)
