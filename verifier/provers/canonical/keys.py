@@ -43,6 +43,8 @@ FURTHER = 10
 """How many times as much is written of a term in which functions stand for themselves."""
 TURNED = 3
 """Digits of a term, at most, whose orders are all tried."""
+SHARE = 16
+"""Of what is left, one term may take this part: others are still written after long ones."""
 Places = tuple[Index, ...]
 
 
@@ -175,6 +177,7 @@ class Keys:
     def _opened(self, id: int, closed: bool = False) -> Read | None:
         opened = Opened(self, closed)
         most = opened.sums.writer.left * (FURTHER if closed else 1)
+        most = min(most, max(COSTLY, self.left // SHARE))
         before = opened.sums.writer.left = min(self.left, most)
         found = opened.read(id)
         self.left -= before - max(0, opened.sums.writer.left)
