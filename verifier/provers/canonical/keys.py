@@ -269,7 +269,7 @@ class Opened:
     def _stands(self, op: str, found: Read) -> bool:
         """Whether an operand stands for itself."""
         if self.closed:
-            return op not in RULES or found.closed and found.heavy
+            return op not in RULES or (found.closed and found.heavy)
         return found.closed or found.heavy
 
     def _closed(self, id: int, at: Places) -> Poly:
