@@ -31,7 +31,7 @@ from shardproof.verifier.terms import Ref, Term, Terms
 
 HEAVY = 100
 """Terms that take more factors than this to write down stand for themselves in others."""
-MAX_TABLE = 2_000_000
+MAX_TABLE = 1_000_000
 """Factors that are written for all terms of a table, before further ones are left as they are."""
 MAX_ASKED = 10_000
 """How many of these are written to see whether entries are above 0."""
