@@ -130,7 +130,7 @@ class Narrowing:
         place = param.path.removeprefix(f"{module.path}.")
         own = ((m, p) for m in self.state.modules if m.path in alike for p in m.params)
         same = module.is_plain_norm  # all that it scales and shifts features by
-        more = {(p.name, dim) for m, p in own if same or p.path == f"{m.path}.{place}"}
+        more = {(p.name, dim) for m, p in own if same or p.path.removeprefix(f"{m.path}.") == place}
         return None if more <= point.pieces else replace(point, pieces=point.pieces | more)
 
     def _blamed(self, styles: dict[str, str], module: str, before: bool) -> set[str]:
