@@ -14,6 +14,7 @@ import hashlib
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -22,6 +23,7 @@ import torch.distributed as dist
 from torch import nn
 from torch._subclasses.fake_tensor import is_fake
 from torch.nn.parallel import DistributedDataParallel
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
 from shardproof.synthesis.frontends.torch.errors import CaptureError
@@ -38,6 +40,11 @@ _CHANGING = (
     "param_to_hook_all_reduce",
 )
 """Options that change what is exchanged."""
+_LENGTHS = ("shape", "size", "numel", "nelement", "nbytes", "len", "__len__", "stride", "__iter__")
+_NO_HOOKS = (f"{Path(torch.__file__).parent}/", f"{Path(__file__).parents[4]}/")
+"""Folders of code that asks for lengths on its own, as collectives do."""
+_METHODS = ("/torch/_tensor.py", "/torch/overrides.py")
+"""Where methods of tensors that are written in Python come from."""
 _ALONE = ("allreduce_", "_to_copy", "copy_", "clone", "device", "detach", "empty_like")
 """Ops beside the pointwise ones that do something to each number of a bucket alone."""
 _ALIKE = ("device_ids", "output_device", "static_graph")
@@ -114,7 +121,7 @@ class Reducer:
             return
         with torch.no_grad():
             bucket = Bucket(p.grad.view(-1))
-            with NumberByNumber() as ran:
+            with Sizeless(), NumberByNumber() as ran:
                 made = self.hook(bucket).wait()
                 (made,) = made if isinstance(made, (list, tuple)) else (made,)
             p.grad.copy_(made.view_as(p.grad))
@@ -167,6 +174,21 @@ class Bucket:
 
     def __getattr__(self, name: str) -> Any:
         raise _refused(f"a communication hook asks for the {name} of a bucket")
+
+
+class Sizeless(TorchFunctionMode):
+    """Raises CaptureError where a communication hook asks how long a bucket is: PyTorch packs
+    gradients into buckets of other lengths."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.__self__.__name__ if func.__name__ == "__get__" else func.__name__
+        frame = sys._getframe(1)
+        while frame.f_back and frame.f_code.co_filename.endswith(_METHODS):
+            frame = frame.f_back
+        file = frame.f_code.co_filename
+        if name in _LENGTHS and (not file.startswith(_NO_HOOKS) or "comm_hooks" in file):
+            raise _refused(f"a communication hook asks for the {name.strip('_')} of a bucket")
+        return func(*args, **(kwargs or {}))
 
 
 class NumberByNumber(TorchDispatchMode):
