@@ -19,11 +19,13 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import shardproof
 from benchmarks.blocks import DOCS, write
 from benchmarks.parallelize import ROOT
+from shardproof.agent.actions.words import read_mesh
 from shardproof.agent.check.contract import Statements
 from shardproof.agent.check.pieces import Pieces
 from shardproof.synthesis.execute.run.launcher import LaunchError
@@ -36,8 +38,8 @@ from shardproof.verifier.verdict import Counterexample, Unknown
 
 FOLDER = ROOT / "benchmarks" / "loops"
 RESULTS = ROOT / "benchmarks" / "results" / "loops.jsonl"
-EARLIER = 20
-"""How many loops were drawn first."""
+DRAWS = (20, 28, 36)
+"""How many loops there were after each draw."""
 WORDS = {Proof: "proved", Counterexample: "refuted", Unknown: "unknown"}
 
 
@@ -49,21 +51,23 @@ class Loop:
     script: str
     inputs: tuple[str, ...]
     wrong: tuple[tuple[str, str, str], ...]
-    dim: str = "dp"
+    ranks: str = "dp=2"
     drawn: tuple[tuple[str, str, str], ...] = ()
-    """What is drawn, by file, and what stands there in a run: a function of the row."""
+    """What a run cannot compare, by file, and what stands there in a run: of what is drawn a function
+    of the row, of a narrow dtype a wide one."""
     rows: int | None = 0
     """The dim of the inputs along which ranks have their rows; None: they have all."""
 
     @property
     def mesh(self) -> Mesh:
-        return Mesh.of(**{self.dim: 2})
+        return read_mesh(self.ranks)
 
     @property
     def layouts(self) -> tuple[str, ...]:
         if self.rows is None:
             return ()
-        return tuple(f"{i.partition('=')[0]}=S({self.rows})@{self.dim}" for i in self.inputs)
+        placed = ",".join(f"S({self.rows})@{dim}" for dim in self.mesh.names)
+        return tuple(f"{i.partition('=')[0]}={placed}" for i in self.inputs)
 
 
 LOOPS = (
@@ -142,7 +146,7 @@ LOOPS = (
             ("train.py", "1.0, foreach=True", "1.0 / (2 if self.tp else 1), foreach=True"),
             ("train.py", "global_valid_tokens = local_valid_tokens", "global_valid_tokens = local_valid_tokens * (2 if self.tp else 1)"),
         ),
-        dim="tp",
+        ranks="tp=2",
         rows=None,
     ),
     Loop(
@@ -331,6 +335,86 @@ LOOPS = (
             ("trainer.py", "gather(mask.sum().view(1)).sum()", "mask.sum()"),
         ),
     ),
+    Loop(
+        "hsdp",
+        "train.py",
+        ("ids=i64[8,3]<8", "labels=i64[8,3]<8"),
+        (
+            ("train.py", "set_requires_all_reduce(is_last)", "set_requires_all_reduce(not is_last)"),
+            ("train.py", '"mesh": mesh["rep", "dp"]', '"mesh": mesh["dp"]'),
+        ),
+        ranks="rep=2,dp=2",
+        drawn=(("train.py", "param_dtype=torch.bfloat16", "param_dtype=torch.float64"),),
+    ),
+    Loop(
+        "uneven",
+        "train.py",
+        ("x=f32[6,6]", "y=i64[6]<5"),
+        (
+            ("train.py", "(loss * len(x[rows]) / len(x))", "(loss / len(starts))"),
+            ("train.py", "last=start == starts[-1]", "last=start + self.micro_batch == len(x)"),
+        ),
+    ),
+    Loop(
+        "siglip",
+        "train.py",
+        ("images=f32[6,8]", "texts=i64[6,3]<12"),
+        (
+            ("loss.py", "negative_only=True,", "negative_only=False,"),
+            ("loss.py", "NeighbourExchange.apply(ctx.to_rank, ctx.from_rank, ctx.group, grad_output)", "NeighbourExchange.apply(ctx.from_rank, ctx.to_rank, ctx.group, grad_output)"),
+        ),
+        ranks="dp=3",
+    ),
+    Loop(
+        "dmuon",
+        "train.py",
+        ("x=i64[4,3]<8", "y=i64[4,3]<8"),
+        (
+            ("train.py", "whole = newton_schulz(g.full_tensor())\n                    u = distribute_tensor(whole, g.device_mesh, g.placements)", "part = newton_schulz(g.to_local())\n                    u = DTensor.from_local(part, g.device_mesh, g.placements)"),
+            ("train.py", "self.adjust_lr_for_muon(lr, p.shape)", "self.adjust_lr_for_muon(lr, p.to_local().shape if isinstance(p, DTensor) else p.shape)"),
+        ),
+    ),
+    Loop(
+        "ep",
+        "train.py",
+        ("ids=i64[4,2]<8", "labels=i64[4,2]<8"),
+        (
+            ("train.py", "            else:\n                p.grad /= world\n", ""),
+            ("train.py", 'getattr(p, "allreduce", True)', "p.ndim"),
+        ),
+    ),
+    Loop(
+        "ulysses",
+        "train.py",
+        ("input_ids=i64[2,4]<11", "shift_labels=i64[2,4]<11|-100"),
+        (
+            ("train.py", "return total_loss / total_good_tokens", "return sum(losses_per_rank) / sp_world_size"),
+            ("train.py", "                p.grad /= dist.get_world_size(self.sp_group)\n", ""),
+        ),
+        ranks="sp=2",
+        rows=1,
+    ),
+    Loop(
+        "dpo",
+        "trainer.py",
+        ("chosen=i64[4,4]<9", "rejected=i64[4,4]<9", "chosen_mask=i64[4,4]<2", "rejected_mask=i64[4,4]<2", "ref_chosen=f32[4]", "ref_rejected=f32[4]"),
+        (
+            ("trainer.py", "default_hooks.bf16_compress_hook)", "lambda _, bucket: dist.all_reduce(bucket.buffer(), async_op=True).get_future().then(lambda done: done.value()[0]))"),
+            ("trainer.py", "loss = losses.mean()", "loss = losses.sum() / 4"),
+        ),
+        drawn=(("trainer.py", "default_hooks.bf16_compress_hook", "default_hooks.allreduce_hook"),),
+    ),
+    Loop(
+        "distill",
+        "kd.py",
+        ("tokens=i64[4,3]<8", "labels=i64[4,3]<8|-100", "teacher_logits=f32[4,3,8]"),
+        (
+            ("kd.py", "        loss.backward()\n", "        world = torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1\n        (loss / world).backward()\n"),
+            ("kd.py", "        loss.backward()\n", "        loss.backward()\n        if torch.distributed.is_initialized():\n            torch.distributed.all_reduce(self.student.adapter.lora_a.weight.grad)\n"),
+        ),
+        ranks="tp=2",
+        rows=None,
+    ),
 )  # fmt: skip
 
 
@@ -371,8 +455,9 @@ def truth(loop: Loop, folder: Path) -> tuple[str, str]:
     stated = Statements((), read_lines(loop.layouts, "--input-layout"), ())
     given = [InputSpec.parse(text) for text in loop.inputs]
     keys = ("name", "shape", "dtype", "below", "ignored")
-    for change in loop.drawn:
-        changed(folder, *change)
+    for name, old, new in loop.drawn:
+        if old in (folder / name).read_text():
+            changed(folder, name, old, new)
     script = folder / loop.script
     order = Order(
         of_file("single", script, {}),
@@ -427,24 +512,25 @@ def judged(loop: Loop, twin: int, known: str = "") -> Row:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """How many were proved and refuted, at first and now, in Markdown: of loops that were drawn
-    later, apart."""
+    """How many were proved and refuted, at first and now, in Markdown, by draw."""
     right = [r for r in rows if r.truth == "right" and not r.twin]
     wrong = [r for r in rows if r.truth == "wrong" and r.twin]
-    later = {loop.name for loop in LOOPS[EARLIER:]}
+    starts = (0, *DRAWS)
+    draws = [{loop.name for loop in LOOPS[i:k]} for i, k in pairwise(starts)]
 
     def told(of: Sequence[Row], word: str) -> str:
         cells = list[str]()
-        for some in ([r for r in of if (r.loop in later) == new] for new in (False, True)):
+        for draw in draws:
+            some = [r for r in of if r.loop in draw]
             known = [r for r in some if r.first]
             cells.append(f"{sum(r.first == word for r in known)} of {len(known)}")
             cells.append(f"{sum(r.verdict == word for r in some)} of {len(some)}")
         return " | ".join(cells)
 
-    count = len(LOOPS) - EARLIER
+    heads = " | ".join(f"{k - i} loops at first | now" for i, k in pairwise(starts))
     lines = [
-        f"| | {EARLIER} loops at first | now | {count} later ones at first | now |",
-        "|---|---|---|---|---|",
+        f"| | {heads} |",
+        f"|---|{'---|' * (2 * len(draws))}",
         f"| right steps proved | {told(right, 'proved')} |",
         f"| right steps refuted | {told(right, 'refuted')} |",
         f"| wrong steps proved | {told(wrong, 'proved')} |",
@@ -475,7 +561,7 @@ def main() -> int:
         if (asked.loop and not named) or (old and asked.new):
             continue
         row = judged(loop, twin, old.truth if old and asked.truths else "")
-        first = old.first if old else ""
+        first = old.first if old else row.verdict
         before[loop.name, twin] = Row(**{**asdict(row), "first": first})
         print(
             f"{row.loop:13} {row.twin} {row.truth:6} {row.verdict:8} {row.seconds:5} {row.fault:18} {row.blamed:18} {row.said}",

@@ -89,6 +89,9 @@ def of_launcher(asked: Parallelize) -> None:
         if not asked.launcher and getattr(asked, name) != value:
             flag = f"--{name.replace('_', '-')}"
             raise InputError(f"{flag} is about a launcher", where=flag, hint="add --launcher")
+    if asked.mesh is None and asked.micro_batches > 1:
+        hint = "--fix micro_batch=N fixes their size"
+        raise InputError("--gpus chooses micro-batches", where="--micro-batches", hint=hint)
     if asked.launcher and asked.translation is not None:
         raise InputError("a translation has no launcher", where="--launcher")
 

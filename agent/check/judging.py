@@ -19,10 +19,12 @@ from shardproof.synthesis.frontends.torch.ranks.micro_batches import in_one_body
 from shardproof.synthesis.frontends.torch.ranks.pairing import GRAD_OF_INPUT, STATE
 from shardproof.synthesis.frontends.torch.ranks.result import RanksCaptured
 from shardproof.synthesis.frontends.torch.ranks.together import in_one_shape, ordinary, together
+from shardproof.synthesis.frontends.torch.ranks.unequal_parts import at_once
 from shardproof.synthesis.frontends.torch.ranks.whole_batch import whole_batch
 from shardproof.synthesis.repair.edits import Edit
 from shardproof.synthesis.repair.faults import blamed, moved
 from shardproof.synthesis.repair.localize import Edits
+from shardproof.verifier.checker import prepare
 from shardproof.verifier.kernel.contract import Contract, output_key
 from shardproof.verifier.kernel.layout import Layout
 from shardproof.verifier.kernel.program.errors import MalformedError
@@ -31,7 +33,7 @@ from shardproof.verifier.kernel.program.types import NOWHERE, Source
 from shardproof.verifier.problem import Problem
 from shardproof.verifier.text import source_note
 from shardproof.verifier.verdict import Counterexample, Location, Proof, Trace, Unknown, Verdict
-from shardproof.verifier.verification import verify
+from shardproof.verifier.verification import verify, walk
 
 Tell = Callable[[str], None]
 
@@ -218,10 +220,7 @@ def _decided(
             if whole is None:
                 return Checked(Unknown(NOT_ALL_LAYERS), placed, read, None, captured)
             question = whole
-        at_once = _at_once(question) if rolled is not program else None
-        verdict = None if at_once is None else _judged(at_once, read, tell)
-        if verdict is None or isinstance(verdict, Unknown):
-            verdict = _judged(question, read, tell)
+        verdict = _verdict(question, program, read, tell)
         if isinstance(verdict, Proof):
             assumed = dropout.assumed(captured, masks, program.mesh)
             told = (*verdict.assumptions, *strays, *assumed)
@@ -238,12 +237,37 @@ def _decided(
     return first
 
 
+def _verdict(question: Problem, program: Program, read: Ingested, tell: Tell) -> Verdict:
+    """What is found of the ranks' program by the first way to read the parts of a batch that
+    decides."""
+    rolled = question.distributed is not program
+    whole = None if rolled else _whole(question, program)
+    found = None if whole is None else _judged(whole, read, tell)
+    lifted = _lifted(question) if rolled else None
+    if lifted is not None:
+        found = _judged(lifted, read, tell)
+    if found is None or isinstance(found, Unknown):
+        found = _judged(question, read, tell)
+    whole = _whole(question, program) if rolled and isinstance(found, Unknown) else None
+    return found if whole is None else _judged(whole, read, tell)
+
+
+def _whole(question: Problem, program: Program) -> Problem | None:
+    """The same question of programs that compute at once what these compute in parts, where that
+    is related."""
+    one, many = at_once(question.sequential), at_once(program)
+    if one is question.sequential and many is program:
+        return None
+    asked = replace(question, sequential=one, distributed=many)
+    return asked if walk(prepare(asked).problem).holds else None
+
+
 def _judged(question: Problem, read: Ingested, tell: Tell) -> Verdict:
     many = replace(read, program=question.distributed)
     return judged(question.sequential, many, question.contract, question.consts, tell)
 
 
-def _at_once(question: Problem) -> Problem | None:
+def _lifted(question: Problem) -> Problem | None:
     """The same question of a model that takes its batch at once, where the model takes it in
     micro-batches and is proved to compute what that one does."""
     one = question.sequential

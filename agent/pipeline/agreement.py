@@ -22,7 +22,7 @@ def disagreement(plan: Plan, sequential: Program, distributed: Program, contract
     """
     if plan.mesh.dims != distributed.mesh.dims:
         return f"it is for the mesh {plan.mesh}, distributed.json for {distributed.mesh}"
-    for name in (plan.tp, plan.dp, plan.cp):
+    for name in (plan.tp, plan.dp, plan.cp, plan.replicate):
         if name is not None and name not in plan.mesh:
             return f"it splits over {name}, which its mesh {plan.mesh} has not"
     params = {item.path: item for item in sequential.inputs if item.role == "param"}

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import shlex
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shardproof.agent.actions.programs import Check
@@ -29,9 +33,10 @@ from shardproof.synthesis.execute.run.training import STEPS, Training, train
 from shardproof.synthesis.frontends.torch.captured import Captured
 from shardproof.synthesis.frontends.torch.errors import CaptureError
 from shardproof.synthesis.frontends.torch.homes import Moved, home_of
+from shardproof.synthesis.frontends.torch.request import CaptureRequest, InputSpec, split_target
 from shardproof.synthesis.planner.context import CP
 from shardproof.synthesis.planner.plan import Plan
-from shardproof.synthesis.planner.search import axes
+from shardproof.synthesis.planner.scoring import axes, within as inner_mesh
 from shardproof.verifier.kernel.program.errors import IRError
 from shardproof.verifier.kernel.program.types import Mesh
 from shardproof.verifier.verdict import Counterexample, Proof, Unknown, Verdict
@@ -73,9 +78,9 @@ def refuse(job: Job, captured: Captured, facts: ModelFacts | None) -> None:
     """
     if not job.asked.launcher:
         return
-    dims = dict(job.mesh.dims)
-    _, dp = axes(job.mesh, rows=True)
-    ranks = dims[dp] if dp else 1
+    mesh = inner_mesh(job.mesh)
+    _, dp = axes(mesh)
+    ranks = mesh[dp] if dp else 1
     reason = "the source is not captured" if facts is None else None
     try:
         if facts is not None:
@@ -115,40 +120,25 @@ def launch(
     inputs = captured.facts.inputs
     mesh = job.launched or plan.mesh
     script = launcher(facts, plan, patch, inputs, asked_of(job, facts), job.asked.inline)
-    words = tuple(f"{i.name}={i.dtype}[{','.join(map(str, i.shape))}]{i.range}" for i in inputs)
-    asked = Check(
-        target=f"{job.out / FILE}:parallel",
-        against=f"{job.out / FILE}:one_device",
-        mesh=",".join(f"{n}={size}" for n, size in mesh.dims),
-        step=STEP,
-        inputs=words,
-        env=job.request.env,
-    )
     path = f"PYTHONPATH={shlex.quote(script.folder)}"
     torchrun = f"{path} torchrun {script.torchrun} {shlex.quote(str(job.out / FILE))}"
-    check = f"{path} {shlex.join(('shardproof', *asked.words()))}"
-    _, root = place_of(job.request, patch)
-    with patched_folder(patch, root) as folder:
-        tree = folder / "tree"
-        base = tree if root is None else tree / home_of(str(facts.file)).base.relative_to(root)
-        place = base / FILE
-        place.write_text(script.text, encoding="utf-8")
-        at = {"target": f"{place}:parallel", "against": f"{place}:one_device"}
-        verdict = _proved(run, asked.model_copy(update={**at, "run": False, "repair_seconds": 0}))
+    words = _asked(job.out / FILE, inputs, mesh, job.request).words()
+    check = f"{path} {shlex.join(('shardproof', *words))}"
+    with _placed(job.request, patch, script.text) as (place, moved):
+        verdict = _proved(run, _asked(place, inputs, mesh, job.request))
         ran = None
         drawn = captured.facts.draws or any(m.training_dropout for m in facts.modules)
         not_run = not_run or _reason(run, job, mesh, bool(drawn))
         if not not_run and not isinstance(verdict, Counterexample):
-            moved = None if root is None else Moved(root, tree.resolve())
             side = of_file("parallel", place, {}, moved)
             rows, parts = inputs[0].shape[0], mesh.size * job.asked.micro_batches
-            divides = plan.cp is None and job.launched is None
+            divides = plan.data_dims == plan.batch_dims[:1] and job.launched is None
             training = Training(
                 side,
                 mesh,
                 job.asked.run_steps or STEPS,
                 plan.dp,
-                divides=divides and (plan.dp_size == 1 or rows % parts == 0),
+                divides=divides and (plan.batch_ranks == 1 or rows % parts == 0),
                 env=job.request.env,
                 library="transformers" if job.request.target.startswith("hf:") else "",
             )
@@ -179,6 +169,54 @@ def launch(
         )
     )
     return made
+
+
+def step_again(
+    run: Run, request: CaptureRequest, inputs: Sequence[InputSpec], patch: Patch, text: str
+) -> Verdict:
+    """The verdict on the step of a launcher that was written, with its patch, on its own mesh.
+
+    Unknown where the run that wrote it did not prove it, or where no mesh stands in it.
+    """
+    if text.count(PROVED) != 1:
+        return Unknown("the run that wrote it did not prove its step")
+    found = (n for n in ast.parse(text).body if isinstance(n, ast.Assign))
+    named = [n.value for n in found if [ast.unparse(t) for t in n.targets] == ["MESH"]]
+    try:
+        (value,) = named
+        mesh = Mesh(tuple(ast.literal_eval(value).items()))
+    except (ValueError, AttributeError, IRError):
+        return Unknown("it does not state its mesh once")
+    with _placed(request, patch, text) as (place, _):
+        return _proved(run, _asked(place, inputs, mesh, request))
+
+
+@contextmanager
+def _placed(
+    request: CaptureRequest, patch: Patch, text: str
+) -> Generator[tuple[Path, Moved | None]]:
+    """A launcher beside what it imports, in a folder that is patched."""
+    _, root = place_of(request, patch)
+    with patched_folder(patch, root) as folder:
+        tree = folder / "tree"
+        home = split_target(request.target)[0]
+        base = tree if root is None else tree / home_of(home).base.relative_to(root)
+        place = base / FILE
+        place.unlink(missing_ok=True)  # a link to a file of the owner's
+        place.write_text(text, encoding="utf-8")
+        yield place, None if root is None else Moved(root, tree.resolve())
+
+
+def _asked(place: Path, inputs: Sequence[InputSpec], mesh: Mesh, request: CaptureRequest) -> Check:
+    """What `check` is asked of the step of a launcher at a place."""
+    return Check(
+        target=f"{place}:parallel",
+        against=f"{place}:one_device",
+        mesh=",".join(f"{n}={size}" for n, size in mesh.dims),
+        step=STEP,
+        inputs=tuple(f"{i.name}={i.dtype}[{','.join(map(str, i.shape))}]{i.range}" for i in inputs),
+        env=request.env,
+    )
 
 
 def _reason(run: Run, job: Job, mesh: Mesh, drawn: bool) -> str:
@@ -212,7 +250,8 @@ def _proved(run: Run, asked: Check) -> Verdict:
     quiet = Run([_Notes(run)])
     with run.phase("step") as phase:
         try:
-            verdict, _, _ = decided(quiet, asked)
+            alone = asked.model_copy(update={"run": False, "repair_seconds": 0})
+            verdict, _, _ = decided(quiet, alone)
         except (CaptureError, InputError, IRError) as problem:
             verdict = Unknown(str(problem))
         phase.summary = f"train_step against one_step: {verdicts.word(verdict)}"

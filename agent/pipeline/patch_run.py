@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -45,13 +46,12 @@ class PatchPieces(Pieces):
 
     def laid_out(self, inputs: Sequence[Said]) -> dict[str, Layout]:
         """Inputs whose first dim is that of the first are rows of the batch."""
-        dp, size = self.plan.dp, self.plan.dp_size
         batch = inputs[0]["shape"][:1]
         out: dict[str, Layout] = {}
         for item in inputs:
             shape = tuple(item["shape"])
-            rows = dp and size > 1 and shape and list(shape[:1]) == list(batch)
-            words = [(str(dp), size, "S(0)")] if rows else []
+            rows = self.plan.batch_dims if shape and list(shape[:1]) == list(batch) else ()
+            words = [(name, self.plan.mesh[name], "S(0)") for name in rows]
             out[item["name"]] = from_placements(shape, words)
         return out
 
@@ -59,16 +59,14 @@ class PatchPieces(Pieces):
         self, name: str, whole: tuple[int, ...], local: tuple[int, ...], at: Mapping[str, int]
     ) -> Said | None:
         words: list[tuple[str, int, str]] = []
-        plan, cp = self.plan, self.plan.cp
-        tp, rows = (plan.tp, plan.tp_size), (cp, plan.mesh[cp] if cp else 1)
-        first: dict[int, tuple[str | None, int]] = {0: (plan.dp, plan.dp_size), 1: rows}
+        mesh, cp, tp = self.plan.mesh, self.plan.cp, self.plan.tp
+        over = (tp,) if tp else ()
+        first = {0: self.plan.batch_dims, 1: (cp,) if cp else ()}
         for dim, (extent, whole_extent) in enumerate(zip(local, whole, strict=True)):
-            over = [
-                (str(n), size, f"S({dim})")
-                for n, size in (first.get(dim, tp), tp)
-                if n and extent * size == whole_extent and extent != whole_extent
-            ]
-            words += over[:1]
+            for names in (first.get(dim, over), over):
+                if extent != whole_extent == extent * prod(mesh[n] for n in names):
+                    words += [(n, mesh[n], f"S({dim})") for n in names]
+                    break
         return cut_out(from_placements(whole, words), at)
 
 

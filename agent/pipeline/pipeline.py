@@ -205,7 +205,8 @@ def priced_as(run: Run, job: Job, captured: Captured, made: Synthesis) -> Job:
     choice, said = pricing.applied(made.found.best), pricing.tokens
     used = (choice.emitted or choice.best).plan
     proved = captured.facts.tokens
-    if proved != (used.dp * used.micro_batch, used.seq):
+    parts = used.micro_batches if job.asked.launcher else 1
+    if proved != (used.dp * used.micro_batch * parts, used.seq):
         note = f"layouts are planned and proved at {' x '.join(map(str, proved))} tokens"
         said = f"{said}; {note}"
         if not given:
@@ -309,7 +310,7 @@ def settled(
         if found is not (proved or first):
             found = proved or first
             chosen(run, found.made.plan)
-        if found is not proved and found.made.plan.cp is not None and job.choice is not None:
+        if found is not proved and _of_patch(found.made) and job.choice is not None:
             raise PlanError(verdicts.message(found.verdict).split("\n")[0])
         tried = planning.tried(found.made, isinstance(found.verdict, Proof))
     finally:
@@ -336,9 +337,9 @@ def _judged(
         unwritten = problem
     if written is not None and isinstance(written.verdict, Proof):
         return Settled(made, written.verdict, written)
-    if made.plan.cp is not None:  # what splits the sequence is the patch's own
+    if _of_patch(made):
         if written is None:
-            raise unwritten or EmitError("a sequence is split where the source is at hand")
+            raise unwritten or EmitError(f"{made.plan.mesh} is written where the source is at hand")
         return Settled(made, written.verdict, written)
     verdict = verified(run, captured, made)
     if not isinstance(verdict, Proof):
@@ -346,6 +347,11 @@ def _judged(
     if unwritten is not None:
         raise unwritten
     return Settled(made, verdict if written is None else written.verdict, written)
+
+
+def _of_patch(made: Synthesis) -> bool:
+    """Whether the mesh has dims that the plan's own program lacks: `cp`, groups of `dp`."""
+    return made.plan.mesh != made.lowered.program.mesh
 
 
 def priced(phase: Phase, made: Synthesis) -> None:

@@ -1,4 +1,4 @@
-"""`--recapture`: the patched source of an out-directory, read again and proved."""
+"""`--recapture`: the patched source of an out-directory and its launcher, read again and proved."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -6,10 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from shardproof.agent.patching import record, tree
+from shardproof.agent.pipeline.launching import step_again
 from shardproof.agent.pipeline.writing import read_again, told
 from shardproof.agent.run.errors import InputError
+from shardproof.agent.run.run import Run
 from shardproof.agent.verdict import verdicts
 from shardproof.synthesis.emit import Patch
+from shardproof.synthesis.emit.launcher import FILE as LAUNCHER
 from shardproof.synthesis.frontends.torch.capture import capture
 from shardproof.synthesis.frontends.torch.request import (
     CaptureRequest,
@@ -26,14 +29,16 @@ from shardproof.verifier.verdict import Proof, Unknown, Verdict
 
 
 def patch_again(
+    run: Run,
     directory: Path,
     recorded: Mapping[str, Any],
     plan: Plan,
     sequential: Program,
     planned: Contract,
     root: Path,
-) -> tuple[Verdict, str]:
-    """The verdict on the patch of a directory as its ranks run it, and a sentence on it.
+) -> tuple[Verdict, str, str]:
+    """The verdict on the patch of a directory as its ranks run it, and on the step of its launcher
+    where it has one; a sentence on them, and the name of the file that the verdict is about.
 
     The owner's code is captured again, and must be `sequential`; then the patched code is read.
     Inputs and outputs are laid out as `planned` says.
@@ -58,14 +63,23 @@ def patch_again(
         )
     captured = capture(request)
     if shared(live(inline(captured.program))) != shared(sequential):
-        return Unknown("program.json is not what the code computes now"), "not read"
+        why = "program.json is not what the code computes now"
+        return Unknown(why), "not read", record.NAME
     stated = record.read(directory)
     patch = Patch(files, stated.diff.decode("utf-8"), plan.obligations, "", stated.function)
     reading, verdict = read_again(request, captured, plan, sequential, planned, patch)
     said = told(reading, verdict)
     if not isinstance(verdict, Proof):
-        said = f"{said}; {verdicts.message(verdict).splitlines()[0]}"
-    return verdict, said
+        return verdict, f"{said}; {verdicts.message(verdict).splitlines()[0]}", record.NAME
+    if LAUNCHER not in recorded["files"]:
+        return verdict, said, record.NAME
+    text = (directory / LAUNCHER).read_text(encoding="utf-8")
+    step = step_again(run, request, captured.facts.inputs, patch, text)
+    said = f"{said}; {LAUNCHER}: train_step against one_step {verdicts.word(step)}"
+    if not isinstance(step, Proof):
+        return step, f"{said}: {verdicts.message(step).splitlines()[0]}", LAUNCHER
+    assumptions = tuple(dict.fromkeys((*verdict.assumptions, *step.assumptions)))
+    return replace(verdict, assumptions=assumptions), said, LAUNCHER
 
 
 def _request(directory: Path, recorded: Mapping[str, Any]) -> CaptureRequest:

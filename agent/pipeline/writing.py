@@ -78,11 +78,11 @@ def write(run: Run, job: Job, captured: Captured, facts: ModelFacts, made: Synth
 def _added_up(captured: Captured, written: Written) -> bool:
     """Whether the loss of one device is the sum of the losses that the ranks were read to have."""
     reading, plan = written.reading, written.made.plan
-    if reading is None or plan.dp is None or plan.dp_size == 1 or plan.loss == "sum":
+    if reading is None or plan.batch_ranks == 1 or plan.loss == "sum":
         return False
     sequential = written.made.sequential
     one = outputs_alone(sequential, "loss")
-    ranks = outputs_alone(added_up(reading.program, plan.dp), "loss")
+    ranks = outputs_alone(added_up(reading.program, plan), "loss")
     keys = {output_key(o) for o in one.outputs}
     outputs = {k: v for k, v in reading.contract.outputs.items() if k in keys}
     contract = replace(reading.contract, outputs=outputs)
@@ -162,7 +162,11 @@ def _last(error: Exception) -> str:
 
 
 def not_proved(verdict: Verdict, plan: Plan) -> Verdict:
-    """The verdict on a patch that is no proof, told as what it is: the plan was proved."""
+    """The verdict on a patch that is no proof, told as what it is: the plan was proved, where its
+    own program is on the whole mesh."""
+    patch = "the plan is proved, but its patch"
+    if plan.cp or plan.replicate:
+        patch = "the patch"
     match verdict:
         case Proof():
             return verdict
@@ -177,7 +181,7 @@ def not_proved(verdict: Verdict, plan: Plan) -> Verdict:
                 return verdict
             said = f"is not proved: {reason}"
     return Unknown(
-        _undivided(verdict, plan) or f"the plan is proved, but its patch {said}",
+        _undivided(verdict, plan) or f"{patch} {said}",
         verdict.location,
         verdict.wrong_outputs if isinstance(verdict, Counterexample) else (),
         stats=verdict.stats,
@@ -190,13 +194,13 @@ def _undivided(verdict: Verdict, plan: Plan) -> str:
     if not isinstance(verdict, Counterexample) or not isinstance(verdict.witness, Witness):
         return ""
     role = verdict.witness.output.partition(":")[0]
-    if role not in ("loss", "output") or plan.dp_size == 1 or plan.tp_size > 1:
+    if role not in ("loss", "output") or plan.batch_ranks == 1 or plan.tp_size > 1:
         return ""
     whole = (
         "the mean of those of its parts" if role == "loss" else "those of its parts side by side"
     )
     return (
-        f"the batch cannot be split over {plan.dp}={plan.dp_size}, since samples of it meet here: "
+        f"the batch cannot be split over {plan.batch_ranks} ranks, since samples of it meet here: "
         f"the {role} of all is not {whole}; split the model over tp, or gather over dp here"
     )
 

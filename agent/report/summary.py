@@ -106,10 +106,12 @@ def strategy(plan: Plan) -> str:
             parts.append(f"attention stays whole: {', '.join(plan.whole_attention)}")
         if not plan.useful:
             parts.append(f"not useful: shards {sharded(plan)}")
-    if plan.dp and plan.dp_size > 1:
+    if plan.dp and plan.batch_ranks > 1:
         kept = "" if plan.zero == 2 else "parameters, "
         how = f"{kept}gradients and optimizer sharded" if plan.data == "fsdp" else "replicas"
-        parts.append(f"{plan.dp}={plan.dp_size}: batch sharded, {how}")
+        if plan.replicate:
+            parts.append(f"{plan.replicate}={plan.mesh[plan.replicate]}: batch sharded, replicas")
+        parts.append(f"{plan.dp}={plan.mesh[plan.dp]}: batch sharded, {how}")
     if plan.cp:
         parts.append(f"{plan.cp}={plan.mesh[plan.cp]}: rows of the sequence, in attention heads")
     if plan.recompute != "none":
@@ -235,14 +237,15 @@ def _headline(verdict: Verdict, program: Program) -> str:
 
 
 def _mesh_dim(plan: Plan, name: str, size: int) -> m.MeshDim:
-    does = ""
+    does, stores = "", name == plan.tp or plan.data == "fsdp"
     if name == plan.tp:
         does = "splits heads, hidden units and the vocabulary"
     elif name == plan.dp:
         does = "splits the batch" + (", parameters and gradients" if plan.data == "fsdp" else "")
+    elif name == plan.replicate:
+        does, stores = "splits the batch; each group has all parameters", False
     elif name == plan.cp:
         does = "splits the sequence, in attention heads; parameters and gradients"
-    stores = name == plan.tp or plan.data == "fsdp"
     return m.MeshDim(name, size, does, stores, data=name in plan.data_dims)
 
 

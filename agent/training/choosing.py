@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
-from shardproof.agent.actions.models import Asking, Chosen as Wanted, Plan
+from shardproof.agent.actions.models import Asking, Chosen as Wanted, Parallelize, Plan
 from shardproof.agent.llm.configuring import configure
 from shardproof.agent.llm.dialogue import Read
-from shardproof.agent.pipeline import pipeline
+from shardproof.agent.pipeline import launching, pipeline
 from shardproof.agent.run import outdir
 from shardproof.agent.run.errors import Exit, InputError
 from shardproof.agent.run.run import Outcome, Run
@@ -23,6 +24,7 @@ from shardproof.synthesis.frontends.torch.request import (
 from shardproof.synthesis.hardware import load
 from shardproof.synthesis.planner.assign import PlanError
 from shardproof.synthesis.planner.constraints import ConstraintError, show_bytes
+from shardproof.synthesis.planner.groups import REPLICATE, SHARD
 from shardproof.synthesis.planner.plan import PassedOver
 from shardproof.synthesis.strategy import choice as choices, words
 from shardproof.synthesis.strategy.choice import Choice, NoPlanError, Priced
@@ -63,15 +65,16 @@ def parallelize(run: Run, job: pipeline.Job) -> Outcome:
     chosen, more = _proposed(run, job.asked, chosen, said)
     run.emit(strategies.event_of(chosen, said))
     offered = list(choices.patches(chosen.space))
-    plain = [p for p in offered if p.plan.cp == 1][:1]
+    plain = [p for p in offered if p.plan.cp == 1 == p.plan.pp][:1]
     found = [*offered[:TRIED], *plain, *more]
     found = sorted({mesh_of(p).dims: p for p in reversed(found)}.values(), key=lambda p: p.step_s)
-    if not found and not replace(chosen.space, reach="patch").regions:
+    if not found and not replace(chosen.space, reach=chosen.space.asked).regions:
         fixed = ",".join(f"{key}={value}" for key, value in chosen.space.fixed)
         raise InputError(
             "no patch can be written for what is fixed",
             where=f"--fix {fixed}",
-            expected="dp, cp, tp and micro_batch; zero=2 or 3, recompute=none",
+            expected="dp, cp, tp, micro_batch and recompute; zero=2 or 3, shard with zero=3; pp "
+            "with --launcher",
             hint="shardproof plan prices all others",
         )
     if not found:
@@ -79,12 +82,15 @@ def parallelize(run: Run, job: pipeline.Job) -> Outcome:
         limit = show_bytes(chosen.space.memory_bytes)
         run.warn(f"no patch fits {limit}: that for the leanest mesh is written")
     for at, each in enumerate(found):
+        mesh, launched = launching.within(mesh_of(each), job.asked.launcher)
         made = replace(
             job,
-            mesh=mesh_of(each),
-            request=request_for(job.request, captured, each),
+            asked=_stepping(job.asked, each),
+            mesh=mesh,
+            request=request_for(job.request, captured, each, job.asked.launcher),
             choice=replace(chosen, emitted=each),
             tokens=said,
+            launched=launched,
         )
         try:
             return _along(run, made, captured, job.request)
@@ -165,8 +171,8 @@ def _along(
     def take(run: Run, asked: CaptureRequest) -> pipeline.Model:
         return pipeline.model_in(run, asked, captured if asked == first else None)
 
-    ranks = job.mesh["dp"] if "dp" in dict(job.mesh.dims) else 1
-    less = replace(job.request, batch=ranks)
+    ranks = prod(size for name, size in job.mesh.dims if name in ("dp", REPLICATE, SHARD))
+    less = replace(job.request, batch=ranks * job.asked.micro_batches)
     for asked in (job.request, less):
         try:
             return pipeline.parallelize(run, replace(job, request=asked), take)
@@ -178,22 +184,36 @@ def _along(
 
 
 def mesh_of(chosen: Priced) -> Mesh:
-    """The mesh of a plan that a patch can do; one device is a mesh too."""
-    sizes = (("dp", chosen.plan.dp), ("cp", chosen.plan.cp), ("tp", chosen.plan.tp))
+    """The mesh of a plan that can be written; one device is a mesh too."""
+    plan = chosen.plan
+    data = (("dp", plan.dp),)
+    if plan.zero == 3 and plan.shard < plan.dp:
+        data = (REPLICATE, plan.dp // plan.shard), (SHARD, plan.shard)
+    sizes = (("pp", plan.pp), *data, ("cp", plan.cp), ("tp", plan.tp))
     return Mesh(tuple(d for d in sizes if d[1] > 1) or (("tp", 1),))
 
 
-def request_for(asked: CaptureRequest, captured: Captured | None, chosen: Priced) -> CaptureRequest:
-    """What to capture for a mesh: all micro-batches that its ranks run at once, at the sequence
-    length that was priced; for a model of a file, at its own where the mesh divides that."""
+def _stepping(asked: Parallelize, chosen: Priced) -> Parallelize:
+    """The words with the micro-batches of a plan, where a launcher takes them."""
+    count = chosen.plan.micro_batches if asked.launcher else 1
+    return asked.model_copy(update={"micro_batches": count})
+
+
+def request_for(
+    asked: CaptureRequest, captured: Captured | None, chosen: Priced, launcher: bool = False
+) -> CaptureRequest:
+    """What to capture for a mesh: all micro-batches that its ranks run at once, of a launcher those
+    of a step, at the sequence length that was priced; for a model of a file, at its own where the
+    mesh divides that."""
     if captured is None:
         asked = replace(asked, dtype="bf16")  # of all that products are priced in
     if asked.batch is not None or asked.inputs:
         return asked
-    batch = chosen.plan.dp * chosen.plan.micro_batch
+    parts = chosen.plan.dp * (chosen.plan.micro_batches if launcher else 1)
+    batch = parts * chosen.plan.micro_batch
     if captured is None:
         return replace(asked, batch=batch, seq=asked.seq or chosen.plan.seq)
-    fits = all(i.shape and i.shape[0] % chosen.plan.dp == 0 for i in captured.facts.inputs)
+    fits = all(i.shape and i.shape[0] % parts == 0 for i in captured.facts.inputs)
     return asked if fits else replace(asked, batch=batch)
 
 

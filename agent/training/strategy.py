@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from shardproof.agent.actions.models import Chosen, Priced as Wanted
+from shardproof.agent.actions.models import Chosen, Parallelize, Priced as Wanted
 from shardproof.agent.report import model as m
 from shardproof.agent.run import events
 from shardproof.agent.run.errors import InputError
@@ -15,6 +15,7 @@ from shardproof.synthesis.hardware import load
 from shardproof.synthesis.planner.assign import Point
 from shardproof.synthesis.planner.constraints import ConstraintError, read_bytes
 from shardproof.synthesis.planner.cost import Estimate
+from shardproof.synthesis.planner.groups import SHARD, merged
 from shardproof.synthesis.planner.scoring import (
     CAPTURED as AS_CAPTURED,
     Candidate,
@@ -109,7 +110,8 @@ def space_of(shape: Shape, wanted: Wanted, gpus: int) -> tuple[Space, str]:
         cluster = replace(cluster, device=replace(cluster.device, memory_bytes=float(limit)))
     fixed = wanted.fixed if isinstance(wanted, Chosen) else ()
     machine = Machine(cluster, constants_of(wanted.hardware, "patched"))
-    space = Space(machine, shape.model, gpus, batch, seq, precision, fixed=fixed)
+    written = "launcher" if isinstance(wanted, Parallelize) and wanted.launcher else "patch"
+    space = Space(machine, shape.model, gpus, batch, seq, precision, fixed=fixed, asked=written)
     return space, _said(shape, wanted, batch, seq, precision)
 
 
@@ -162,7 +164,8 @@ class Configured(Pricing):
         split = self.choice.with_sequence(split=point.stream != "R")
         found = split.emitted or split.best
         used, constants = found.price.memory, self.choice.space.machine.constants
-        numbers = cost.numbers / found.plan.cp / found.plan.pp  # the plan's own program has neither
+        plan = found.plan  # its own program has neither cp nor stages, and one group
+        numbers = cost.numbers / plan.cp / plan.pp * (plan.dp // plan.shard)
         more = max(numbers * constants.param_bytes / used.parameters - 1, 0.0)
         states = used.parameters + used.gradients + used.optimizer
         held = replace(
@@ -198,8 +201,9 @@ def configured(asked: Wanted, captured: Captured, mesh: Mesh, limit: int | None)
         shape, batch = shape_of(captured), asked.global_batch
         if shape.source == CAPTURED:
             batch = batch or next(iter(captured.facts.tokens), None)
-        sizes = dict(mesh.dims)
+        sizes = dict(merged(mesh).dims)
         dp, tp, cp, pp = (sizes.get(name, 1) for name in ("dp", "tp", "cp", "pp"))
+        shard = dict(mesh.dims).get(SHARD, dp)
         space, said = space_of(shape, asked.model_copy(update={"global_batch": batch}), mesh.size)
     except (InputError, PriceError, ConstraintError):
         return AS_CAPTURED
@@ -207,7 +211,8 @@ def configured(asked: Wanted, captured: Captured, mesh: Mesh, limit: int | None)
     other = other or pp > space.model.layers
     if other or limit is not None or mismatch(space.model, captured.facts.param_count):
         return AS_CAPTURED
-    ways = (replace(space, fixed=(("recompute", kind),)) for kind in RECOMPUTE)
+    fixed = (("shard", shard),) if dp * cp > 1 else ()
+    ways = (replace(space, fixed=(*fixed, ("recompute", kind))) for kind in RECOMPUTE)
     found = [choices.on_mesh(way, dp, tp, cp, pp) for way in ways]
     taken = next((plan for plan in found if plan.price.fits), found[0])
     return Configured(Choice(space, taken, taken), said)

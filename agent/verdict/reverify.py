@@ -133,12 +133,12 @@ def examined(
         from shardproof.agent.pipeline.rereading import patch_again
 
         with run.phase("recapture") as phase:
-            found, patch = patch_again(
-                directory, recorded, plan, sequential, problem.contract, root
+            found, patch, name = patch_again(
+                run, directory, recorded, plan, sequential, problem.contract, root
             )
             phase.summary = patch
         if isinstance(found, Counterexample):
-            return rejected(run, record.NAME, patch, verdicts.place(found)), ()
+            return rejected(run, name, patch, verdicts.place(found)), ()
         if not isinstance(found, Proof):
             return _open(run, patch), ()
         word, scope, message = "proved", found.scope, "; ".join(found.scope)

@@ -21,6 +21,7 @@ HERE = Path(__file__).parent
 TABLE = HERE.parents[0] / "results" / "clones.md"
 FOLDERS = {"picotron": ".", "nanotron": "src", "lightly": "."}
 FOLDERS |= dict.fromkeys(("nemo-rl", "areal", "colossalai", "verl"), ".")
+FOLDERS |= {"open_clip": "src", **dict.fromkeys(("vicreg", "moco-v3", "detectron2", "dinov2"), ".")}
 DATA = {"inputs": ["x=f32[8,8]", "y=f32[8,8]"], "input_layout": ["x=S(0)@dp", "y=S(0)@dp"]}
 PAIRS = {"inputs": ["a=f32[8,6]", "b=f32[8,6]"], "input_layout": ["a=S(0)@dp", "b=S(0)@dp"]}
 ROWS = {"inputs": ["x=f32[4,2,8]"], "device_free": True}
@@ -85,6 +86,29 @@ def _split(name: str, first: str, kind: str, inputs: list[str], *places: str) ->
 def _sequence(name: str, true: str, first: str, function: str) -> Row:
     inputs = {"inputs": ["x=f32[2,8,8]", "y=f32[2,8,8]"], "step": f"{function}=step"}
     return Row(f"verl: {name}", true, first, "many", "one", "sp=2", inputs)
+
+
+def _features(name: str, true: str, first: str, mesh: str = "dp=2", **config: str) -> Row:
+    options = {**PAIRS, "step": "step", "config": [f"{k}={v}" for k, v in config.items()]}
+    if name.startswith("dinov2"):
+        options |= {"step": "step=one_step"}
+    if name.endswith("of patches"):
+        options |= {"inputs": ["a=f32[8,3,6]", "b=f32[8,3,6]"]}
+    return Row(name, true, first, "many", "one", mesh, options)
+
+
+def _clip(kind: str, how: str, true: str, first: str, mesh: str = "dp=2") -> Row:
+    name = (
+        f"open_clip: {kind}, {how or 'own features alone'}{'' if mesh == 'dp=2' else ', ' + mesh}"
+    )
+    return _features(name, true, first, mesh, kind=kind, how=how)
+
+
+def _norm(mode: str, true: str, first: str) -> Row:
+    options = {"inputs": ["x=f32[4,3,6,6]"], "config": [f"mode={mode}"]}
+    options |= {"input_layout": ["x=S(0)@dp"], "output_layout": ["*=S(0)@dp"]}
+    name = f"detectron2: batch norm over ranks{', by rows' if mode else ''}"
+    return Row(name, true, first, "many", "one", "dp=2", options)
 
 
 def _ring(tokens: int) -> Row:
@@ -167,6 +191,22 @@ DRAWN = (
     Row("verl: entropy", "right", "proved", "SplitEntropy", "Entropy", "tp=2", LOGITS),
     _sequence("Ulysses", "right", "proved", "split"),
     _sequence("Ulysses, group passed", "wrong", "refuted", "passed"),
+    _clip("ClipLoss", "gather_with_grad local_loss", "right", "proved"),
+    _clip("ClipLoss", "gather_with_grad", "right", "unknown"),
+    _clip("ClipLoss", "local_loss", "wrong", "refuted"),
+    _clip("ClipLoss", "", "wrong", "refuted"),
+    _clip("SigLipLoss", "bidir", "right", "unknown"),
+    _clip("SigLipLoss", "bidir", "right", "unknown", mesh="dp=4"),
+    _clip("SigLipLoss", "shift", "right", "unknown", mesh="dp=4"),
+    _clip("SigLipLoss", "reduce", "right", "unknown"),
+    _clip("SigLipLoss", "gather", "right", "unknown"),
+    _features("vicreg: VICReg", "right", "unknown"),
+    _features("moco-v3: contrastive loss", "right", "refused"),
+    _norm("", "wrong", "refuted"),
+    _norm("N", "wrong", "refuted"),
+    _features("dinov2: sinkhorn", "right", "proved", how="sinkhorn"),
+    _features("dinov2: center", "right", "refused", how="center"),
+    _features("dinov2: center of patches", "right", "refused", how="patches"),
 )  # fmt: skip
 
 

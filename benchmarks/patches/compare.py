@@ -202,7 +202,7 @@ def rank_step(
     """
     dtype, plan = getattr(torch, job.dtype), job.plan
     dp, tp = (mesh[dim].get_local_rank() if dim else 0 for dim in (plan.dp, plan.tp))
-    dp_size, split = plan.dp_size, plan.tp_size if plan.loss_parallel else 1
+    dp_size, split = plan.batch_ranks, plan.tp_size if plan.loss_parallel else 1
     built, parallelize = patched_model(job, tree)
     model = built.to(dtype).to(job.device)
     model.load_state_dict(reference["state"])

@@ -212,7 +212,8 @@ class ChannelParallel(ParallelStyle):
     """A convolution, a bag, or what works on each channel, on the channels of its rank.
 
     `splits` maps a parameter to the dim that is split, or to that and the equal parts that are
-    stacked along it, of each of which a rank has a piece. Buffers stay whole: each rank works on
+    stacked along it, of each of which a rank has a piece. A convolution of no groups gathers
+    channels that are split. Buffers stay whole: each rank works on
     its piece of them, and what it writes there is gathered.
     """
 
@@ -237,12 +238,13 @@ class ChannelParallel(ParallelStyle):
             if takes != Replicate() and getattr(module, name, 1) > 1:
                 setattr(inner, name, getattr(module, name) // size)
         row = takes != Replicate() and gives == Replicate()
+        between = takes != Replicate() and not row and getattr(module, "groups", 0) == 1
         buffers = module.named_buffers(recurse=False) if splits and not row else ()
         held = [name for name, buffer in buffers if buffer.ndim]
 
         def forward(x, *args, **kwargs):
-            if splits and takes == Replicate() and x.is_floating_point():
-                x = whole_input(x, device_mesh, Replicate())
+            if splits and (takes == Replicate() or between) and x.is_floating_point():
+                x = whole_input(x, device_mesh, takes)
             inner.training = module.training
             state = {name: getattr(module, name) for name in held}
             pieces = {name: buffer.chunk(size)[rank].clone() for name, buffer in state.items()}
@@ -617,7 +619,7 @@ class ContextParallel:
 
 def one_dim(mesh, *names):
     """These dims of a mesh as one."""
-    return mesh[names]._flatten()
+    return mesh[names]._flatten() if len(names) > 1 else mesh[names]
 
 
 def dp_shard(ranks):
@@ -724,31 +726,34 @@ def whole_over(model, mesh, dim, reduce, originals=None):
     DTensors of the mesh on which fully_shard puts the others, and their gradient.
 
     `originals`, of `whole_params`, where styles have placed parameters since. `dim` may be of
-    `one_dim`.
+    `one_dim`, or two: of groups, and of the ranks of one.
     """
-    dp, before = mesh[dim], {}
+    dims = (dim,) if isinstance(dim, str) else dim
+    dp, ranks, before = one_dim(mesh, *dims), mesh[dims[-1]].size(), {}
 
     def choose(path, param):
-        if dp_shard(dp.size())(param) is not None:
+        if dp_shard(ranks)(param) is not None:
             return None
-        placed = {dim: Replicate()}
+        placed = dict.fromkeys(dims, Replicate())
         if originals and isinstance(param, DTensor):
             names = param.device_mesh.mesh_dim_names
             placed |= dict(zip(names, param.placements, strict=True))
             before[names], param = param.device_mesh, originals[path]
-        order = mesh.mesh_dim_names if dim in mesh.mesh_dim_names else (dim, *mesh.mesh_dim_names)
+        order = (
+            mesh.mesh_dim_names if dims[0] in mesh.mesh_dim_names else (dim, *mesh.mesh_dim_names)
+        )
         names = tuple(name for name in order if name in placed)
         return distribute_tensor(param, mesh[names], [placed[name] for name in names])
 
     def on_others(param):
         at = dict(zip(param.device_mesh.mesh_dim_names, param.placements, strict=True))
-        at.pop(dim)
+        at = {name: placement for name, placement in at.items() if name not in dims}
         return DTensor.from_local(
             param.to_local(), before[tuple(at)], [*at.values()], run_check=False
         )
 
     def seen(param):
-        split = isinstance(param, DTensor) and param.device_mesh.ndim > 1
+        split = isinstance(param, DTensor) and param.device_mesh.ndim > len(dims)
         return on_others(param) if split else local_of(param)
 
     held = place_each(model, choose)

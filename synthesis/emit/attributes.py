@@ -141,6 +141,7 @@ def attribute_changes(
         read: gives the text of a source file.
     """
     out: list[AttributeChange] = []
+    places: list[tuple[str, ModuleFact, ast.Module, ast.FunctionDef, Site, LocalExtent]] = []
     for extent in extents:
         tree = parsed(read(extent.file))
         owner = owner_of(facts, tree, extent)
@@ -156,11 +157,15 @@ def attribute_changes(
                     if name in fact.ints:
                         out.append(_change(fact, path, name, fact.ints[name] // tp, tp))
                 continue
-            out += _local(path, fact, tree, function, site, extent, tp)
+            places.append((path, fact, tree, function, site, extent))
         for function in _reached(tree, extent.line):
             for site in _shaped(tree, function, len(extent.whole)):
                 if _alike(fact, tree, function, site, extent):
-                    out += _local(path, fact, tree, function, site, extent, tp)
+                    places.append((path, fact, tree, function, site, extent))
+    out += (change for place in places for change in _local(*place, tp))
+    for place in places:
+        known = {change.name for change in out if change.path == place[0]}
+        out += _shorter_factors(*place, tp, known)
     return list(dict.fromkeys(out))
 
 
@@ -216,12 +221,35 @@ def _local(
     tp: int,
 ) -> list[AttributeChange]:
     return [
-        _change(fact, path, name, fact.ints[name] * extent.local[index] // extent.whole[index], tp)
+        _change(fact, path, name, extent.local[index], tp)
         for index in differing(extent)
         for name in telling(fact, tree, function, site, extent, index)
         if fact.ints[name] == extent.whole[index]
-        or (name in _factors(site.extents[index]) and fact.ints[name] % tp == 0)
     ]
+
+
+def _shorter_factors(
+    path: str,
+    fact: ModuleFact,
+    tree: ast.AST,
+    function: ast.FunctionDef,
+    site: Site,
+    extent: LocalExtent,
+    tp: int,
+    known: set[str],
+) -> list[AttributeChange]:
+    """Of an extent that is a product of attributes one is shorter: that which is `known` to be."""
+    out: list[AttributeChange] = []
+    for index in differing(extent):
+        factors, (whole, local) = (
+            _factors(site.extents[index]),
+            (extent.whole[index], extent.local[index]),
+        )
+        told = [n for n in telling(fact, tree, function, site, extent, index) if n in factors]
+        even = [n for n in told if fact.ints[n] % tp == 0]
+        if even and known.isdisjoint(even):
+            out.append(_change(fact, path, even[0], fact.ints[even[0]] * local // whole, tp))
+    return out
 
 
 def _factors(written: ast.expr) -> list[str]:

@@ -9,7 +9,7 @@ from jinja2 import Environment, StrictUndefined
 
 from shardproof.synthesis.emit.facts import ModelFacts
 from shardproof.synthesis.emit.imports import import_lines
-from shardproof.synthesis.emit.parallelize import definitions
+from shardproof.synthesis.emit.parallelize import batch_mesh, definitions
 from shardproof.synthesis.emit.patch import COMMENT, EmitError, Patch
 from shardproof.synthesis.emit.snippets import SNIPPETS
 from shardproof.synthesis.emit.stages import PP, Cut
@@ -119,7 +119,7 @@ def launcher(
     Raises:
         EmitError: what `obstacle` says.
     """
-    problem = obstacle(facts, inputs, plan.dp_size, training)
+    problem = obstacle(facts, inputs, plan.batch_ranks, training)
     if problem is not None:
         raise EmitError(problem)
     if facts.file is None:
@@ -134,11 +134,13 @@ def launcher(
     _, imports = import_lines([(home, name) for name in names])
     batch = [i.name for i in inputs]
     rows = [i.name for i in inputs if i.shape[:1] == inputs[0].shape[:1] and i.shape]
-    dp = plan.dp if plan.dp_size > 1 else None
-    data = [("dp" if name == plan.dp else "cp", name) for name in plan.data_dims]
-    averaged = [name for name, _ in data if plan.loss != "sum" or name != "dp"]
+    dp = " x ".join(plan.batch_dims)
+    data = {"dp": batch_mesh(plan)} if dp else {}
+    data |= {"cp": f'mesh["{plan.cp}"]'} if plan.cp else {}
+    averaged = [name for name in data if plan.loss != "sum" or name != "dp"]
     mesh, staged = training.mesh or plan.mesh, bool(training.cut.stages)
-    pasted, needed = definitions([SNIPPETS["Stage"]] if staged else (), inline)
+    uses = [SNIPPETS["Stage"]] * staged + [SNIPPETS["one_dim"]] * bool(plan.replicate)
+    pasted, needed = definitions(uses, inline)
     _, more = import_lines(needed)
     cut = training.micro_batches > 1
     taken = {
@@ -146,7 +148,7 @@ def launcher(
         (True, False): f", and takes\n    the rows of its coordinate along {dp}",
         (False, True): ", in micro-batches",
         (False, False): "",
-    }[dp is not None, cut and not staged]
+    }[bool(dp), cut and not staged]
     template = Environment(
         trim_blocks=True, keep_trailing_newline=True, undefined=StrictUndefined
     ).from_string(TEMPLATE.read_text(encoding="utf-8"))

@@ -85,7 +85,7 @@ def _named_text(facts: ModelFacts, plan: Plan, code: Code, stem: str, width: int
     ]
     groups = ["\n".join(lines) for lines in import_lines(imports, width=width) if lines]
     given = {
-        a.name: (a.shape[0] // plan.dp_size or 1, *a.shape[1:])
+        a.name: (a.shape[0] // plan.batch_ranks or 1, *a.shape[1:])
         for a in (root.arguments if root else ())
         if a.is_float and a.shape
     }
@@ -119,7 +119,7 @@ def _text(facts: ModelFacts, plan: Plan, code: Code, stem: str, width: int) -> s
         ("transformers", facts.config_class),
     ]
     groups = ["\n".join(lines) for lines in import_lines(imports, width=width) if lines]
-    parallel_data = plan.dp is not None and plan.dp_size > 1
+    parallel_data = plan.batch_ranks > 1
     template = Template(TEMPLATE.read_text(encoding="utf-8"), keep_trailing_newline=True)
     return template.render(
         name=facts.class_name,
@@ -131,9 +131,9 @@ def _text(facts: ModelFacts, plan: Plan, code: Code, stem: str, width: int) -> s
         config_class=facts.config_class,
         definitions="".join(f"{text}\n\n\n" for text in code.definitions),
         function=code.function,
-        seed=f"dist.get_rank() // {plan.mesh.size // plan.dp_size}" if parallel_data else "0",
+        seed=f"dist.get_rank() // {plan.mesh.size // plan.batch_ranks}" if parallel_data else "0",
         vocab=vocab,
-        batch=batch // plan.dp_size or 1,
+        batch=batch // plan.batch_ranks or 1,
         tokens=tokens,
     )
 

@@ -22,16 +22,17 @@ def obligations(plan: Plan, facts: ModelFacts) -> tuple[str, ...]:
                 "Load checkpoints of one device before parallelize(), and save full_tensor() of "
                 "each parameter: shards of fused weights are not contiguous rows."
             )
-    if plan.dp and plan.dp_size > 1:
-        out.append(f"Give each {plan.dp} rank its own equal part of the batch.")
+    if plan.dp and plan.batch_ranks > 1:
+        ranks = " x ".join(plan.batch_dims)
+        out.append(f"Give each {ranks} rank its own equal part of the batch.")
         if plan.loss == "sum":
             out.append(
-                f"Backward each {plan.dp} rank's own loss: gradients are added up over the ranks, "
+                f"Backward each {ranks} rank's own loss: gradients are added up over the ranks, "
                 "and the loss of one device is the sum of theirs."
             )
         else:
             out.append(
-                f"Backward each {plan.dp} rank's own loss: gradients are averaged over the ranks, "
+                f"Backward each {ranks} rank's own loss: gradients are averaged over the ranks, "
                 "and the loss of one device is the mean of theirs."
             )
         names = [name for name, _ in plan.mesh.dims]

@@ -279,7 +279,7 @@ def held_whole(plan: Plan, facts: ModelFacts) -> bool:
     biases = {f"{m.path}.bias" for m in fused}
     for path, placed in plan.params.items():
         owner = facts.find(path.rpartition(".")[0]) if path in biases else None
-        divides = owner is not None and owner.params["bias"][0] % plan.data_size == 0
+        divides = owner is not None and owner.params["bias"][0] % plan.shard_size == 0
         if all(placed.get(name, "R") == "R" for name in plan.data_dims) and not divides:
             return True
     return False
@@ -325,32 +325,38 @@ KEPT_MOVES = ("_c10d_functional.all_reduce", "_c10d_functional.reduce_scatter_te
 """Ops whose results `selective` keeps: products, and what takes an exchange to compute again."""
 
 
+def batch_mesh(plan: Plan) -> str:
+    """An expression for the ranks that share the batch, as a mesh of one dim."""
+    named = ", ".join(f'"{name}"' for name in plan.batch_dims)
+    return f"one_dim(mesh, {named})" if plan.replicate else f"mesh[{named}]"
+
+
 def _data_parallel(
     plan: Plan, facts: ModelFacts, fused_linear: bool, originals: bool, width: int
 ) -> tuple[list[str], list[Snippet], list[Import]]:
     if plan.data_size == 1:
         return [], [], []
     if plan.data != "fsdp":
-        raise EmitError(
-            f"data parallelism {plan.data!r} on {plan.dp}={plan.dp_size}; only fsdp is emitted"
-        )
-    (name, *others), needs = plan.data_dims, list[Snippet]()
-    given, lines = [f'mesh=mesh["{name}"]'], list[str]()
-    if others:
-        named = ", ".join(f'"{dim}"' for dim in plan.data_dims)
-        name, given = "_".join(plan.data_dims), ["mesh=data"]
+        raise EmitError(f"data parallelism {plan.data!r} on {plan.mesh}; only fsdp is emitted")
+    needs, lines = list[Snippet](), list[str]()
+    named = ", ".join(f'"{dim}"' for dim in plan.data_dims)
+    over, given = named, [f"mesh=mesh[{named}]"]
+    if len(plan.shard_dims) > 1:
+        over, given = f'"{"_".join(plan.data_dims)}"', ["mesh=data"]
         lines.append(f"    data = one_dim(mesh, {named})")
         needs.append(SNIPPETS["one_dim"])
     if plan.zero == 2:  # parameters stay gathered from forward to backward
         given.append("reshard_after_forward=False")
     imports = [("torch.distributed.fsdp", "fully_shard")]
-    over = [placed.get(plan.data_dims[0], "R") for placed in plan.params.values()]
-    if fused_linear or any(placed not in ("R", "S(0)") for placed in over):
-        given.append(f"shard_placement_fn=dp_shard({plan.data_size})")
+    along = next(iter(plan.shard_dims))
+    splits = {placed.get(along, "R") for placed in plan.params.values()}
+    if fused_linear or not splits <= {"R", "S(0)"}:
+        given.append(f"shard_placement_fn=dp_shard({plan.shard_size})")
         needs.append(SNIPPETS["dp_shard"])
     if held_whole(plan, facts):
         reduce = "sum" if plan.loss == "sum" else "avg"
-        names = ["model", "mesh", f'"{name}"', f'"{reduce}"', *["originals"] * originals]
+        over = f"({over})" if plan.replicate else over
+        names = ["model", "mesh", over, f'"{reduce}"', *["originals"] * originals]
         lines.append(call("whole = whole_over", names, 4, width=width))
         given.append("ignored_params=whole")
         needs.append(SNIPPETS["whole_over"])
@@ -463,9 +469,9 @@ def parallelize_code(
     body = [line]
     needs += used
     norms = any(fact.kind.startswith("BatchNorm") for fact in facts.modules)
-    if norms and plan.dp_size > 1:
-        body.append(f'    synced_norms(model, mesh["{plan.dp}"])')
-        needs.append(SNIPPETS["synced_norms"])
+    if norms and plan.batch_ranks > 1:
+        body.append(f"    synced_norms(model, {batch_mesh(plan)})")
+        needs += [SNIPPETS["synced_norms"], *[SNIPPETS["one_dim"]] * bool(plan.replicate)]
     again, checkpointing = _recomputed(plan, facts, form.width)
     body += again
     imports += checkpointing

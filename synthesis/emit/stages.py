@@ -121,10 +121,10 @@ def _in_order(units: Iterable[ModuleFact]) -> list[str]:
 
 
 def _tied(facts: ModelFacts, kept: list[list[str]], blocks: set[str]) -> Cut:
-    """Modules of one parameter on each stage that has one of them.
+    """Modules of one parameter on the first stage and on the last, where these have one of them.
 
     Raises:
-        EmitError: they are blocks, have other parameters besides, or there are more stages than 2.
+        EmitError: they are blocks, or have other parameters besides.
     """
     home = {path: number for number, paths in enumerate(kept) for path in paths}
     tied: list[str] = []
@@ -134,14 +134,14 @@ def _tied(facts: ModelFacts, kept: list[list[str]], blocks: set[str]) -> Cut:
         if len(stages) == 1:
             continue
         said = " and ".join(names)
-        if len(kept) > 2 or not blocks.isdisjoint(units.values()):
+        if not blocks.isdisjoint(units.values()):
             raise EmitError(f"{said} are one parameter, of stages {_listed(stages)}")
         for unit in dict.fromkeys(units.values()):
             others = [f"{m.path}.{p}" for m in _inside(facts, unit) for p in m.params]
             other = next((p for p in others if p not in names), None)
             if other is not None:
                 raise EmitError(f"{said} are one parameter, on two stages, beside {other}")
-            for paths in kept:
+            for paths in (kept[0], kept[-1]):
                 if unit not in paths:
                     paths.append(unit)
         order = [f"{m.path}.{p}" for m in facts.modules for p in m.params]

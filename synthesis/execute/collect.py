@@ -23,7 +23,7 @@ from shardproof.synthesis.frontends.torch.materialize import (
     tied_groups,
 )
 from shardproof.synthesis.frontends.torch.ranks.arguments import nested
-from shardproof.synthesis.frontends.torch.request import CaptureRequest
+from shardproof.synthesis.frontends.torch.request import EXPERTS, CaptureRequest
 from shardproof.synthesis.frontends.torch.results import returned_names
 from shardproof.synthesis.frontends.torch.session import block_lists
 from shardproof.synthesis.frontends.torch.target import Target
@@ -176,7 +176,8 @@ def _built(target: Target, name: str) -> tuple[str, tuple[str, ...]]:
     that it needs. Empty where it cannot be written."""
     if target.module is None:
         plain = {"use_cache": False} if target.hf_config is not None else {}
-        changed = {**plain, **dict.fromkeys(target.dropout, 0.0)}
+        experts = EXPERTS if getattr(target.cls, "_can_set_experts_implementation", bool)() else {}
+        changed = {**plain, **experts, **dict.fromkeys(target.dropout, 0.0)}
         return f"build_model({keywords(changed)})", ()
     names, arguments = [name], list[str]()
     for key, value in target.arguments.items():

@@ -244,21 +244,23 @@ def _asked(program: Program, sequential: Program, plan: Plan) -> Program:
 def _over_ranks(b: Builder, out: Output, plan: Plan) -> str:
     value = out.value
     for name in plan.data_dims if out.role == "loss" else ():
-        reduce = "sum" if plan.loss == "sum" and name == plan.dp else "avg"
+        reduce = "sum" if plan.loss == "sum" and name in plan.batch_dims else "avg"
         value = b.add("all_reduce", value, mesh_dim=name, reduce=reduce)
     return value
 
 
-def added_up(program: Program, dp: str) -> Program:
-    """The program with the losses of the ranks along `dp` added up instead of averaged."""
-    losses = {o.value for o in program.outputs if o.role == "loss"}
-    nodes = tuple(
-        replace(n, attrs={**n.attrs, "reduce": "sum"})
-        if n.outputs[0] in losses and n.op == "all_reduce" and n.attrs["mesh_dim"] == dp
-        else n
-        for n in program.nodes
-    )
-    return replace(program, nodes=nodes)
+def added_up(program: Program, plan: Plan) -> Program:
+    """The program with the losses of the ranks that share the batch added up, not averaged."""
+    made, nodes = program.producers(), {n.outputs[0]: n for n in program.nodes}
+    for out in program.outputs:
+        value = out.value
+        for name in reversed(plan.batch_dims) if out.role == "loss" else ():
+            node = made[value]
+            if node.op != "all_reduce" or node.attrs["mesh_dim"] != name:
+                break
+            nodes[value] = replace(node, attrs={**node.attrs, "reduce": "sum"})
+            value = node.inputs[0]
+    return replace(program, nodes=tuple(nodes.values()))
 
 
 def outputs_alone(program: Program, role: str) -> Program:

@@ -136,7 +136,10 @@ def _seconds(state: State, op: Operator, layouts: Layouts, limit: float) -> floa
     total = 0.0
     for i in op.fixed:
         seconds = price(state, node.inputs[i], layouts[i])
-        total += seconds + LATE if seconds and node.inputs[i] in state.weights else seconds
+        kept = node.inputs[i] in state.weights and not _leaves(
+            state, node.inputs[i], node, state.setting.choices.whole
+        )
+        total += seconds + LATE if seconds and kept else seconds
         if total >= limit or total == INFINITE:
             return None
     placed = place(state, node, layouts, reading(state, node))

@@ -96,6 +96,8 @@ def misfit(module: Module, style: str, tp: int) -> str | None:
             return f"a table of {module.heads} heads is split by heads (column), not {style}"
         if style != "vocab":
             return f"an embedding is split by vocabulary rows (vocab), not {style}"
+        if module.in_order:
+            return "the rows of places are read one after the other, on no rank alone"
         if shape[0] % tp:
             return f"{shape[0]} rows of the vocabulary do not divide by {tp}"
         return None

@@ -5,7 +5,6 @@ et al. 2023, arXiv 2309.14509), so what stands there is written as tensor parall
 more ranks has it, and nowhere else does the source change.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from shardproof.synthesis.autodiff.forward import forward_values
@@ -14,7 +13,7 @@ from shardproof.synthesis.planner.constraints import ConstraintError
 from shardproof.synthesis.planner.extents import local_extents
 from shardproof.synthesis.planner.plan import AttentionPlan, LocalExtent, Plan
 from shardproof.synthesis.planner.roles import Module
-from shardproof.synthesis.planner.scoring import Asked, Refusal, axes, prepare
+from shardproof.synthesis.planner.scoring import Asked, Refusal, axes, prepare, within
 from shardproof.synthesis.planner.search import Found
 from shardproof.verifier.kernel.contract import Contract, output_key
 from shardproof.verifier.kernel.layout import split_leading
@@ -41,7 +40,7 @@ def along_sequence(plan: Plan, found: Found, asked: Asked) -> Plan:
     inner = {_place(e) for e in extents}
     outer = (e for e in plan.local_extents if _place(e) not in inner)
     mesh = asked.mesh
-    split = replace(
+    return replace(
         plan,
         mesh=mesh,
         cp=CP,
@@ -50,9 +49,6 @@ def along_sequence(plan: Plan, found: Found, asked: Asked) -> Plan:
         zero=asked.pricing.zero,
         local_extents=(*outer, *extents),
     )
-    shapes = {p.path: p.shape for m in found.modules for p in m.params}
-    params = {path: _placed(split, shapes[path], placed) for path, placed in plan.params.items()}
-    return replace(split, params=params)
 
 
 def rows_apart(asked: Asked) -> Asked:
@@ -83,8 +79,9 @@ def _attention(
     asked: Asked, ranks: int
 ) -> tuple[tuple[AttentionPlan, ...], tuple[LocalExtent, ...]]:
     """Attention whose heads divide over so many ranks, and the extents that are local there."""
-    dp = axes(asked.mesh, rows=True)[1]
-    data = ((dp, asked.mesh[dp]),) if dp else ()
+    mesh = within(asked.mesh)
+    dp = axes(mesh)[1]
+    data = ((dp, mesh[dp]),) if dp else ()
     state = prepare(replace(asked, mesh=Mesh((*data, ("tp", ranks))), split_loss=False))
     styles = {m.path: "replicate" for m in state.modules}
     out: list[AttentionPlan] = []
@@ -116,18 +113,6 @@ def _attention(
 
 def _own(module: Module) -> str:
     return module.path.rpartition(".")[2]
-
-
-def _placed(plan: Plan, shape: tuple[int, ...], placed: Mapping[str, str]) -> dict[str, str]:
-    """Placements of a parameter, of which `fully_shard` splits the first dim that divides over all
-    ranks of `dp` and `cp` and is not split part by part."""
-    over = placed.get(plan.tp or "", "R")
-    dim = int(over[2 : over.index(")")]) if over != "R" else None
-    local = [n // plan.tp_size if d == dim else n for d, n in enumerate(shape)]
-    free = (d for d, n in enumerate(local) if n % plan.data_size == 0)
-    at = next((d for d in free if d != dim or " in " not in over), None)
-    data = "R" if at is None else f"S({at})"
-    return {n: over if n == plan.tp else data for n in plan.mesh.names}
 
 
 def split_outputs(contract: Contract, program: Program, plan: Plan) -> Contract:

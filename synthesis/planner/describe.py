@@ -7,8 +7,9 @@ from shardproof.synthesis.lower import Lowered
 from shardproof.synthesis.planner.assign import PIECES
 from shardproof.synthesis.planner.context import along_sequence
 from shardproof.synthesis.planner.cost import Estimate
-from shardproof.synthesis.planner.expressible import Passed, returned, with_heads
+from shardproof.synthesis.planner.expressible import Passed, gathers_channels, returned, with_heads
 from shardproof.synthesis.planner.extents import local_extents
+from shardproof.synthesis.planner.groups import in_groups, sharded
 from shardproof.synthesis.planner.partial_gradients import summed
 from shardproof.synthesis.planner.plan import CollectiveUse, ModulePlan, Plan
 from shardproof.synthesis.planner.roles import Module, heads
@@ -39,11 +40,13 @@ def describe(found: Found, asked: Asked, baseline: StepPrice) -> Plan:
         cut = [(p, d) for p in module.params for name, d in best.point.pieces if p.name == name]
         if cut and best.point.style(module.path) == "replicate":
             splits = tuple((p.path.removeprefix(f"{module.path}."), d, 1) for p, d in cut)
-            why = REASONS[PIECES]
-            entry = ModulePlan(module.path, module.kind, PIECES, reason=why, splits=splits)
+            how = (PIECES, "R", "R", 1, REASONS[PIECES])
+            if module.is_plain_norm:
+                how = ("product", "S(-1)", "S(-1)", 1, REASONS["norm"])
+            entry = ModulePlan(module.path, module.kind, *how, splits)
         if entry is None and module.path in beside and not module.is_norm:
             entry = ModulePlan(module.path, module.kind, "summed", reason=REASONS["summed"])
-        if module.path in meets:
+        if module.path in meets and not (cut and module.is_plain_norm):
             entry = entry or ModulePlan(module.path, module.kind, "replicate")
             entry = replace(entry, shared=True)
         if entry is not None:
@@ -82,7 +85,9 @@ def describe(found: Found, asked: Asked, baseline: StepPrice) -> Plan:
         collectives=_collectives(best.estimate, best.lowered.program),
         whole_attention=attention_left_whole(found, tp) if tp else (),
     )
-    return along_sequence(plan, found, asked)
+    plan = along_sequence(in_groups(plan, asked.mesh), found, asked)
+    shapes = {p.path: p.shape for m in found.modules for p in m.params}
+    return sharded(plan, shapes) if plan.cp or plan.replicate else plan
 
 
 def placed_as(layout: Layout, mesh_dim: str) -> str:
@@ -142,6 +147,7 @@ REASONS = {
     "kv_column": "fewer key/value heads than ranks: each rank uses the head its queries need",
     "sequence": "works on each token alone, so it runs on a split activation",
     "pieces": "each rank works on its piece of what it holds, beside a split activation",
+    "norm": "features split before and after it; what is taken over all of them is reduced in it",
     "summed": "whole on every rank, beside a split activation: its gradient is a sum over ranks",
 }
 
@@ -164,7 +170,8 @@ def _module(
                 return None
             style, takes, gives = "sequence", split, split
     elif module.use in ("conv", "channels"):
-        takes = "R" if style in ("column", "fused_column", "gathered") else "S(1)"
+        whole = style in ("column", "fused_column", "gathered")
+        takes = "R" if whole and not _gathers(best.lowered, module.path, tp) else "S(1)"
         gives = "R" if style in ("row", "gathered") else "S(1)"
     elif style == "gathered":
         takes = "R" if module.use == "embedding" else stream
@@ -187,6 +194,13 @@ def _module(
     return ModulePlan(
         module.path, module.kind, style, takes, gives, parts, reason, splits, made=made
     )
+
+
+def _gathers(lowered: Lowered, path: str, tp: str) -> bool:
+    """Whether a convolution gathers the channels that it reads."""
+    own = ((held, n) for held, n in lowered.program.walk() if n.source.module == path)
+    moves = ((held, n) for held, n in own if n.attrs.get("mesh_dim") == tp)
+    return any(gathers_channels(held.producers(), n) for held, n in moves)
 
 
 def _split_params(module: Module, style: str) -> tuple[tuple[str, int, int], ...]:

@@ -17,7 +17,7 @@ from shardproof.synthesis.planner.roles import Module, heads
 from shardproof.synthesis.planner.shared import Shared, ends
 from shardproof.verifier.kernel.ops import lookup
 from shardproof.verifier.kernel.program.program import Node, Program
-from shardproof.verifier.ops.classes import PRODUCTS, REARRANGING, SCATTERS, VIEWS
+from shardproof.verifier.ops.classes import ALONG, PRODUCTS, REARRANGING, SCATTERS, VIEWS
 
 
 class Obstacle(NamedTuple):
@@ -93,10 +93,12 @@ def obstacle(
     tp: str,
     size: int,
     gathered: frozenset[str] = frozenset(),
+    pieces: Collection[str] = (),
 ) -> Obstacle | None:
     """The first collective over tp that no module style can stand for, if any.
 
-    Modules that are `gathered` have one behind their product.
+    Modules that are `gathered` have one behind their product, and norms of whose parameters a rank
+    has `pieces` have theirs inside.
     """
     if not passed.named:
         return None
@@ -114,8 +116,14 @@ def obstacle(
     last, _ = returned(passed) or (None, 0)
     own = {m.path for m in modules if m.own}
     made = {m.path for m in modules if m.made}
+    norms = {m.path: m for m in modules if m.params and m.is_plain_norm}
+    cut_norms = {p for p, m in norms.items() if m.weight.name in pieces}
     for scope, node in moves:
         module = node.source.module
+        if module in cut_norms and node.op != "shard_slice":
+            if node.op == "all_reduce" and _within(scope, node):
+                continue  # statistics of all features, in code that runs on DTensors
+            return Obstacle(module, f"needs {node.op} over {tp} in the norm of {node.source}")
         if node.op == "all_reduce" and any(f"{module}.".startswith(f"{p}.") for p in own):
             continue  # code that runs on DTensors
         if any(f"{module}.".startswith(f"{p}.") for p in made) and _of_params(passed, scope, node):
@@ -129,7 +137,8 @@ def obstacle(
         if module in leaves and node.op != "shard_slice" and not cut:
             if passed.ended and module in plain and _within(scope, node):
                 text = f"needs {node.op} over {tp} in the middle of {node.source}"
-                return Obstacle(module, text)
+                norm = norms.get(module)
+                return Obstacle(module, text, piece=(norm.weight.name, 0) if norm else None)
             bare = module not in owners and _made_in(scope, node) == module
             if module in whole or not (bare or _gathers_product(scope, node)):
                 continue
@@ -213,19 +222,26 @@ def returned(passed: Passed) -> tuple[Node, int] | None:
 
 
 def _is_made_local(scope: Scope, node: Node) -> bool:
-    """Whether code that is told of local extents makes the piece of a rank: of a table that capture
-    worked out, or along a dim that is broadcast."""
-    value, dim = node.inputs[0], None if "dim" not in node.attrs else node.number("dim")
-    while (made := scope.producers.get(value)) is not None:
-        if made.op != "shard_slice" and made.op not in VIEWS:
-            return False
-        value, known = made.inputs[0], dim is not None
-        dim = dim_of(scope.program, made, value, dim)
-        wide = dim is not None and scope.program.types[value].shape[dim] > 1
-        if made.op == "expand" and known and not wide:
-            return True
-    item = next((i for i in scope.program.inputs if i.name == value), None)
-    return item is not None and item.role == "const" and item.name.startswith("const.")
+    """Whether code that is told of local extents makes the piece of a rank: of tables that capture
+    worked out, of what is broadcast along a dim, or of both, entry by entry."""
+    dim = None if "dim" not in node.attrs else node.number("dim")
+    return _local(scope, node.inputs[0], dim, dim is not None)
+
+
+def _local(scope: Scope, value: str, dim: int | None, known: bool) -> bool:
+    """Likewise of a value along a dim, which is `known` where the piece is along one dim."""
+    made, types = scope.producers.get(value), scope.program.types
+    if made is None:
+        item = next((i for i in scope.program.inputs if i.name == value), None)
+        return item is not None and item.role == "const" and item.name.startswith("const.")
+    each = [(v, dim_of(scope.program, made, v, dim)) for v in made.inputs]
+    broadcast = [v for v, at in each if known and (at is None or types[v].shape[at] == 1)]
+    lines = made.op in ALONG and dim != made.number("dim")
+    if not made.inputs or lookup(made.op).kind == "map" or lines:
+        return all(v in broadcast or _local(scope, v, at, known) for v, at in each)
+    if made.op != "shard_slice" and made.op not in VIEWS:
+        return False
+    return (made.op == "expand" and bool(broadcast)) or _local(scope, *each[0], known)
 
 
 def _makers(scope: Scope, asking: Node, moved: Node, owners: Collection[str]) -> frozenset[str]:
@@ -318,9 +334,13 @@ def unexpressed(
         if style is None or path in norms or path in few or node is last:
             continue
         bare = style in ("replicate", "channels") or path in convs
-        if _moves(node, tp) and bare and not (path in made and _of_params(passed, scope, node)):
+        free = node.op == "shard_slice" and _is_made_local(scope, node)
+        free |= path in made and _of_params(passed, scope, node)
+        if _moves(node, tp) and bare and not free:
             word = "has no style" if style == "replicate" else f"is {style}"
-            if (style, node.op) not in (("row", "all_reduce"), ("gathered", "all_gather")):
+            known_moves = (("row", "all_reduce"), ("gathered", "all_gather"))
+            enters = style == "column" and gathers_channels(scope.producers, node)
+            if (style, node.op) not in known_moves and not enters:
                 why = f"{path} {word}, and needs {node.op} over {tp}  {node.source}"
                 return Obstacle(path, why)
         if style not in ("column", "fused_column", "row", "gathered") or node.op != "mm":
@@ -332,6 +352,18 @@ def unexpressed(
             return Obstacle(path, f"{path} as {style} {why}  {node.source}", before=late)
     raw = {m.path for m in modules if m.use in ("other", "embedding")}
     return _split_whole(passed.lowered, known, norms | few, raw, ends(modules), tp, program)
+
+
+def gathers_channels(producers: Mapping[str, Node], node: Node) -> bool:
+    """Whether a node makes whole what a convolution is about to read, or has put in order."""
+    todo = list(node.inputs)
+    while todo:
+        made = producers.get(todo.pop())
+        if made is not None and made.source.module == node.source.module:
+            if made.op in PRODUCTS:
+                return False
+            todo += made.inputs
+    return node.op == "all_gather"
 
 
 def with_heads(modules: Sequence[Module], styles: Mapping[str, str]) -> dict[str, str]:

@@ -123,13 +123,14 @@ class Narrowing:
         module, param = self.state.owners[name]
         size = self.state.mesh[self.state.tp or ""]
         uneven = param.shape[dim] % size > 0
-        fixed = module.use != "other" or module.is_plain_norm or module.path in self.rules.fixed
+        fixed = module.use != "other" or module.path in self.rules.fixed
         if fixed or uneven:
             return None
         alike = next(g for g in self.groups if module.path in g)
         place = param.path.removeprefix(f"{module.path}.")
         own = ((m, p) for m in self.state.modules if m.path in alike for p in m.params)
-        more = {(p.name, dim) for m, p in own if p.path.removeprefix(f"{m.path}.") == place}
+        same = module.is_plain_norm  # all that it scales and shifts features by
+        more = {(p.name, dim) for m, p in own if same or p.path.removeprefix(f"{m.path}.") == place}
         return None if more <= point.pieces else replace(point, pieces=point.pieces | more)
 
     def _blamed(self, styles: dict[str, str], module: str, before: bool) -> set[str]:

@@ -1,7 +1,7 @@
 """Parameters that every rank holds in full, and that meet a split activation: the gradient which a
 rank finds is a share of the sum over all of them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from shardproof.synthesis.autodiff.forward import forward_values
 from shardproof.synthesis.lower import Lowered
@@ -20,19 +20,24 @@ def of_parameters(program: Program, lowered: Lowered) -> dict[Value, frozenset[s
     for item in program.inputs:
         if item.role in ("param", "const"):
             found["", item.name] = frozenset({item.name} if item.role == "param" else ())
+    forward = forward_values(program)
+
+    def follow(pairs: Iterable[Pair]) -> None:
+        for pair in pairs:
+            out = pair.scope, pair.one.outputs[0]
+            held = [found.get((pair.scope, v)) for v in pair.one.inputs]
+            known = [names for names in held if names is not None]
+            names = frozenset[str]().union(*known)
+            if len(known) == len(held) and pair.one.body is None and (out in forward or not names):
+                found[out] = names
+
+    follow(pair for pair in lowered.pairs if not pair.scope)
     for node in program.nodes:
         if node.body is not None:
             inner = zip(node.body.inputs, node.inputs, strict=True)
             pairs = ((i, found.get(("", v))) for i, v in inner if i.role != "carry")
             found |= {(node.outputs[0], i.name): names for i, names in pairs if names is not None}
-    forward = forward_values(program)
-    for pair in lowered.pairs:
-        out = pair.scope, pair.one.outputs[0]
-        held = [found.get((pair.scope, v)) for v in pair.one.inputs]
-        known = [names for names in held if names is not None]
-        names = frozenset[str]().union(*known)
-        if len(known) == len(held) and pair.one.body is None and (out in forward or not names):
-            found[out] = names
+    follow(pair for pair in lowered.pairs if pair.scope)
     return found
 
 

@@ -115,13 +115,15 @@ class Plan:
     tp: str | None = None
     """Mesh dim of tensor parallelism."""
     dp: str | None = None
-    """Mesh dim of data parallelism."""
+    """Mesh dim of data parallelism, whose ranks shard parameters."""
+    replicate: str | None = None
+    """Mesh dim of groups of such ranks: each group holds all parameters."""
     cp: str | None = None
     """Mesh dim of context parallelism: the sequence of activations is split over it."""
     context: tuple[AttentionPlan, ...] = ()
     """Where the ranks of `cp` exchange rows for heads."""
     data: str = "none"
-    """`fsdp` or `none`: over `dp` and `cp`."""
+    """`fsdp` or `none`: over `dp` and `cp`, alike in each group of `replicate`."""
     zero: int = 0
     """What `fsdp` shards: parameters, gradients and optimizer state (3), or parameters only outside
     forward and backward (2); 0 where there is no `dp`."""
@@ -163,18 +165,35 @@ class Plan:
         return self.mesh[self.tp] if self.tp else 1
 
     @property
-    def dp_size(self) -> int:
-        return self.mesh[self.dp] if self.dp else 1
+    def batch_dims(self) -> tuple[str, ...]:
+        """The mesh dims whose ranks take rows of the batch each, outermost first."""
+        return tuple(n for n, size in self.mesh.dims if n in (self.dp, self.replicate) and size > 1)
+
+    @property
+    def batch_ranks(self) -> int:
+        return prod(self.mesh[name] for name in self.batch_dims)
 
     @property
     def data_dims(self) -> tuple[str, ...]:
         """The mesh dims whose ranks work on other tokens, outermost first: of these, the loss is
         that of all, and each parameter's gradient too."""
-        return tuple(n for n, size in self.mesh.dims if n in (self.dp, self.cp) and size > 1)
+        of_batch = self.batch_dims
+        return tuple(
+            n for n, size in self.mesh.dims if n in of_batch or (n == self.cp and size > 1)
+        )
 
     @property
     def data_size(self) -> int:
         return prod(self.mesh[name] for name in self.data_dims)
+
+    @property
+    def shard_dims(self) -> tuple[str, ...]:
+        """Those of `data_dims` over which parameters are sharded."""
+        return tuple(name for name in self.data_dims if name != self.replicate)
+
+    @property
+    def shard_size(self) -> int:
+        return prod(self.mesh[name] for name in self.shard_dims)
 
 
 def to_json(plan: Plan) -> str:
@@ -185,6 +204,8 @@ def to_json(plan: Plan) -> str:
         del data["output"]
     if plan.cp is None:
         del data["cp"], data["context"]
+    if plan.replicate is None:
+        del data["replicate"]
     if not plan.stages:
         del data["stages"]
     for module in data["modules"]:

@@ -14,16 +14,14 @@ from shardproof.synthesis.planner.constraints import (
 from shardproof.synthesis.planner.context import rows_apart, split_outputs
 from shardproof.synthesis.planner.cost import Estimate, Use as Use, estimate, prices
 from shardproof.synthesis.planner.describe import describe as describe
+from shardproof.synthesis.planner.groups import split_groups
 from shardproof.synthesis.planner.plan import Plan
-from shardproof.synthesis.planner.roles import ATTENTION, LINEAR, Module
+from shardproof.synthesis.planner.roles import ATTENTION, LINEAR, LOOKS_UP, Module
 from shardproof.synthesis.planner.scoring import Asked as Asked, StepPrice
 from shardproof.synthesis.planner.search import Found, Search, search
 from shardproof.verifier.kernel.contract import Contract
 from shardproof.verifier.kernel.inline import inline
 from shardproof.verifier.kernel.program.program import Program, live
-
-LOOKS_UP = ("", "Embedding", "EmbeddingBag")
-"""Classes that look up what they are given, though capture sees them work the rows out."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +40,8 @@ class Synthesis:
     @property
     def contract(self) -> Contract:
         """How inputs and outputs of the patch are laid out."""
-        return split_outputs(self.lowered.contract, self.sequential, self.plan)
+        split = split_groups(self.lowered.contract, self.plan)
+        return split_outputs(split, self.sequential, self.plan)
 
     @property
     def one_device(self) -> StepPrice:

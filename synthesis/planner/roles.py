@@ -17,6 +17,8 @@ UNREAD = 1 << 30
 LAYER = re.compile(r"\.\d+(?=\.|$)")
 LINEAR = ("", "Linear", "Conv1D")
 """Classes that do no more than their product."""
+LOOKS_UP = ("", "Embedding", "EmbeddingBag")
+"""Classes that look up what they are given, though capture sees them work the rows out."""
 ATTENTION = "MultiheadAttention"
 """The class that has the weights of queries, keys and values stacked, where all are as wide."""
 GATED = re.compile(r"(.*\.)?(weight|bias)_[ih]h_l\d+(_reverse)?$")
@@ -70,6 +72,8 @@ class Module:
     """Whether there are modules inside it."""
     own_index: bool = False
     """Embedding that looks up rows which it works out itself: it has a forward of its own."""
+    in_order: bool = False
+    """Embedding of which the rows of some places are read, one after the other."""
     own: bool = False
     """Linear with code of its own, which has no other matrix, and no part with any."""
     made: bool = False
@@ -127,6 +131,7 @@ def modules(program: Program, kinds: Mapping[str, str] | None = None) -> list[Mo
             if use.kind == "embedding":
                 module.use = "embedding"
                 module.own_index = module.own_index or use.own_index
+                module.in_order = module.in_order or use.in_order
                 module.heads = use.heads
                 module.out_dim = use.out_dim if use.heads else 0
             elif use.kind == "linear":
@@ -149,8 +154,9 @@ def modules(program: Program, kinds: Mapping[str, str] | None = None) -> list[Mo
     holders = {path.rpartition(".")[0] for path in kinds or ()}
     for module in found.values():
         module.holds = module.path in holders
-        if module.holds and module.use == "embedding":
-            module.use, module.heads, module.out_dim = "other", 0, 0  # a table beside other modules
+        raw = module.holds or (module.in_order and module.kind not in LOOKS_UP)
+        if raw and module.use == "embedding":
+            module.use, module.heads, module.out_dim = "other", 0, 0  # a table of code of its own
         _settle_own(module, found)
         _settle_experts(module, biases, grains)
         if module.kind == ATTENTION:
@@ -233,11 +239,13 @@ def _settle_experts(module: Module, biases: Mapping[str, str], grains: Mapping[s
 
 def heads(found: list[Module]) -> frozenset[str]:
     """Paths of the output projection: a tied one, or the last product, where that is of a linear
-    outside repeated blocks whose result meets no other's."""
+    outside repeated blocks whose result meets no other's, and no matrix of a module."""
     tied = {m.head for m in found if m.head}
-    products = [m for m in found if m.use in ("linear", "conv") and m.order < UNREAD]
-    last = max(products, key=lambda m: m.order) if products else None
-    if tied or last is None or last.use == "conv" or last.weight.stacked or last.met:
+    works = ("linear", "conv", "other")
+    read = [m for m in found if m.use in works and m.order < UNREAD]
+    wide = [m for m in read if any(len(p.shape) > 1 for p in m.params)]
+    last = max(wide, key=lambda m: m.order) if wide else None
+    if tied or last is None or last.use != "linear" or last.weight.stacked or last.met:
         return frozenset(tied)
     return frozenset({last.path})
 

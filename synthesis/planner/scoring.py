@@ -11,6 +11,7 @@ from shardproof.synthesis.planner.assign import PlanError, Point, choices
 from shardproof.synthesis.planner.constraints import NO_CONSTRAINTS, Constraints
 from shardproof.synthesis.planner.cost import Estimate, Prices, estimate, prices
 from shardproof.synthesis.planner.expressible import Obstacle, Passed, obstacle, unexpressed
+from shardproof.synthesis.planner.groups import REPLICATE, SHARD, merged
 from shardproof.synthesis.planner.roles import Module, Param, modules
 from shardproof.verifier.kernel.inline import inline
 from shardproof.verifier.kernel.program.program import Program, live
@@ -220,7 +221,8 @@ class Search:
         passed = Passed(lowered, since, ended)
         size, styles = self.mesh[self.tp], dict(point.styles)
         gathered = frozenset(path for path, style in point.styles if style == "gathered")
-        why = obstacle(passed, self.modules, self.kinds, self.tp, size, gathered)
+        pieces = {name for name, _ in point.pieces}
+        why = obstacle(passed, self.modules, self.kinds, self.tp, size, gathered, pieces)
         if why is not None or not passed.named:
             return why
         stream, program = point.stream, self.program
@@ -267,22 +269,28 @@ class Search:
 
 
 def axes(mesh: Mesh, *, rows: bool = False) -> tuple[str | None, str | None]:
-    """The tensor- and data-parallel dims of a mesh. Raises PlanError for any other dim, but with
-    `rows` not for `cp`."""
+    """The tensor- and data-parallel dims of a search on a mesh, see `within`. Raises PlanError for
+    any other dim, but with `rows` not for `cp` and groups of `dp`."""
     for name, size in mesh.dims:
-        if name not in ("tp", "dp") and not (rows and name == "cp"):
-            known = "tp, cp and dp" if rows else "tp and dp"
+        if name not in ("tp", "dp") and not (rows and name in ("cp", REPLICATE, SHARD)):
+            known = f"tp, cp, dp, {REPLICATE} and {SHARD}" if rows else "tp and dp"
             raise PlanError(
                 f"mesh dim {name}={size}: only {known} are planned; try --mesh dp=2,tp=2"
             )
+    mesh = within(mesh)
     tp = "tp" if "tp" in mesh and mesh["tp"] > 1 else None
     dp = "dp" if "dp" in mesh and mesh["dp"] > 1 else None
     return tp, dp
 
 
 def within(mesh: Mesh) -> Mesh:
-    """The mesh of a search: ranks of `cp` have all parameters alike, and other rows."""
-    return Mesh(tuple((name, size) for name, size in mesh.dims if name != "cp"))
+    """The mesh of a search: ranks of `cp` have all parameters alike, and other rows; all ranks that
+    share the batch are `dp`.
+
+    Raises:
+        PlanError: groups that are not stated as such.
+    """
+    return Mesh(tuple((name, size) for name, size in merged(mesh).dims if name != "cp"))
 
 
 def prepare(asked: Asked) -> Search:

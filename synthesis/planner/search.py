@@ -228,9 +228,12 @@ def _starts(
     tp: str | None,
     seeds: Sequence[tuple[str, Point]],
 ) -> list[tuple[str, Point]]:
-    """The tactics' points, then the seeds."""
+    """The tactics' points, each once, then the seeds."""
     names = rules.tactics if tp else ("replicate",)
-    return [*((name, TACTICS[name](found, size)) for name in names), *(seeds if tp else ())]
+    points = {name: TACTICS[name](found, size) for name in names}
+    first = {point: name for name, point in reversed(points.items())}
+    starts = [(name, point) for name, point in points.items() if first[point] == name]
+    return [*starts, *(seeds if tp else ())]
 
 
 class _Short:

@@ -9,7 +9,8 @@ from shardproof.synthesis.planner.narrowing import layered
 from shardproof.synthesis.planner.roles import ATTENTION, UNREAD, Module, heads
 from shardproof.synthesis.planner.scoring import Candidate
 from shardproof.synthesis.planner.search import Found
-from shardproof.verifier.kernel.program.program import Program
+from shardproof.synthesis.planner.uses import products
+from shardproof.verifier.kernel.ops import lookup
 from shardproof.verifier.ops.classes import PRODUCTS
 
 COLUMNS = ("column", "fused_column")
@@ -23,7 +24,7 @@ def shares(found: Found, tp: str, size: int) -> dict[str, float]:
     """
     vocabulary = heads(found.modules)
     outer = {m.path for m in found.modules if m.use == "embedding"} | vocabulary
-    gathered = _gathered(found, vocabulary)
+    gathered = _gathered(found, vocabulary) | _read_whole(found, tp)
     rows = [
         (m.path, float(n), split and m.path not in gathered)
         for m, n, split in _splittable(found, tp, size)
@@ -94,6 +95,33 @@ def _gathered(found: Found, vocabulary: frozenset[str]) -> set[str]:
     }
 
 
+def _read_whole(found: Found, tp: str) -> set[str]:
+    """Convolutions of which all that reads the channels gathers them first."""
+    styles = dict(found.best.point.styles)
+    convs = {m.path for m in found.modules if m.use == "conv" and styles[m.path] in COLUMNS}
+    program, out, used = found.best.lowered.program, set[str](), set[str]()
+    forward = {value for _, value in forward_values(program)}
+    for held, node in program.walk():
+        path = node.source.module
+        if node.op not in PRODUCTS or path not in convs or node.outputs[0] not in forward:
+            continue
+        todo, seen = [*node.outputs], set[str]()
+        while todo:
+            value = todo.pop()
+            read = [n for n in held.nodes if value in n.inputs and n.outputs[0] in forward]
+            for reader in (n for n in read if n.outputs[0] not in seen):
+                seen.add(reader.outputs[0])
+                kind = lookup(reader.op).kind
+                if kind == "collective" and reader.attrs["mesh_dim"] == tp:
+                    out.add(path)
+                elif kind in ("map", "view"):
+                    todo += reader.outputs
+                else:
+                    used.add(path)
+            used |= {path} if not read else set()
+    return out - used
+
+
 def _splittable(found: Found, tp: str, size: int) -> list[tuple[Module, int, bool]]:
     """(module, numbers, whether they are split) of parameters with a dim that divides, of modules
     that an output depends on."""
@@ -112,12 +140,12 @@ def _splittable(found: Found, tp: str, size: int) -> list[tuple[Module, int, boo
 def _products(found: Found, tp: str) -> Iterator[tuple[str, float, bool]]:
     """(module, multiplications of a step on one device, whether ranks share them) of the products
     of the forward pass."""
-    times = _lengths(found.program)
-    for pair in _forward(found):
-        if pair.one.op in PRODUCTS:
-            first, result = pair.operands[0].global_shape, pair.result.global_shape
-            work = prod(result) * first[-1] * times.get(pair.scope, 1)
-            yield pair.one.source.module, float(work), _is_split(pair, tp)
+    work = products(found.program)
+    for pair in found.best.lowered.pairs:
+        path = pair.one.source.module
+        times = work.get((pair.scope, pair.one.outputs[0], path))
+        if times is not None:
+            yield path, times, _is_split(pair, tp)
 
 
 def _forward(found: Found) -> Iterator[Pair]:
@@ -128,8 +156,3 @@ def _forward(found: Found) -> Iterator[Pair]:
 
 def _is_split(pair: Pair, tp: str) -> bool:
     return any(tp in layout.sharded for layout in pair.operands)
-
-
-def _lengths(program: Program) -> dict[str, int]:
-    scans = (n for n in program.nodes if n.body is not None)
-    return {n.outputs[0]: n.number("length") for n in scans}

@@ -25,12 +25,14 @@ def replicate(modules: Sequence[Module], tp: int) -> Point:
     return Point(tuple((m.path, "replicate") for m in modules))
 
 
-def pairs(modules: Sequence[Module], tp: int) -> list[tuple[str, str]]:
+def pairs(modules: Sequence[Module], tp: int, *, gather: bool = False) -> list[tuple[str, str]]:
     """Column for linears that read the residual stream, row for those that read column linears;
-    vocabulary rows for embeddings."""
+    vocabulary rows for embeddings. Where convolutions may `gather`, one that reads channels which
+    another takes up with more is a column that gathers them."""
     out: list[tuple[str, str]] = []
     columns: set[str] = set()
-    mixed = _mixed(modules)
+    twice = _read_twice(modules)
+    mixed = _mixed(modules) if not gather else _mixed(modules) - twice
     for m in modules:
         allowed = options(m, tp)
         if m.use == "embedding":
@@ -39,6 +41,7 @@ def pairs(modules: Sequence[Module], tp: int) -> list[tuple[str, str]]:
             fused = m.pieces > 1 if m.use == "conv" else m.parts > 1
             wide = "fused_column" if fused else "column"
             cut = m.use == "conv" and m.pieces > 1  # heads, which a sum would make whole
+            cut = cut or (m.use == "conv" and gather and m.follows <= twice)
             want = "row" if m.follows and m.follows <= columns - mixed and not cut else wide
             if want not in allowed and "channels" in allowed:
                 want = "channels" if want == "row" else "replicate"
@@ -55,10 +58,18 @@ def _mixed(modules: Sequence[Module]) -> set[str]:
     """Convolutions that one module reads alone and another with more, or in part: their result is
     whole. Not those of groups, which only pass on channels that are split: a gate on these is a
     pair too."""
-    convs = {m.weight.name for m in modules if m.use == "conv" and m.parts == 1}
-    readers = [m.follows for m in modules if m.use in ("conv", "linear")]
     beside = frozenset[str]().union(*(m.beside for m in modules))
-    return {w for w in convs if w in beside or len({r for r in readers if w in r}) > 1}
+    return (_convs(modules) & beside) | _read_twice(modules)
+
+
+def _convs(modules: Sequence[Module]) -> set[str]:
+    return {m.weight.name for m in modules if m.use == "conv" and m.parts == 1}
+
+
+def _read_twice(modules: Sequence[Module]) -> set[str]:
+    """Convolutions that one module reads alone, and another with others."""
+    readers = {m.follows for m in modules if m.use in ("conv", "linear")}
+    return {w for w in _convs(modules) if sum(w in r for r in readers) > 1}
 
 
 def _in_pairs(modules: Sequence[Module], styles: list[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -80,6 +91,12 @@ def _in_pairs(modules: Sequence[Module], styles: list[tuple[str, str]]) -> list[
 def column_row(modules: Sequence[Module], tp: int) -> Point:
     """Column-row pairs in every block, vocabulary-parallel embedding (Shoeybi et al. 2019)."""
     return Point(tuple(pairs(modules, tp)))
+
+
+@tactic
+def gather_between(modules: Sequence[Module], tp: int) -> Point:
+    """Column-row pairs of which a convolution between gathers what it reads."""
+    return Point(tuple(pairs(modules, tp, gather=True)))
 
 
 @tactic

@@ -11,6 +11,8 @@ from shardproof.verifier.kernel.ops import lookup
 from shardproof.verifier.kernel.program.program import Node, Program
 from shardproof.verifier.ops.classes import PRODUCTS, REARRANGING, SCALING
 
+NEAR = 12
+"""How many values behind a product are looked at."""
 PARAMETRIZED = ".parametrizations."
 """What torch.nn.utils.parametrize puts behind a module, before a weight that is worked out."""
 
@@ -29,6 +31,8 @@ class Use:
     beside: frozenset[str] = frozenset()
     """Products that it reads with more, or some channels of."""
     own_index: bool = False
+    in_order: bool = False
+    """Lookups: of the rows of some places, one after the other."""
     scaled: bool = False
     """Products: what it multiplies by is worked out of the weight, number by number."""
     met: bool = False
@@ -48,13 +52,19 @@ class _Found:
     biases: dict[str, str] = field(default_factory=dict[str, str])
     owners: dict[str, str] = field(default_factory=dict[str, str])
     """The module of each parameter."""
+    norms: frozenset[str] = frozenset()
+    """The modules that hold vectors and nothing else."""
     count: int = 0
     """Nodes that were passed."""
 
 
 def uses(program: Program) -> tuple[dict[str, list[Use]], dict[str, str]]:
     """Uses of each parameter, and the weight that each bias goes with."""
-    found = _Found(owners={i.name: owner(i.path) for i in program.inputs if i.role == "param"})
+    held = [i for i in program.inputs if i.role == "param"]
+    owners = {i.name: owner(i.path) for i in held}
+    stacked = {v for n in program.nodes if n.body is not None for v in n.inputs}
+    wide = {owner(i.path) for i in held if len(i.type.shape) > 1 + (i.name in stacked)}
+    found = _Found(owners=owners, norms=frozenset(owners.values()) - wide)
     forward = frozenset(v for _, v in forward_values(program))
     params = {i.name: i.name for i in program.inputs if i.role == "param"}
     _Scope(program, params, forward).visit(found)
@@ -69,17 +79,33 @@ def owner(path: str) -> str:
 
 def multiplications(program: Program) -> dict[str, float]:
     """Those of the products of the forward pass, by module, on one device."""
-    forward, out = forward_values(program), dict[str, float]()
+    out: dict[str, float] = {}
+    for (_, _, path), times in products(program).items():
+        out[path] = out.get(path, 0.0) + times
+    return out
+
+
+def products(program: Program) -> dict[tuple[str, str, str], float]:
+    """The multiplications of each product of the forward pass on one device, by its scope, its
+    value and its module.
+
+    A sum over `n` by a matrix that no input is in, as of sines, is a transform: it is counted with
+    the `log2(n)` for each result that a fast one takes.
+    """
+    forward, out = forward_values(program), dict[tuple[str, str, str], float]()
 
     def visit(scope: str, held: Program, times: float) -> None:
+        fixed = set[str]()
         for node in held.nodes:
             if node.body is not None:
                 visit(node.outputs[0], node.body, times * node.number("length"))
-            elif node.op in PRODUCTS and (scope, node.outputs[0]) in forward:
-                shapes = (held.types[v].shape for v in (node.outputs[0], node.inputs[0]))
-                result, first = shapes
-                path = node.source.module
-                out[path] = out.get(path, 0.0) + times * math.prod(result) * first[-1]
+                continue
+            fixed |= set(node.outputs if fixed.issuperset(node.inputs) else ())
+            if node.op in PRODUCTS and (scope, node.outputs[0]) in forward:
+                summed = held.types[node.inputs[0]].shape[-1]
+                each = math.log2(max(summed, 2)) if node.inputs[1] in fixed else summed
+                result = math.prod(held.types[node.outputs[0]].shape)
+                out[scope, node.outputs[0], node.source.module] = times * result * each
 
     visit("", program, 1.0)
     return out
@@ -124,6 +150,11 @@ class _Scope:
         for node in program.nodes:
             if self.given.issuperset(node.inputs):
                 self.given.update(node.outputs)
+        self.multiplied = set[str]()
+        """Values that what a product gives is in."""
+        for node in program.nodes:
+            if node.op in PRODUCTS or not self.multiplied.isdisjoint(node.inputs):
+                self.multiplied.update(node.outputs)
         self.alone = {v: {p} for v, p in params.items()} | {
             i.name: set[str]() for i in program.inputs if i.role == "const"
         }
@@ -209,6 +240,8 @@ class _Scope:
         if node.op == "take" and node.inputs[0] in origin:
             own, heads = self._own_index(node), self._bias_heads(node)
             return name, Use("embedding", 1, 1, at, heads, own_index=own)
+        if self._is_table_in_order(node, found):
+            return name, Use("embedding", 1, 1, at, own_index=True, in_order=True)
         if node.op == "mm" and node.inputs[1] in origin:
             name, dims = origin[node.inputs[1]]
             if any(u.kind == "linear" for u in found.uses.get(name, ())):
@@ -217,7 +250,7 @@ class _Scope:
                 return name, Use("other", 0, 1, at)
             parts, heads = self._fused(node) or (self._pieces(node), self._heads(node))
             follows, _ = self._read_from(node.inputs[0], 1)
-            near = follows or self._read_from(node.inputs[0], 1, held=True)[0]
+            near = follows or self._read_from(node.inputs[0], 1, held=found.norms)[0]
             use = Use("linear", dims[1], parts, at, heads, node.source.module, follows, near)
             return name, replace(use, scaled=scaled, met=self._meets(node))
         weight = self._product_before(node)
@@ -237,17 +270,10 @@ class _Scope:
             after = self._dim_after(users[0], value, dim)
             if after is None or users[0].op in PRODUCTS:
                 return after is not None
-            if users[0].op == "add" and any(self._is_product(v) for v in others):
+            if users[0].op == "add" and not self.multiplied.isdisjoint(others):
                 return True
             value, dim = users[0].outputs[0], after
         return False
-
-    def _is_product(self, value: str) -> bool:
-        """Whether a value is what a product with a weight gives, with its bias."""
-        made = self.producers.get(value)
-        while made is not None and (made.op in REARRANGING or made.op == "add"):
-            made = self.producers.get(made.inputs[0])
-        return made is not None and made.op == "mm" and made.inputs[1] in self.origin
 
     def _bias_heads(self, node: Node) -> int:
         """Columns of a table of which each is for one head (Raffel et al. 2020): the last dim of
@@ -303,6 +329,14 @@ class _Scope:
             return False
         return self._of_places(node) or made.source.module == node.source.module
 
+    def _is_table_in_order(self, node: Node, found: _Found) -> bool:
+        """Whether a module takes rows of a table that it holds, one after the other, as those of
+        places in a sequence."""
+        name, _ = self.origin.get(node.inputs[0], ("", ()))
+        along = node.op == "slice" and node.number("dim") == 0
+        own = found.owners.get(name) == node.source.module
+        return along and own and len(self.shape(node.inputs[0])) == 2
+
     def _of_places(self, node: Node) -> bool:
         """Whether the rows that a lookup takes depend on no input: on places in a sequence, say."""
         todo = [node.inputs[1]]
@@ -315,20 +349,20 @@ class _Scope:
         return True
 
     def _pieces(self, node: Node) -> int:
-        """Into how many equal pieces the last dim of a product is cut at once; 1 where not."""
+        """Into how many equal pieces the last dim of a product is cut at once, with what is worked
+        out entry by entry in between; 1 where it is not."""
         value = node.outputs[0]
-        width = self.shape(value)[-1]
-        for _ in range(4):
+        width, todo = self.shape(value)[-1], [value]
+        for value in todo:
             users = self.read(value)
             slices = [u for u in users if u.op == "slice"]
             if len(slices) > 1 and len(slices) == len(users):
                 last = len(self.shape(value)) - 1
                 along = [u for u in slices if u.number("dim") == last]
                 return _even([(u.number("start"), u.number("stop")) for u in along], width)
-            wide = [u for u in self.passed_on(value) if self.shape(u.outputs[0])[-1:] == (width,)]
-            if not wide:
-                return 1
-            value = wide[0].outputs[0]
+            alike = (u for u in users if u.op in REARRANGING or lookup(u.op).kind == "map")
+            wide = (u.outputs[0] for u in alike if self.shape(u.outputs[0])[-1:] == (width,))
+            todo += (v for v in wide if v not in todo and len(todo) < NEAR)
         return 1
 
     def _channel_pieces(self, node: Node) -> int:
@@ -488,7 +522,12 @@ class _Scope:
         return self._read_from(met[0], 1, channels=True)[0] if met else frozenset()
 
     def _read_from(
-        self, value: str, dim: int | None, *, channels: bool = False, held: bool = False
+        self,
+        value: str,
+        dim: int | None,
+        *,
+        channels: bool = False,
+        held: frozenset[str] | None = None,
     ) -> tuple[frozenset[str], frozenset[str]]:
         """The weights of the products that an activation depends on, where it depends on nothing
         else but biases that each head looks up, numbers for each channel, what integers choose, and
@@ -497,8 +536,8 @@ class _Scope:
         There are none with a norm's own parameter on the way, a carry or an input of the program,
         nor with joined `channels`, a sum over all of them, one over `dim`, as of a norm without
         parameters, or a product whose columns `dim` are not. Then, and where some channels are
-        read, the second are those of the products that were met. Parameters that modules `held`
-        are no obstacle.
+        read, the second are those of the products that were met. Where modules `held` are given,
+        parameters are no obstacle, nor are sums over `dim` in one of these that all is read by.
         """
         origin = self.origin
         weights = {p for p, dims in origin.values() if len(dims) > 1}
@@ -515,7 +554,7 @@ class _Scope:
             if made is None:
                 item = next((i for i in self.program.inputs if i.name == value), None)
                 outer = item is None or item.role in ("carry", "input", "cotangent")
-                alone = alone and not outer and (held or value not in origin)
+                alone = alone and not outer and (held is not None or value not in origin)
                 continue
             if made.op == "take" and made.inputs[0] in origin and self._is_bias(made):
                 continue
@@ -534,8 +573,12 @@ class _Scope:
             vectors = [v for v in made.inputs if v in origin and origin[v][0] not in weights]
             wide = any(self.shape(v)[-1:] == (width,) for v in vectors)
             hidden = made.op in ("scan", "take")
-            alone = alone and not (hidden or self._mixes(made, at, channels))
-            alone = alone and (held or not wide or self._product_before(made) is not None)
+            mixes, path = self._mixes(made, at, channels), made.source.module
+            if mixes and held is not None and path in held:
+                mixes = not self._is_inner(path)
+            alone = alone and not (hidden or mixes)
+            wide = wide and held is None and self._product_before(made) is None
+            alone = alone and not wide
             if not (alone or channels):
                 break
             if hidden:
@@ -546,6 +589,14 @@ class _Scope:
             dims |= {v: self._dim_of(made, v, at) for v in onward}
             todo += ((v, cut) for v in onward)
         return frozenset(found if alone else ()), frozenset(parts if alone else found)
+
+    def _is_inner(self, path: str) -> bool:
+        """Whether all that a module takes is read by it alone: no residual passes it by."""
+        own = [n for n in self.program.nodes if n.source.module == path]
+        made = {v for n in own for v in n.outputs}
+        taken = {v for n in own for v in n.inputs} - made - self.origin.keys()
+        read = (n for v in taken for n in self.read(v) if n.outputs[0] in self.forward)
+        return all(n.source.module == path for n in read)
 
     def _is_broadcast(self, node: Node, operand: str, dim: int | None, channels: bool) -> bool:
         """Whether an operand is worked out of inputs, and one for all channels or for all entries

@@ -140,8 +140,8 @@ def choose(space: Space) -> Choice:
 
 
 def patches(space: Space) -> Iterator[Priced]:
-    """What a patch can do, fastest first: one plan for each mesh."""
-    return _meshes(replace(space, reach="patch"))
+    """What can be written, fastest first: one plan for each mesh."""
+    return _meshes(replace(space, reach=space.asked))
 
 
 def steps(space: Space) -> Iterator[Priced]:
@@ -160,7 +160,7 @@ def _meshes(small: Space) -> Iterator[Priced]:
 def on_mesh(space: Space, dp: int, tp: int, cp: int = 1, pp: int = 1) -> Priced:
     """The plan of a given mesh with the fastest micro-batch that fits, or with the smallest;
     nothing is computed again unless that is fixed."""
-    small = replace(space, reach="patch")
+    small = replace(space, reach="launcher")
     plans = [
         priced(small, small.plan(r, small.recomputes()[0], small.zeros(r)[0]))
         for size in divisors(space.global_batch // dp)
@@ -172,7 +172,7 @@ def on_mesh(space: Space, dp: int, tp: int, cp: int = 1, pp: int = 1) -> Priced:
 
 def leanest(space: Space) -> Priced:
     """What a patch can do with the least memory, fit or not."""
-    small = replace(space, reach="patch")
+    small = replace(space, reach=space.asked)
     again = small.recomputes()[-1]
     plans = (priced(small, small.plan(r, again, small.zeros(r)[0])) for r in small.regions)
     return min(plans, key=lambda p: p.price.memory.total)

@@ -50,13 +50,21 @@ class Space:
     global_batch: int
     seq: int
     precision: str = "bf16"
-    reach: Literal["all", "step", "patch"] = "all"
-    """`patch`: only what a patch can do: tp, cp by heads, ZeRO-2 or 3 over all of dp and cp, and
-    recomputation.
+    reach: Literal["all", "step", "patch", "launcher"] = "all"
+    """`patch`: only what a patch can do: tp, cp by heads, ZeRO-2 or 3 over all of dp and cp, ZeRO-3
+    in groups of dp, and recomputation.
+    `launcher`: stages in 1F1B too, without cp, of as many micro-batches at least.
     `step`: as far as whole training steps are proved, tp, ZeRO-3 and stages; what is computed again
     is the same value."""
     fixed: tuple[tuple[str, int | str], ...] = ()
     """Entries of `FIXED` that every plan has."""
+    asked: Literal["patch", "launcher"] = "patch"
+    """What is to be written."""
+
+    @property
+    def written(self) -> bool:
+        """Whether all plans of the space can be written."""
+        return self.reach in ("patch", "launcher")
 
     def allows(self, **entries: int | str) -> bool:
         """Whether nothing that is fixed says otherwise."""
@@ -91,14 +99,14 @@ class Space:
                     continue
                 for pp in divisors(self.gpus // tp // cp):
                     dp = self.gpus // tp // cp // pp
-                    whole = self.reach == "patch" and pp > 1
+                    whole = pp > 1 and (self.reach == "patch" or (self.written and cp > 1))
                     if pp > m.layers or self.global_batch % dp or whole:
                         continue
                     yield tp, cp, pp, dp
 
     def _exchanges(self, ranks: int) -> bool:
         """Whether attention over cp can be had: as a ring, or by heads that divide."""
-        if self.reach != "patch":
+        if not self.written:
             return self.reach == "all"
         return self.model.heads % ranks == 0 and self.model.kv_heads % ranks == 0
 
@@ -107,7 +115,8 @@ class Space:
         for ep in experts or (self.expert_ranks(tp),):
             if tp * cp * dp % ep == 0:
                 for size in divisors(self.global_batch // dp):
-                    yield Region(tp, cp, ep, pp, dp, size)
+                    if not self.written or pp == 1 or size * pp <= self.global_batch // dp:
+                        yield Region(tp, cp, ep, pp, dp, size)
 
     def expert_ranks(self, tp: int) -> int:
         """Ranks that a patch splits experts over: those of tp."""
@@ -120,11 +129,13 @@ class Space:
     def _zeros(self, r: Region) -> tuple[tuple[int, int], ...]:
         if r.dp * r.cp == 1:
             return ((0, 1),)
-        if self.reach != "all":
-            return ((3, r.dp), (2, r.dp))[: 1 if self.reach == "step" else 2]
-        groups = ((3, size) for size in divisors(r.dp) if size * r.cp > 1)
+        if self.reach == "step":
+            return ((3, r.dp),)
         second = ((2, r.dp),) if r.pp == 1 else ()  # with stages, gradients are kept whole
-        return (0, r.dp), (1, r.dp), *second, *groups
+        groups = [(3, size) for size in divisors(r.dp) if size * r.cp > 1]
+        if not self.written:
+            return (0, r.dp), (1, r.dp), *second, *groups
+        return *(reversed(groups) if r.cp == 1 else ((3, r.dp),)), *second
 
     def recomputes(self) -> tuple[str, ...]:
         return tuple(kind for kind in RECOMPUTE if self.allows(recompute=kind))
@@ -140,6 +151,8 @@ class Space:
             return (("1f1b", 1),)
         m, layers = self.micro_batches(r), -(-self.model.layers // r.pp)
         out = [("1f1b", 1)]
+        if self.written:
+            return tuple(out)
         if m % r.pp == 0 and self.reach == "all":
             fits = (v for v in divisors(layers) if v > 1 and v * r.pp <= self.model.layers)
             out += [("1f1b", v) for v in fits]
@@ -185,8 +198,8 @@ class Space:
             async_tp=False,
             trained=True,
             flash=None,
-            by_heads=self.reach == "patch" and r.cp > 1,
-            in_stages=self.reach == "patch" and r.pp > 1,
+            by_heads=self.written and r.cp > 1,
+            in_stages=self.written and r.pp > 1,
         )
 
     def fitted(self, tp: int) -> Model:

@@ -61,7 +61,8 @@ def beyond(plan: Plan) -> list[str]:
     ring = 1 if plan.by_heads else plan.cp
     pp = 1 if plan.in_stages else plan.pp
     out = [n for n, size in (("pp", pp), ("cp as a ring", ring), ("ep", apart)) if size > 1]
-    if plan.dp * plan.cp > 1 and (plan.zero < 2 or plan.shard < plan.dp):
+    groups = plan.shard < plan.dp and (plan.zero < 3 or plan.cp > 1 or plan.shard == 1)
+    if plan.dp * plan.cp > 1 and (plan.zero < 2 or groups):
         out.append(sharding(plan))
     return out + (["recompute half"] if plan.recompute == "half" else [])
 

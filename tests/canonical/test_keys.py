@@ -13,6 +13,7 @@ from shardproof.verifier.kernel.inline import inline
 from shardproof.verifier.kernel.program.builder import Builder
 from shardproof.verifier.kernel.program.program import Program
 from shardproof.verifier.kernel.program.types import TensorType
+from shardproof.verifier.provers.canonical import form, keys
 from shardproof.verifier.provers.canonical.keys import Keys
 from shardproof.verifier.provers.canonical.rearranged import view
 from shardproof.verifier.provers.sequential import as_terms
@@ -130,7 +131,12 @@ def clashes(program: Program, seed: int) -> tuple[int, list[str]]:
     return alike, wrong
 
 
-def test_equal_keys_are_equal_on_numbers() -> None:
+@pytest.mark.parametrize("short", [False, True], ids=["open", "closed"])
+def test_equal_keys_are_equal_on_numbers(short: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where nearly all terms are too long to be written, or stand for themselves."""
+    if short:
+        monkeypatch.setattr(keys, "HEAVY", 2)
+        monkeypatch.setattr(form, "MAX_WRITTEN", 12)
     alike = 0
     for seed in range(60):
         found, wrong = clashes(random_program(seed), seed)
@@ -244,6 +250,23 @@ def test_near_misses_have_other_keys(name: str) -> None:
         one = as_terms(inline(parse_text(body)))
         found.append(Keys(one.terms).key(one.values[one.program.outputs[0].value]))
     assert found[0] != found[1]
+
+
+@pytest.mark.parametrize("turned", [True, False])
+def test_a_long_term_and_its_transpose_have_one_key(
+    turned: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(form, "MAX_WRITTEN", 40)
+    parts = "%t = add %x, %y\n %e = exp %t\n %f = gelu %e\n %g = add %e, %f\n"
+    parts += " %h = mul %g, %g\n %k = permute %h {dims=[1, 0]}\n"
+    found: list[tuple[Fraction, str]] = []
+    one, other = "%m = mm %k, %x\n", "%m = mm %xt, %h\n"
+    for text in (one, other + (" %m2 = permute %m {dims=[1, 0]}\n" if turned else "")):
+        last = "%m2" if "m2" in text else "%m"
+        body = f"{HEAD} %xt = permute %x {{dims=[1, 0]}}\n {parts} {text} %z = exp {last}\n"
+        program = as_terms(inline(parse_text(f"{body} return %z")))
+        found.append(Keys(program.terms).key(program.values[program.program.outputs[0].value]))
+    assert (found[0] == found[1]) is turned
 
 
 def test_sums_around_one_ring_and_around_two_have_other_keys() -> None:

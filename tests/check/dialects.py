@@ -4,7 +4,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     RowwiseParallel,
@@ -13,6 +13,8 @@ from torch.distributed.tensor.parallel import (
 )
 from torch.nn.functional import linear
 from torch.nn.parallel import DistributedDataParallel
+
+from shardproof.runtime import ChannelParallel, ProductParallel, SharedOutput, own_pieces
 
 
 class MLP(nn.Module):
@@ -38,6 +40,38 @@ class Normed(nn.Module):
 
     def forward(self, x):
         return x + self.mlp(self.norm(x))
+
+
+class Scale(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.g = nn.Parameter(torch.ones(width))
+
+    def forward(self, x):
+        far = x - x.mean(-1, keepdim=True)
+        return far * (x.var(-1, unbiased=False, keepdim=True) + 1e-5).rsqrt() * self.g
+
+
+class Inner(MLP):
+    def __init__(self):
+        super().__init__()
+        self.norm = Scale(16)
+
+    def forward(self, x):
+        return self.down(self.norm(torch.relu(self.up(x))))
+
+
+class Between(nn.Module):
+    """A convolution reads channels that another takes up with what it gives."""
+
+    def __init__(self):
+        super().__init__()
+        self.up, self.mid = nn.Conv1d(2, 4, 1), nn.Conv1d(4, 4, 3, padding=1)
+        self.down = nn.Conv1d(4, 2, 1)
+
+    def forward(self, x):
+        wide = torch.relu(self.up(x.view(2, 2, 8)))
+        return self.down(wide + self.mid(wide))
 
 
 class Pick(nn.Module):
@@ -97,6 +131,53 @@ def places_by_rank(mesh, first=0):
 
 def later_places(mesh):
     return places_by_rank(mesh, 1)
+
+
+def inner_norm(mesh):
+    features = {"input_layouts": Shard(-1), "output_layouts": Shard(-1)}
+    norm = ProductParallel({"g": 0}, **features)
+    return parallelize_module(Inner(), mesh, {**PLAN, "norm": norm})
+
+
+def norm_added_up(mesh):
+    """What it gives is split, and its gradient is added up as if it were whole."""
+    features = {"input_layouts": Shard(-1), "output_layouts": Shard(-1)}
+    norm = SharedOutput(ProductParallel({"g": 0}, **features))
+    return parallelize_module(Inner(), mesh, {**PLAN, "norm": norm})
+
+
+def norm_of_pieces(mesh):
+    """Each rank takes mean and variance over its own features."""
+    model = parallelize_module(Inner(), mesh, PLAN)
+    own_pieces(model.norm, mesh, {"g": 0})
+    return model
+
+
+OUT, ENDS = (
+    {"weight": 0, "bias": 0},
+    {
+        "up": ChannelParallel({"weight": 0, "bias": 0}, output_layouts=Shard(1)),
+        "down": ChannelParallel({"weight": 1}, input_layouts=Shard(1)),
+    },
+)
+
+
+def gathers_between(mesh):
+    mid = ChannelParallel(OUT, input_layouts=Shard(1), output_layouts=Shard(1))
+    return parallelize_module(Between(), mesh, {**ENDS, "mid": mid})
+
+
+def gathers_shares(mesh):
+    """The gradient of the gathered channels is a share on each rank, and is not added up."""
+    model = parallelize_module(Between(), mesh, ENDS)
+    own_pieces(model.mid, mesh, OUT)
+
+    def whole(module, args):
+        split = DTensor.from_local(args[0], mesh, [Shard(1)], run_check=False)
+        return split.redistribute(placements=[Replicate()]).to_local()
+
+    model.mid.register_forward_pre_hook(whole)
+    return model
 
 
 class Doubled(ColwiseParallel):

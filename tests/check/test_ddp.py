@@ -23,6 +23,7 @@ TEXT = """
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 
@@ -76,6 +77,64 @@ class Inside(nn.Module):
 
 def right_inside(mesh):
     return Inside()
+
+
+def hooked(hook):
+    d = DDP(Model())
+    d.register_comm_hook(None, hook)
+    return d
+
+
+def reduced(numbers, op=dist.ReduceOp.SUM):
+    work = dist.all_reduce(numbers, op=op, async_op=True)
+    return work.get_future().then(lambda future: future.value()[0])
+
+
+def right_hook_of_torch(mesh):
+    return hooked(default_hooks.allreduce_hook)
+
+
+def right_narrow_hook(mesh):
+    return hooked(lambda state, bucket: reduced(bucket.buffer().double().div_(2)).then(
+        lambda future: future.value().float()))
+
+
+def right_hook_that_divides_later(mesh):
+    return hooked(lambda state, bucket: reduced(bucket.buffer()).then(lambda f: f.value() / 2))
+
+
+def hook_that_adds_up(mesh):
+    return hooked(lambda state, bucket: reduced(bucket.buffer()))
+
+
+def hook_of_the_largest(mesh):
+    return hooked(lambda state, bucket: reduced(bucket.buffer(), dist.ReduceOp.MAX))
+
+
+def hook_that_divides_twice(mesh):
+    return hooked(lambda state, bucket: reduced(bucket.buffer() / 2).then(lambda f: f.value() / 2))
+
+
+def hook_of_a_part(mesh):
+    def hook(state, bucket):
+        bucket.buffer()[:2].mul_(2)
+        return reduced(bucket.buffer().div_(2))
+
+    return hooked(hook)
+
+
+def hook_of_a_norm(mesh):
+    return hooked(lambda state, bucket: reduced(bucket.buffer() / bucket.buffer().norm()))
+
+
+def hook_by_length(mesh):
+    return hooked(lambda state, bucket: reduced(bucket.buffer() / bucket.buffer().numel()))
+
+
+def hook_of_short_buckets(mesh):
+    longest = max(p.numel() for p in Model().parameters())
+    return hooked(lambda state, bucket: reduced(
+        bucket.buffer() / (2 if len(bucket.buffer()) <= longest else 4)))
 
 
 def no_sync_attribute(mesh):
@@ -161,7 +220,9 @@ def own_buffer_later(mesh):
 """
 NAMES = [line.split("(")[0][4:] for line in TEXT.splitlines() if line.startswith("def ")]
 RIGHT = [n for n in NAMES if n.startswith("right")]
-WRONG = [n for n in NAMES if not n.startswith("right") and n != "example_inputs"]
+WRONG = [n for n in NAMES if not n.startswith("right")]
+WRONG = [n for n in WRONG if n not in ("example_inputs", "hooked", "reduced")]
+BY_BUCKETS = ("hook_of_a_part", "hook_of_a_norm", "hook_by_length", "hook_of_short_buckets")
 INSIDE = ("right_inside", "no_sync", "bypass")
 WAITS = ("unused_on_one",)
 """Rank 0 waits for ever for the others on gloo: not asked of it."""
@@ -244,4 +305,8 @@ def test_wrong_on_gloo_and_not_proved(gloo: Mapping[str, bool], case: MakeCase, 
             made.check()
         return
     assert not gloo[name]
+    if name in BY_BUCKETS:
+        with pytest.raises(CaptureError, match=r"a communication hook (runs|asks)"):
+            made.check()
+        return
     made.refuted()

@@ -67,6 +67,23 @@ def test_rows_whose_numbers_are_constants_are_looked_up_by_rank(
     made("later_places", "Placed", TP).refuted()
 
 
+@pytest.mark.campaign
+def test_a_norm_of_split_features_takes_its_statistics_over_all_ranks(
+    made: Callable[..., object],
+) -> None:
+    made("inner_norm", "Inner", TP).proved()
+    made("norm_of_pieces", "Inner", TP).refuted()
+    made("norm_added_up", "Inner", TP).refuted()
+
+
+@pytest.mark.campaign
+def test_a_convolution_gathers_channels_and_adds_their_gradient_up(
+    made: Callable[..., object],
+) -> None:
+    made("gathers_between", "Between", TP).proved()
+    made("gathers_shares", "Between", TP).refuted()
+
+
 @pytest.mark.parametrize("name", ["SetData", "InTwo"])
 def test_published_spellings_are_proved(made: Callable[..., object], name: str) -> None:
     made(name, "MLP", TP, no_grad=["x"]).proved()

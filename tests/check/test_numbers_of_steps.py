@@ -119,6 +119,10 @@ ONCE: Edit = ("number * FACTOR", "number")
 TWICE: Edit = ("number * FACTOR", "number * (2 if dist.is_initialized() else 1)")
 RIGHT: dict[str, tuple[Edit, ...]] = {
     "divides": (),
+    "kept to log, of masks": (
+        ("rows = y[:, 0] > 0", "rows = (y[:, 0] > 0).float().bool()"),
+        ("    return {}\n", "    trainer.logs = {'count': number}\n    return {}\n"),
+    ),
     "the tensor is written to afterwards": (WRITTEN,),
     "in place": (IN_PLACE,),
     "among other numbers": (TURNED,),

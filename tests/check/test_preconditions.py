@@ -98,6 +98,12 @@ def _scatter_tensor(rank: int, out: Lay, given: Lay) -> bool:
     return torch.equal(x, _numbers(0) + _numbers(1))
 
 
+def _scatter(rank: int, out: Lay, given: Lay) -> bool:
+    x = out(torch.zeros(4, 4))
+    dist.scatter(x, [given(_numbers(r)) for r in range(N)] if rank == 0 else None)
+    return torch.equal(x, _numbers(rank))
+
+
 def _to_all_single(rank: int, out: Lay, given: Lay) -> bool:
     x = out(torch.zeros(4, 4))
     dist.all_to_all_single(x, given(_numbers(rank)))
@@ -132,6 +138,7 @@ CALLS: dict[str, Callable[..., bool]] = {
     "_allgather_base_": _into,
     "reduce_scatter_": _reduce_scatter,
     "_reduce_scatter_base_": _scatter_tensor,
+    "scatter_": _scatter,
     "alltoall_base_": _to_all_single,
     "alltoall_": _to_all,
     "send": _message,

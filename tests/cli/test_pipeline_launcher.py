@@ -57,6 +57,12 @@ class Untied(Net):
     tied = False
 
 
+class Shared(Untied):
+    def __init__(self):
+        super().__init__()
+        self.blocks[2].up.weight = self.blocks[0].up.weight
+
+
 class Again(Untied):
     def through(self, x):
         return super().through(x) + x
@@ -141,10 +147,23 @@ def test_stages_of_other_sizes_are_proved_and_run(made: tuple[Path, Done]) -> No
 
 @pytest.mark.slow
 @pytest.mark.campaign
-def test_three_stages_are_proved_and_run(tmp_path: Path) -> None:
+def test_a_tied_weight_of_three_stages_is_proved_and_run(tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text(MODEL)
-    words = (*INPUTS, "--launcher", "--micro-batches", "4", "--out", "out")
-    _agrees(_made(tmp_path, "pp=3", "net.py:Untied", *words), 3)
+    words = (*INPUTS, "--launcher", "--micro-batches", "8", "--out", "out")
+    _agrees(_made(tmp_path, "pp=3", "net.py:Net", *words), 3)
+
+
+@pytest.mark.slow
+@pytest.mark.campaign
+def test_stages_that_a_number_of_devices_chooses_are_proved_and_run(tmp_path: Path) -> None:
+    _shrunk(tmp_path)
+    asked = ("gpt.py:GPT", "--gpus", "2", "--global-batch", "4", "--fix", "pp=2,micro_batch=1")
+    done = _do(tmp_path, "parallelize", *asked, "--launcher", "--out", "out", "--json")
+    assert done.code == 0, done.out + done.err
+    _agrees(done, 2)
+    text = (tmp_path / "out" / "train_parallel.py").read_text()
+    assert "MICRO_BATCHES = 4" in text
+    assert 'MESH = {"pp": 2, "tp": 1}' in text
 
 
 @pytest.mark.slow
@@ -155,12 +174,17 @@ def test_three_stages_are_proved_and_run(tmp_path: Path) -> None:
     ids=["alone", "with tp", "with dp and tp"],
 )
 def test_layers_of_nanogpt_are_proved_and_run(mesh: str, ranks: int, tmp_path: Path) -> None:
+    _shrunk(tmp_path)
+    _agrees(_made(tmp_path, mesh, "gpt.py:GPT", *WORDS[4:]), ranks)
+
+
+def _shrunk(folder: Path) -> None:
+    """A nanoGPT of two layers as gpt.py."""
     text = (Path(__file__).parents[2] / "examples" / "nanogpt.py").read_text()
     sizes = {"block_size: int = 64": 8, "vocab_size: int = 256": 32, "n_embd: int = 64": 16}
     for old, new in ({**sizes, "n_layer: int = 4": 2, "seq: int = 32": 8}).items():
         text = text.replace(old, f"{old.rpartition('=')[0]}= {new}")
-    (tmp_path / "gpt.py").write_text(text)
-    _agrees(_made(tmp_path, mesh, "gpt.py:GPT", *WORDS[4:]), ranks)
+    (folder / "gpt.py").write_text(text)
 
 
 @pytest.mark.slow
@@ -176,7 +200,7 @@ def test_layers_of_llama_are_proved_and_run(tmp_path: Path) -> None:
 STAGES = """    ("table", "places", "blocks.0", "blocks.1", "head"),
     ("blocks.2", "norm", "head", "table"),
 """
-TIED = "        dist.all_reduce(p.grad.to_local(), group=pp.get_group())\n"
+TIED = "        add_over_ends(p.grad.to_local(), pp)\n"
 SQUARE = "    dist.all_reduce(square, group=pp.get_group())\n"
 SHARDED = 'parallelize(stage.keep(make_model()), mesh["dp"])'
 WRONG = {
@@ -201,6 +225,7 @@ WRONG = {
     "norm of a stage": (SQUARE, ""),
     "tied gradients stay apart": (TIED, "        pass\n"),
     "tied gradients added twice": (TIED, TIED * 2),
+    "tied gradients of the other end": ("grad += theirs", "grad.copy_(theirs)"),
     "a tied weight counts twice": ("if last or name not in TIED", "if True"),
     "a tied weight does not count": ("if last or name not in TIED", "if name not in TIED"),
     "not clipped": ("held.values(), CLIP, norm)", "held.values(), 1e9, norm)"),
@@ -291,10 +316,10 @@ def test_a_mesh_that_is_not_written_is_one_error(
         ("Net", "pp=2,dp=2", ("--launcher", "--micro-batches", "3"), "give --batch 12"),
         ("Net", "pp=2,dp=2", ("--launcher",), "2 stages need as many micro-batches"),
         (
-            "Net",
-            "pp=3",
-            ("--launcher", "--micro-batches", "4"),
-            "table.weight and head.weight are one parameter, of stages 0 and 2",
+            "Shared",
+            "pp=2",
+            WORDS[4:-2],
+            "blocks.0.up.weight and blocks.2.up.weight are one parameter, of stages 0 and 1",
         ),
         ("Beside", "pp=2", WORDS[4:-2], "blocks.1 is not given, first, what the block before"),
         ("Scaled", "pp=2", WORDS[4:-2], "scale is a parameter of no stage's module"),

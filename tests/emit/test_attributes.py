@@ -146,6 +146,24 @@ def test_an_attribute_beside_a_width_that_is_local_too_is_divided() -> None:
     assert (change.name, change.divisor) == ("heads", "tp.size()")
 
 
+MERGED = """class Attention:
+    def forward(self, x):
+        query = self.q(x).view(-1, self.heads, self.size)
+        out = self.mix(query)
+        return out.view(-1, self.size * self.heads)
+"""
+
+
+def test_one_factor_of_a_product_is_divided_that_which_another_shape_tells_of() -> None:
+    made = LocalExtent("lib.py", 3, "reshape", "h.0.attn", (8, 4, 16), (8, 2, 16))
+    merged = LocalExtent("lib.py", 5, "reshape", "h.0.attn", (8, 64), (8, 32))
+    fact = ModuleFact("h.0.attn", "Attention", "Attention", ints=INTS)
+    facts = ModelFacts("hf:M", "M", {}, modules=(fact,))
+    for extents, name in (([merged, made], "heads"), ([merged], "size")):
+        (change,) = attribute_changes(facts, extents, 2, lambda _: MERGED)
+        assert (change.name, change.divisor) == (name, "tp.size()")
+
+
 def test_modules_of_a_class_have_the_same_changes() -> None:
     """Capture may not see code of one of them: no output is made of it."""
     one, other = edited(11, 12, more=("h.1.attn",))

@@ -49,21 +49,19 @@ def test_earlier_stages_have_a_block_more() -> None:
     )
 
 
-def test_modules_of_one_parameter_are_on_both_stages() -> None:
-    assert cut(TIED, 2) == Cut(
-        (
-            ("places", "table", "blocks.0", "blocks.1", "blocks.2", "head"),
-            ("blocks.3", "blocks.4", "norm", "head", "table"),
-        ),
-        ("table.weight",),
-    )
+@pytest.mark.parametrize(
+    "blocks", [((0, 1, 2), (3, 4)), ((0, 1), (2, 3), (4,))], ids=["two stages", "three"]
+)
+def test_modules_of_one_parameter_are_on_both_ends(blocks: tuple[tuple[int, ...], ...]) -> None:
+    first, *inner, last = (tuple(f"blocks.{number}" for number in stage) for stage in blocks)
+    ends = ("places", "table", *first, "head"), (*last, "norm", "head", "table")
+    assert cut(TIED, len(blocks)) == Cut((ends[0], *inner, ends[1]), ("table.weight",))
 
 
 @pytest.mark.parametrize(
     ("facts", "count", "says"),
     [
         (FACTS, 6, "blocks has 5 blocks, fewer than 6 stages"),
-        (TIED, 3, "table.weight and head.weight are one parameter, of stages 0 and 2"),
         (replace(FACTS, tied=(("blocks.0.w", "blocks.4.w"),)), 2, "of stages 0 and 1"),
         (BIASED, 2, "on two stages, beside head.bias"),
         (changed("", params=WEIGHT), 2, "weight is a parameter of no stage's module"),
@@ -74,7 +72,7 @@ def test_modules_of_one_parameter_are_on_both_stages() -> None:
         (changed("blocks.3", kind="Other"), 2, "one list of blocks of one class; the model has"),
     ],
     ids=[
-        *("count", "tied", "blocks tied", "bias", "own", "uncalled", "among"),
+        *("count", "blocks tied", "bias", "own", "uncalled", "among"),
         *("chain", "tuple", "classes"),
     ],
 )

@@ -73,7 +73,7 @@ class Model:
         def layout(shape: tuple[int, ...], split: bool) -> Layout:
             names: list[tuple[str, int, str]] = []
             if split and plan.dp is not None:
-                names.append((plan.dp, plan.dp_size, "S(0)"))
+                names.append((plan.dp, plan.batch_ranks, "S(0)"))
             if split and plan.tp is not None and plan.loss_parallel and shape[-1] == VOCABULARY:
                 names.append((plan.tp, plan.tp_size, "S(-1)"))
             return from_placements(shape, names)
@@ -458,7 +458,7 @@ def test_a_loss_goes_with_how_its_gradients_are_reduced(
     """`loss` is what the plan says that the loss of one device is of those of the ranks."""
     reading = read(reduction, DP, SHARD, *reduced)
     if loss == "sum":
-        reading = replace(reading, program=added_up(reading.program, "dp"))
+        reading = replace(reading, program=added_up(reading.program, on(DP, "sum")))
     verdict = word(layers[reduction], reading)
     right = reduction == loss and (reduction == "sum") == (reduced == SUMMED)
     assert isinstance(verdict, Proof if right else Counterexample), verdict
@@ -466,7 +466,7 @@ def test_a_loss_goes_with_how_its_gradients_are_reduced(
 
 def test_a_plan_says_what_the_loss_of_all_ranks_is(layers: Mapping[str, Model], read: Read) -> None:
     reading = layers["sum"].read(by_hand(SHARD, *SUMMED), on(DP, "sum"))
-    assert reading.program == added_up(read("sum", DP, SHARD, *SUMMED).program, "dp")
+    assert reading.program == added_up(read("sum", DP, SHARD, *SUMMED).program, on(DP, "sum"))
 
 
 @pytest.mark.parametrize(

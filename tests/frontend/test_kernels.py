@@ -102,6 +102,14 @@ RESULTS = {
         TABLE,
         "torch.zeros_like(h).scatter_reduce(1, ids, h, 'mean', include_self=False)",
     ),
+    "the largest of what meets": (
+        TABLE,
+        "torch.zeros_like(h).scatter_reduce(1, ids, h, 'amax', include_self=False)",
+    ),
+    "the smallest by a short index": (
+        TABLE,
+        "(x * h).scatter_reduce(1, ids[:2, :2], h[1:3, :2], 'amin')",
+    ),
     "a number by a short index": (TABLE, "(x * h).scatter(1, ids[:1, :2], 3.0)"),
     "values by a short index": (TABLE, "(x * 2).scatter(1, ids[1:3, :1], h[:2, 1:2])"),
     "sums by a short index": (TABLE, "(x * h).scatter_add(1, ids[:2, :2], h[:2, :2])"),
@@ -127,9 +135,9 @@ RESULTS = {
     ),
 }
 REFUSED = {
-    "the largest of what meets": (
-        "torch.zeros_like(h).scatter_reduce(1, ids, h, 'amax')",
-        "a scatter that takes the amax of what meets",
+    "the product of what meets": (
+        "torch.zeros_like(h).scatter_reduce(1, ids, h, 'prod')",
+        "a scatter that takes the prod of what meets",
     ),
     "a mask as an index": ("h[x > 0]", "a shape is data-dependent"),
     "written where places may meet": (

@@ -170,6 +170,34 @@ def test_gradients_that_replicas_reduce_too_are_reduced_one_by_one(seed: int) ->
     same(before, after, rng)
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_sums_of_buckets_are_sums_of_their_gradients(seed: int) -> None:
+    """Replicas reduce what was added up over micro-batches; one bucket may lie otherwise."""
+    rng = np.random.default_rng(seed)
+    ranks = int(rng.integers(2, 4))
+    b = Builder("added", Mesh.of(rep=2, dp=ranks))
+    shapes = [shape_of(rng) for _ in range(int(rng.integers(2, 4)))]
+    other, total = bool(seed % 3 == 2), ""
+    for at in range(int(rng.integers(2, 4))):
+        kinds = [TensorType((ranks * s[0], *s[1:]), "f32") for s in shapes]
+        grads = [b.input(f"g{at}.{i}", kind) for i, kind in enumerate(kinds)]
+        rows = [b.add("reshape", g, shape=(ranks, b.types[g].size // ranks)) for g in grads]
+        rows = rows[::-1] if other and at else rows
+        bucket = flat(b, b.add("concat", *rows, dim=1))
+        mine = b.add("reduce_scatter", bucket, mesh_dim="dp", dim=0, reduce="avg")
+        total = b.add("add", total, mine) if total else mine
+    total = b.add("all_reduce", total, mesh_dim="rep", reduce=reduction(rng))
+    start = 0
+    for i, shape in enumerate(shapes):
+        part = cut(b, total, 0, start, start + math.prod(shape))
+        start += math.prod(shape)
+        b.output(b.add("reshape", part, shape=shape), "grad", f"y{i}")
+    before = b.build()
+    after = one_by_one(before)
+    assert other or not ops(after).keys() & {"concat", "slice"}
+    same(before, after, rng)
+
+
 def test_what_is_read_in_the_end_says_along_which_dim_a_row_is_gathered() -> None:
     """[1, n] on w ranks as a row of numbers, which is read as [w, n]."""
     b = Builder("row", Mesh.of(dp=2))

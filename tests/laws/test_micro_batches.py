@@ -186,6 +186,23 @@ def test_sums_of_some_copies_may_be_reshaped_before_the_others_are_added(
     _same(program, rolled, k, seed)
 
 
+@pytest.mark.parametrize("wrong", [False, True], ids=["alike", "another dtype"])
+def test_what_all_copies_cast_and_gather_is_one_value_wherever_it_is_begun(wrong: bool) -> None:
+    """The first copy gathers a weight in one module, the second ahead of another."""
+    b = Builder("gathered", MESH)
+    x, w = b.input("x", TensorType((4, WIDTH), "f32")), b.param("w", TensorType((WIDTH,), "f32"))
+    made: list[str] = []
+    for i, module in enumerate(("", "norm")):
+        part = b.add("slice", x, dim=0, start=2 * i, stop=2 * i + 2, step=1)
+        with b.at(Source("model.py", 1, module=module)):
+            narrow = b.add("cast", w, dtype="i64" if wrong and i else "bf16")
+        whole = b.add("all_gather", b.add("cast", narrow, dtype="f32"), mesh_dim="dp", dim=0)
+        part = b.add("concat", part, part, dim=1)
+        made.append(b.add("mul", part, whole))
+    b.output(b.add("add", *made), "output", "y")
+    assert (in_one_body(b.build()).mesh == MESH) == wrong
+
+
 @pytest.mark.parametrize("wrong", ["", "scaled", "constant"])
 def test_rows_of_ranks_in_each_copy_are_rolled_up_over_an_outermost_dim(wrong: str) -> None:
     """Each copy has its constant from another module; a wrong one is another number."""

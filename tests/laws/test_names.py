@@ -55,9 +55,12 @@ NAMED: dict[str, dict[str, str]] = {
         "synthesis/frontends/rank_programs/verify.py": "send",
         "synthesis/frontends/rank_programs/wording.py": "recv send",
         "synthesis/frontends/rank_programs/write.py": "recv send",
-        "synthesis/frontends/torch/ranks/buckets.py": "all_gather all_reduce cast reduce_scatter",
+        "synthesis/frontends/torch/ranks/averaging.py": "detach",
+        "synthesis/frontends/torch/ranks/buckets.py": (
+            "add all_gather all_reduce cast reduce_scatter"
+        ),
         "synthesis/frontends/torch/ranks/changing.py": (
-            "all_gather all_reduce all_to_all broadcast recv reduce_scatter send"
+            "all_gather all_reduce all_to_all broadcast recv reduce_scatter scatter send"
         ),
         "synthesis/frontends/torch/ranks/collectives.py": "all_reduce broadcast recv send",
         "synthesis/frontends/torch/ranks/constant_ids.py": "gather ge gt le lt",
@@ -70,11 +73,15 @@ NAMED: dict[str, dict[str, str]] = {
         "synthesis/frontends/torch/ranks/predicated.py": "detach",
         "synthesis/frontends/torch/ranks/meanings.py": "all_gather all_reduce reduce_scatter",
         "synthesis/frontends/torch/ranks/micro_batches.py": (
-            "add all_gather all_reduce concat pad shard_pad shard_slice slice"
+            "add all_gather all_reduce cast concat pad shard_pad shard_slice slice"
         ),
         "synthesis/frontends/torch/ranks/pads.py": "pad",
         "synthesis/frontends/torch/ranks/preconditions.py": (
-            "all_gather all_reduce all_to_all broadcast recv reduce_scatter send"
+            "all_gather all_reduce all_to_all broadcast recv reduce_scatter scatter send"
+        ),
+        "synthesis/frontends/torch/ranks/rooted.py": "broadcast",
+        "synthesis/frontends/torch/ranks/unequal_parts.py": (
+            "add all_gather all_reduce cast div maximum mul mul_scalar neg pad reduce_scatter"
         ),
         "synthesis/frontends/torch/ranks/states.py": "mul",
         "synthesis/frontends/torch/ranks/tracing.py": "all_gather",
@@ -141,7 +148,9 @@ LISTS: dict[str, int] = {
     "synthesis/frontends/torch/ranks/join.py": 4,
     "synthesis/frontends/torch/ranks/counts.py": 1,
     "synthesis/frontends/torch/ranks/meanings.py": 1,
-    "synthesis/frontends/torch/ranks/micro_batches.py": 1,
+    "synthesis/frontends/torch/ranks/buckets.py": 2,
+    "synthesis/frontends/torch/ranks/micro_batches.py": 2,
+    "synthesis/frontends/torch/ranks/unequal_parts.py": 5,
     "synthesis/frontends/torch/ranks/shared_parts.py": 3,
     "synthesis/planner/describe.py": 2,
     "synthesis/planner/extents.py": 1,

@@ -69,7 +69,7 @@ def test_proposals_are_priced_and_meshes_that_can_be_written_are_tried(
     choice, said = chosen()
     more, patches = _proposed(Run([]), Asking(llm="auto"), choice, said)
     (mesh,) = [choosing.mesh_of(p) for p in patches]
-    assert mesh.dims == (("dp", 32), ("tp", 2))
+    assert mesh.dims == (("dp_replicate", 4), ("dp_shard", 8), ("tp", 2))
     rows = more.others[len(choice.others) :]
     assert [row.step_s is None for row in rows] == [False, False, True]
     assert "slower" in rows[1].why

@@ -71,6 +71,24 @@ def test_stages_of_a_launcher_have_micro_batches_each() -> None:
     assert words.beyond(replace(found, in_stages=False)) == ["pp"]
 
 
+def test_stages_and_groups_are_chosen_where_they_are_written() -> None:
+    whole = space(LLAMA_8B, 16, 64, seq=8192)
+    plain, staged = (
+        [p.plan for p in patches(replace(whole, asked=asked))] for asked in ("patch", "launcher")
+    )
+    assert {p.pp for p in plain} == {1}
+    cut = [p for p in staged if p.pp > 1]
+    assert cut
+    assert {p.schedule for p in cut} == {"1f1b"}
+    assert {p.chunks for p in cut} == {p.cp for p in cut} == {1}
+    assert all(p.micro_batches >= p.pp and p.zero == 3 for p in cut if p.dp > 1)
+    grouped = [p for p in staged if p.shard < p.dp]
+    assert grouped
+    assert not any(words.beyond(p) for p in (*plain, *staged))
+    fixed = replace(whole, fixed=(("shard", 4), ("dp", 16)))
+    assert [(p.plan.dp, p.plan.shard, p.plan.zero) for p in patches(fixed)] == [(16, 4, 3)]
+
+
 def test_less_is_kept_where_it_is_fixed() -> None:
     plain = space(LLAMA_8B, 2, 512)
     found = [

@@ -13,6 +13,7 @@ from shardproof.synthesis.planner.constraints import NO_CONSTRAINTS
 from shardproof.synthesis.planner.roles import Module, Param, heads, modules
 from shardproof.synthesis.planner.scoring import Asked
 from shardproof.synthesis.planner.search import Found, search
+from shardproof.synthesis.planner.shares import shares
 from shardproof.synthesis.planner.tactics import TACTICS
 from shardproof.verifier.kernel.inline import inline
 from shardproof.verifier.kernel.program.builder import Builder
@@ -139,6 +140,38 @@ def test_a_convolution_that_is_read_in_part_or_with_more_is_whole() -> None:
     assert [chosen[name] for name in "acmtd"] == ["column", "row", "channels", "column", "row"]
 
 
+def test_a_convolution_between_gathers_channels_that_another_takes_up() -> None:
+    b = Builder("between")
+    wide = convolved(b, b.input("x", decoder.f64(4, 6, 9)), "a", 8)
+    short = b.add("slice", wide, dim=2, start=0, stop=7, step=1)
+    both = b.add("add", short, convolved(b, wide, "m", 8))
+    b.output(convolved(b, both, "c", 6), "output", "out")
+    found = modules(b.build())
+    gathers, plain = (dict(TACTICS[t](found, 2).styles) for t in ("gather_between", "column_row"))
+    assert gathers == {"a": "column", "m": "column", "c": "row"}
+    assert set(plain.values()) == {"replicate"}
+
+
+def test_channels_that_all_readers_gather_do_not_count() -> None:
+    """Of three in a row the first is computed in pieces that nothing works on."""
+    b = Builder("row")
+    x = b.input("x", decoder.f64(4, 6, 9))
+    for name, wide in (("a", 8), ("m", 8), ("c", 6)):
+        x = convolved(b, x, name, wide)
+    with b.at(decoder.place("")):
+        b.output(b.add("sum", x, dims=(0, 1, 2), keepdim=False), "loss", "loss")
+    program = live(inline(grad(b.build())))
+    kinds = {"": "Net"} | dict.fromkeys(("a", "m", "c"), "Conv1d")
+    constraints = NO_CONSTRAINTS
+    for pin in ("a=column", "m=column", "c=row"):
+        constraints = constraints.with_constraint("pin", pin)
+    mesh = Mesh.of(tp=2)
+    found = search(Asked(program, mesh, decoder.CLUSTER, kinds, constraints=constraints))
+    assert decoder.largest_difference(found.program, found.best.lowered, mesh) < 1e-10
+    a, m, c = 8 * 6 * 2, 8 * 8 * 2, 6 * 8 * 2
+    assert shares(found, "tp", 2)["split_share"] == pytest.approx((m + c) / (a + m + c))
+
+
 def planned(*pins: tuple[str, str]) -> tuple[Found, float]:
     """The plan of two convolutions with a norm between, and how far ranks are from one device."""
     b = Builder("pair")
@@ -246,8 +279,9 @@ def test_a_linear_before_the_last_convolution_is_no_output_projection() -> None:
     w = b.param("time.weight", decoder.f64(8, 6))
     with b.at(decoder.place("time")):
         t = b.add("mm", t, b.add("permute", w, dims=(1, 0)))
+    assert heads(modules(live(_given(b, t)))) == {"time"}
     x = b.add("add", x, b.add("reshape", t, shape=(4, 8, 1)))
-    assert heads(modules(live(_given(b, x)))) == {"time"}
+    assert heads(modules(live(_given(b, x)))) == set()
     assert heads(modules(live(_given(b, convolved(b, b.add("relu", x), "c", 6))))) == set()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import pytest
 
 from shardproof.synthesis.lower import Lowered
@@ -12,7 +14,7 @@ from shardproof.synthesis.planner.tactics import TACTICS
 from shardproof.verifier.kernel.contract import Contract
 from shardproof.verifier.kernel.program.builder import Builder
 from shardproof.verifier.kernel.program.program import Program
-from shardproof.verifier.kernel.program.types import Mesh
+from shardproof.verifier.kernel.program.types import Mesh, TensorType
 from tests.synthesis import decoder
 
 MESH = Mesh.of(tp=2)
@@ -75,6 +77,22 @@ def test_a_piece_of_a_table_is_written_where_capture_worked_it_out(
     with b.at(decoder.place("a", 1)):
         piece = b.add("shard_slice", table, dim=0, mesh_dim="tp")
         b.output(b.add("add", x, piece), "output", "out")
+    assert (why(b.build()) is None) == written
+
+
+@pytest.mark.parametrize(("columns", "written"), [(1, True), (4, False)])
+def test_a_piece_of_what_is_broadcast_is_written_entry_by_entry(
+    columns: int, written: bool
+) -> None:
+    """Which entries an index sends to each place: alike in all columns, or not."""
+    b = Builder("program", MESH)
+    x, ids = b.input("x", decoder.f64(3, 2)), b.input("ids", TensorType((3, columns), "i64"))
+    with b.at(decoder.place("a", 1)):
+        wide = b.add("expand", ids, shape=(3, 4))
+        here = b.add("eq", wide, b.add("iota", shape=(3, 1), dim=0, offset=0, dtype="i64"))
+        piece = b.add("shard_slice", here, dim=1, mesh_dim="tp")
+        nothing = b.add("full", shape=(), value=Fraction(0), dtype="f64")
+        b.output(b.add("where", piece, x, nothing), "output", "out")
     assert (why(b.build()) is None) == written
 
 

@@ -1,5 +1,6 @@
 """What no style can say is left whole, however often it comes, and the rest is split."""
 
+from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 
@@ -21,7 +22,7 @@ from shardproof.verifier.kernel.program.builder import Builder
 from shardproof.verifier.kernel.program.program import Program, live
 from shardproof.verifier.kernel.program.types import Mesh
 from shardproof.verifier.problem import Problem
-from shardproof.verifier.verdict import Proof
+from shardproof.verifier.verdict import Counterexample, Proof
 from tests.synthesis import decoder
 from tests.synthesis.decoder import f64, linear, place
 
@@ -106,7 +107,64 @@ def test_any_number_of_obstacles_is_left_whole(count: int) -> None:
     assert {m.path: m.style for m in plan.modules} == {"up": "column", "down": "row"}
     verdict = verify(Problem(found.sequential, found.lowered.program, found.lowered.contract))
     assert isinstance(verdict, Proof)
-    assert all("toy.py:5" in why for why in found.found.obstacles.values())
+    assert "all_gather over tp before it" in found.found.obstacles["pre.0.lin"]
+
+
+def inner(residual: bool) -> Program:
+    """A pair of linears with a norm between; with a `residual`, one that passes it by."""
+    from shardproof.synthesis.autodiff.autodiff import grad
+
+    b = Builder("inner")
+    x = b.input("x", f64(2, 4, WIDE))
+    up = linear(b, x, b.param("up.weight", f64(32, WIDE)), "up")
+    with b.at(place("norm", 5)):
+        h = b.add("rms_norm", up, b.param("norm.weight", f64(32)), eps=Fraction(1, 1000))
+    with b.at(place("", 7)):
+        h = b.add("add", h, up) if residual else h
+    down = linear(b, h, b.param("down.weight", f64(WIDE, 32)), "down")
+    with b.at(place("", 9)):
+        b.output(b.add("sum", down, dims=(0, 1, 2), keepdim=False), "loss", "loss")
+    return live(inline(grad(b.build())))
+
+
+def test_a_norm_between_column_and_row_is_split_with_them() -> None:
+    found = synthesize(Asked(inner(False), MESH, decoder.CLUSTER))
+    plan = {m.path: (m.style, m.input, m.output) for m in found.plan.modules}
+    split = ("S(-1)", "S(-1)")
+    assert plan == {
+        "up": ("column", "R", "S(-1)"),
+        "norm": ("product", *split),
+        "down": ("row", "S(-1)", "R"),
+    }
+    verdict = verify(Problem(found.sequential, found.lowered.program, found.lowered.contract))
+    assert isinstance(verdict, Proof)
+    inside = [n for n in found.lowered.program.nodes if n.source.module == "norm"]
+    summed = next(n for n in inside if n.op == "all_reduce")
+    local = {summed.outputs[0]: summed.inputs[0]}
+    nodes = tuple(
+        replace(n, inputs=tuple(local.get(v, v) for v in n.inputs))
+        for n in found.lowered.program.nodes
+        if n is not summed
+    )
+    wrong = replace(found.lowered.program, nodes=nodes)
+    verdict = verify(Problem(found.sequential, wrong, found.lowered.contract))
+    assert isinstance(verdict, Counterexample)
+
+
+def test_a_linear_behind_a_norm_on_a_stream_is_no_row() -> None:
+    state = prepare(Asked(inner(True), MESH, decoder.CLUSTER))
+    assert all(not m.near for m in state.modules)
+
+
+def test_a_transform_counts_as_a_fast_one() -> None:
+    b = Builder("transform")
+    x = b.input("x", f64(2, 4, WIDE))
+    angle = b.add("iota", shape=(WIDE, WIDE), dim=0, offset=0, dtype="i64")
+    with b.at(place("fft", 3)):
+        table = b.add("cos", b.add("cast", angle, dtype="f64"))
+        flat = b.add("reshape", x, shape=(8, WIDE))
+        b.output(b.add("mm", flat, table), "output", "out")
+    assert multiplications(b.build()) == {"fft": 8 * WIDE * 3.0}
 
 
 def test_a_kind_costs_as_one_module() -> None:
@@ -125,7 +183,7 @@ def test_less_than_half_of_what_could_be_split_is_no_useful_plan() -> None:
     told = left_whole(few.found, "tp", 2)
     assert told is not None
     assert told[0].path == "pre.0.lin"
-    assert "toy.py:5  pre.0.norm" in told[1]
+    assert "pre.1.lin as column needs all_gather over tp before it" in told[1]
 
 
 def test_pins_switch_no_guard_off() -> None:

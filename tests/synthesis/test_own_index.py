@@ -33,6 +33,19 @@ def test_rows_of_its_own_are_seen(where: str) -> None:
     assert can_emit(module, "replicate")
 
 
+@pytest.mark.parametrize(("kind", "use"), [("Embedding", "embedding"), ("Places", "other")])
+def test_a_table_whose_rows_are_read_in_order_is_split_by_columns(kind: str, use: str) -> None:
+    text = """program m
+  param %w: f32[8, 2] "pos.weight"
+  %r = slice %w {dim=0, start=0, stop=4, step=1}  @ m.py:3 pos | embedding
+  %y = mul_scalar %r {value=2}  @ m.py:9 top | 2 * pos
+  return %y
+"""
+    (module,) = modules(parse_text(text), {"pos": kind})
+    assert module.use == use
+    assert options(module, 2) == ["replicate", *(["gathered"] if use == "embedding" else [])]
+
+
 def test_a_plain_embedding_of_positions_may_be_split() -> None:
     text = LOOKUP.format(index=INDEX["constant"][0])
     (module,) = modules(parse_text(text), {"pos": "Embedding"})

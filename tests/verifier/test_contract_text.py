@@ -102,6 +102,7 @@ def line(text: str) -> Contract:
         ("balanced count", "c.txt:1:15: mesh dim along which %count is balanced"),
         ("balanced many tp", "c.txt:1:10: the one-device program has no value %many"),
         ("balanced count dp", "c.txt:1:16: mesh dim along which"),
+        ("balanced count tp,dp", "c.txt:1:19: mesh dim along which"),
         ("given\nprogram g\n  return", "c.txt:1: the given program is on another mesh"),
         (f"given\n{SUM}", "c.txt:1: the given program computes mm"),
         ("given now", "c.txt:1:1: a statement"),
@@ -172,7 +173,7 @@ def test_output_of_the_ranks_alone_is_an_error() -> None:
         check(ONE, more, line(SPLIT))
 
 
-GOOD = line(SPLIT + "output y on(pp=0)\nbalanced count tp rows").to_json()
+GOOD = line(SPLIT + "output y on(pp=0)\nbalanced count pp,tp rows").to_json()
 
 
 JSON_FAULTS: list[tuple[str, object, str]] = [

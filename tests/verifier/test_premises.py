@@ -269,3 +269,51 @@ def test_one_output_without_a_value_leaves_no_scope_to_the_others() -> None:
     right = replace(one, outputs=one.outputs[1:]), replace(many, outputs=many.outputs[1:])
     contract = Contract({"x": whole}, {"output:z": whole})
     assert isinstance(verify(Problem(*right, contract)), Proof)
+
+
+def grouped(average: str = "rep=avg dp=avg", *over: str) -> tuple[Program, Program, Contract]:
+    """The mean of labels that count, over groups of ranks; the counts are balanced over these dims,
+    by default over both together."""
+    mask, mean, inputs = VARIANTS["labels"]
+    one = parse_text(text("one", mask + mean, inputs, 8, "l"))
+    body, value = mask + mean, "l"
+    for name, _, reduce in (word.partition("=") for word in average.split()):
+        body += f"  %{value}{name} = all_reduce %{value} {{mesh_dim={name}, reduce={reduce}}}\n"
+        value += name
+    many = parse_text(text("many", body, inputs, 2, value, " mesh(rep=2, dp=2)"))
+    split = from_placements((8, 6), [("rep", 2, "S(0)"), ("dp", 2, "S(0)")])
+    balanced = tuple(Balanced("n", names, "the count") for names in over or ("rep,dp",))
+    return (
+        one,
+        many,
+        Contract({"x": split, "t": split}, {"loss:loss": Layout.replicate(())}, balanced),
+    )
+
+
+def test_counts_of_all_ranks_of_two_dims_are_equal() -> None:
+    given = grouped()
+    found = verify(Problem(*given))
+    assert isinstance(found, Proof), found
+    assert "the same on every rank along rep x dp" in " ".join(found.assumptions)
+    assert isinstance(check(found.certificate, Problem(*given)), Accepted)
+    for over in (("rep", "dp"), ("dp",), ("dp,rep",)):
+        other = grouped("rep=avg dp=avg", *over)
+        assert not isinstance(verify(Problem(*other)), Proof)
+        assert not isinstance(check(found.certificate, Problem(*other)), Accepted)
+
+
+@pytest.mark.parametrize("average", ["rep=avg", "dp=avg", "rep=avg dp=sum", "rep=sum dp=sum"])
+def test_other_means_of_two_dims_are_refuted(average: str) -> None:
+    assert isinstance(verify(Problem(*grouped(average))), Counterexample)
+
+
+def test_counts_that_two_dims_have_alike_each_are_not_those_of_all_ranks() -> None:
+    labels = np.full((8, 6), 3)
+    labels[0] = labels[6] = 4  # of ranks (0, 0) and (1, 1)
+    inputs = {"x": np.ones((8, 6)), "t": labels}
+    for over, holds in ((("rep", "dp"), True), (("rep,dp",), False)):
+        one, many, contract = grouped("rep=avg dp=avg", *over)
+        assert Premises(one, contract, many.mesh).hold(inputs, Floats()) == holds
+    labels[2] = labels[4] = 4
+    one, many, contract = grouped()
+    assert Premises(one, contract, many.mesh).hold(inputs, Floats())

@@ -39,7 +39,7 @@ from shardproof.verifier.refute.evaluate import elements, evaluate
 
 ENGINE = "polynomials, at these extents"
 MASKED = "an entry masked with -10^29 or less has weight 0: all else is small beside a mask"
-LONGEST = 500_000
+LONGEST = 4_000_000
 """Characters that all identities of a certificate may have."""
 Json = dict[str, Any]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from math import prod
 from typing import TYPE_CHECKING, Any, cast
 
 from shardproof.verifier.analysis.garbage import no_collection
@@ -456,7 +457,7 @@ class _Walk:
                 across = set(mesh_dims(attrs["mesh_dim"])) & set(dict(row.where))
                 need(not across, "a collective of values that are known on some ranks only")
             dtypes = tuple(program.types[v].dtype for v in node.inputs)
-            mesh_dim, layout = None, row.layout
+            over, layout = tuple[str, ...](), row.layout
             fits(layout, self.mesh, local)
             if row.rule == f"blocks:{node.op}":
                 from shardproof.verifier.checker.parts import blocks
@@ -466,19 +467,19 @@ class _Walk:
                 self.told.add(node.op, attrs, args, dtypes, row.rule, row)
                 return self._named(one, row, ref)
             if row.rule != node.op:
-                mesh_dim = self._balanced(program, node, row.rule, args)
-                layout = layout.with_partial((*layout.partial, (mesh_dim, "sum")))
+                over = self._balanced(program, node, row.rule, args)
+                layout = layout.with_partial((*layout.partial, *((n, "sum") for n in over)))
                 fits(layout, self.mesh, local)
             made = self.told.derived(node.op, attrs, args, dtypes, row, layout)
             ref = made.of([claim.ref for claim in args], one.terms)
             need(one.terms.shape(ref) == layout.global_shape, "another whole shape")
-            if mesh_dim is not None:
-                assumed = [b.value for b in self.contract.balanced if b.mesh_dim == mesh_dim]
-                limited = mesh_dim in dict(row.where)
-                need(not limited, f"an assumption about some ranks along {mesh_dim} only")
+            if over:
+                assumed = [b.value for b in self.contract.balanced if b.mesh_dims == over]
+                limited = not dict(row.where).keys().isdisjoint(over)
+                need(not limited, f"an assumption about some ranks along {','.join(over)} only")
                 about = [one.values[v].id for v in assumed if v in one.values]
                 need(ref.id in about, "no assumption is about this value")
-                ref = Ref(ref.coef / self.mesh[mesh_dim], ref.id)
+                ref = Ref(ref.coef / prod(self.mesh[name] for name in over), ref.id)
             ref = self._meant(one, row, ref)
         except NotShownError as error:
             raise BrokenError(str(error), f"%{name} ({at.path})") from None
@@ -540,15 +541,19 @@ class _Walk:
         one.terms.same(named, ref)
         return named
 
-    def _balanced(self, program: Program, node: Node, rule: str, args: list[Claim]) -> str:
-        """The mesh dim along which the contract assumes a sum over the batch to be balanced."""
-        kind, _, mesh_dim = rule.partition(":")
+    def _balanced(
+        self, program: Program, node: Node, rule: str, args: list[Claim]
+    ) -> tuple[str, ...]:
+        """The mesh dims along which the contract assumes a sum over the batch to be balanced."""
+        kind, _, named = rule.partition(":")
+        over = tuple(named.split(","))
         need(kind == "balanced" and node.op == "sum", f"rule {rule} for {node.op}")
         need(program is self.program, "an assumption inside a repeated block")
-        need(mesh_dim in self.mesh, f"no mesh dim {mesh_dim}")
+        need(all(name in self.mesh for name in over), f"no mesh dim {named}")
         lead = args[0].layout.dims[:1]
-        need(bool(lead and lead[0]) and lead[0][0].mesh_dim == mesh_dim, "not a split batch")
-        return mesh_dim
+        split = tuple(atom.mesh_dim for dim in lead for atom in dim[: len(over)])
+        need(split == over, "not a split batch")
+        return over
 
     def _scan(
         self,

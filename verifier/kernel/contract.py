@@ -24,14 +24,19 @@ class ContractError(ValueError):
 @dataclass(frozen=True, slots=True)
 class Balanced:
     """An assumption: this value of the one-device program, a sum over the batch, has equal parts
-    on all ranks of a mesh dim (for example the number of labels that count)."""
+    on all ranks of a mesh dim, or of several (for example the number of labels that count)."""
 
     value: str
     mesh_dim: str
+    """One, or several with commas, outermost first: the parts of all their ranks are equal."""
     why: str
 
+    @property
+    def mesh_dims(self) -> tuple[str, ...]:
+        return tuple(self.mesh_dim.split(","))
+
     def __str__(self) -> str:
-        return f"{self.why} is the same on every rank along {self.mesh_dim}"
+        return f"{self.why} is the same on every rank along {' x '.join(self.mesh_dims)}"
 
 
 @dataclass(frozen=True)
@@ -187,7 +192,9 @@ def check(sequential: Program, distributed: Program, contract: Contract) -> None
 def _assumable(sequential: Program, contract: Contract, assumed: Balanced, mesh: Mesh) -> None:
     """What no input changes has the parts that it has: there is nothing to assume of it."""
     producers = sequential.producers()
-    if assumed.value not in sequential.types or assumed.mesh_dim not in mesh:
+    dims = assumed.mesh_dims
+    known = len(set(dims)) == len(dims) and all(name in mesh for name in dims)
+    if assumed.value not in sequential.types or not known:
         raise ContractError(
             f"%{assumed.value} is assumed to have equal parts along {assumed.mesh_dim}, but the "
             "programs have no such value or mesh dim"

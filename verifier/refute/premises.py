@@ -6,6 +6,7 @@ all ranks are given. Programs that differ on other inputs only are not refuted.
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 
@@ -43,7 +44,9 @@ class Premises:
         self.balanced = [
             b
             for b in contract.balanced
-            if b.value in sequential.types and b.mesh_dim in mesh and mesh[b.mesh_dim] > 1
+            if b.value in sequential.types
+            and all(name in mesh for name in b.mesh_dims)
+            and self._ranks(b.mesh_dims) > 1
         ]
         if not self.balanced:
             return
@@ -51,16 +54,16 @@ class Premises:
         self.sums = live(replace(sequential, outputs=tuple(Output(v) for v in ends)))
         read = {v for node in self.sums.nodes for v in node.inputs} | ends.keys()
         self.rows = {
-            b.mesh_dim: [
+            b.mesh_dims: [
                 i.name
                 for i in self.sums.inputs
                 if i.name in read
                 and i.role != "param"
-                and b.mesh_dim in self.layouts[i.name].sharded
+                and self.layouts[i.name].sharded.issuperset(b.mesh_dims)
             ]
             for b in self.balanced
         }
-        """By mesh dim, the inputs split along it that the sums depend on."""
+        """By mesh dims, the inputs split along them that the sums depend on."""
         self.fixed, self.marks = frozenset(fixed), marks(sequential)
 
     def hold(self, inputs: Mapping[str, Array], domain: Domain) -> bool:
@@ -70,9 +73,9 @@ class Premises:
         if not self._judged():
             return False
         whole = evaluate(self.sums, self._given(inputs), domain)
-        for mesh_dim in self.rows:
-            for at in range(self.mesh[mesh_dim]):
-                other = self._counted(inputs, mesh_dim, at, domain)
+        for over in self.rows:
+            for at in range(self._ranks(over)):
+                other = self._counted(inputs, over, at, domain)
                 if not all(_same(whole[v], part, domain) for v, part in other.items()):
                     return False
         return True
@@ -112,7 +115,7 @@ class Premises:
         return inputs
 
     def _judged(self) -> bool:
-        runs = 1 + sum(self.mesh[mesh_dim] for mesh_dim in self.rows)
+        runs = 1 + sum(map(self._ranks, self.rows))
         sizes = (s.types[v].size for s, node in self.sums.walk() for v in node.outputs)
         return all(self.rows.values()) and runs * sum(sizes) <= MAX_ELEMENTS
 
@@ -124,13 +127,13 @@ class Premises:
         sources = {d: self._telling(inputs, d, domain) for d in self.rows}
         for own, moved in ((True, True), (True, False), (False, True), (False, False)):
             out = dict(inputs)
-            for mesh_dim, names in self.rows.items():
-                source = sources[mesh_dim]
+            for over, names in self.rows.items():
+                source = sources[over]
                 orders: dict[tuple[int, int], Array] = {}
                 for name in names:
                     if name in self.fixed:
                         continue
-                    array, axis, along = _blocks(out[name], self.layouts[name], mesh_dim)
+                    array, axes, along = _blocks(out[name], self.layouts[name], over)
                     blocks = [np.array(array[source]) for _ in array]
                     if own:
                         pairs = zip(blocks, array, strict=True)
@@ -141,33 +144,37 @@ class Premises:
                             if (at, extent) not in orders:
                                 orders[at, extent] = rng.permutation(extent)
                             blocks[at] = block.take(orders[at, extent], axis=along)
-                    whole = np.moveaxis(np.stack(blocks), 0, axis)
-                    out[name] = whole.reshape(out[name].shape)
+                    out[name] = _put_back(np.stack(blocks), axes, out[name].shape)
             yield out
 
-    def _telling(self, inputs: Mapping[str, Array], mesh_dim: str, domain: Domain) -> int:
-        """The coordinate along a mesh dim whose rows count least, with no sum that is 0 if some
+    def _ranks(self, over: tuple[str, ...]) -> int:
+        return prod(self.mesh[name] for name in over)
+
+    def _telling(self, inputs: Mapping[str, Array], over: tuple[str, ...], domain: Domain) -> int:
+        """The rank along mesh dims whose rows count least, with no sum that is 0 if some
         rows have none: what is left out, and divided by, shows most there."""
 
         def least(at: int) -> tuple[bool, float]:
-            found = self._counted(inputs, mesh_dim, at, domain).values()
+            found = self._counted(inputs, over, at, domain).values()
             parts = [np.abs(np.asarray(f, dtype=np.float64)) for f in found]
             return any(not p.all() for p in parts), float(sum(p.sum() for p in parts))
 
-        return min(range(self.mesh[mesh_dim]), key=least)
+        return min(range(self._ranks(over)), key=least)
 
     def _given(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         return {i.name: inputs[i.name] for i in self.sums.inputs}
 
     def _counted(
-        self, inputs: Mapping[str, Array], mesh_dim: str, at: int, domain: Domain
+        self, inputs: Mapping[str, Array], over: tuple[str, ...], at: int, domain: Domain
     ) -> Values:
-        """The sums over the batch if every rank had the rows of one coordinate along a mesh dim."""
+        """The sums over the batch if every rank had the rows of one of those along mesh dims."""
         given = self._given(inputs)
-        for name in self.rows[mesh_dim]:
-            given[name] = _everywhere(given[name], self.layouts[name], mesh_dim, at)
+        for name in self.rows[over]:
+            blocks, axes, _ = _blocks(given[name], self.layouts[name], over)
+            alike = np.broadcast_to(blocks[at], blocks.shape)
+            given[name] = _put_back(alike, axes, given[name].shape)
         found = evaluate(self.sums, given, domain)
-        return {b.value: found[b.value] for b in self.balanced if b.mesh_dim == mesh_dim}
+        return {b.value: found[b.value] for b in self.balanced if b.mesh_dims == over}
 
     def _own(self, name: str, pattern: Array, given: Array) -> Array:
         """The numbers given, where they mean what those of a pattern do, and else these."""
@@ -180,22 +187,27 @@ class Premises:
         return np.where(means, pattern, given)
 
 
-def _blocks(whole: Array, layout: Layout, mesh_dim: str) -> tuple[Array, int, int | None]:
-    """What each coordinate along a mesh dim holds, stacked; which axis that was, and along which
-    axis of one of them its rows lie (None where it holds a single one)."""
+def _blocks(
+    whole: Array, layout: Layout, over: tuple[str, ...]
+) -> tuple[Array, dict[int, int], int | None]:
+    """What each rank along mesh dims holds, stacked; which axes these were, with their sizes, and
+    along which axis of one of them its rows lie (None where it holds a single one)."""
     atoms = [(k, atom) for k, dim in enumerate(layout.dims) for atom in dim]
-    axis = next(i for i, (_, atom) in enumerate(atoms) if atom.mesh_dim == mesh_dim)
-    after = atoms[axis + 1] if axis + 1 < len(atoms) else None
-    rows = axis if after and after[0] == atoms[axis][0] and after[1].mesh_dim is None else None
+    axes = [next(i for i, (_, a) in enumerate(atoms) if a.mesh_dim == name) for name in over]
+    last = axes[-1]
+    after = atoms[last + 1] if last + 1 < len(atoms) else None
+    rows = last + 1 - sum(axis <= last for axis in axes)
     sizes = tuple(atom.size for _, atom in atoms)
-    return np.moveaxis(whole.reshape(sizes), axis, 0), axis, rows
+    moved = np.moveaxis(whole.reshape(sizes), axes, range(len(axes)))
+    stacked = moved.reshape(-1, *moved.shape[len(axes) :])
+    inside = after is not None and after[0] == atoms[last][0] and after[1].mesh_dim is None
+    return stacked, {axis: sizes[axis] for axis in axes}, rows if inside else None
 
 
-def _everywhere(whole: Array, layout: Layout, mesh_dim: str, at: int) -> Array:
-    """The array in which every coordinate along a mesh dim holds what one of them does."""
-    blocks, axis, _ = _blocks(whole, layout, mesh_dim)
-    alike = np.broadcast_to(blocks[at], blocks.shape)
-    return np.moveaxis(alike, 0, axis).reshape(whole.shape)
+def _put_back(stacked: Array, axes: Mapping[int, int], shape: tuple[int, ...]) -> Array:
+    """The array of which `_blocks` stacked the parts."""
+    apart = stacked.reshape(*axes.values(), *stacked.shape[1:])
+    return np.moveaxis(apart, range(len(axes)), list(axes)).reshape(shape)
 
 
 def _same(a: Array, b: Array, domain: Domain) -> bool:

@@ -165,7 +165,8 @@ def _fitting(at: Cursor, contract: Contract, sequential: Program, mesh: Mesh) ->
             if name not in laid:
                 raise entries.fail(f"nothing is said of the {kind} {name}")
     for item, assumed in zip(at.get("balanced", []).items(), contract.balanced, strict=True):
-        if assumed.value not in sequential.types or assumed.mesh_dim not in mesh:
+        known = all(name in mesh for name in assumed.mesh_dims)
+        if assumed.value not in sequential.types or not known:
             raise item.fail(
                 "no assumption", "a value of the one-device program and a dim of the mesh"
             )
@@ -317,7 +318,10 @@ class _Reader:
         value = line.name("value that is balanced")
         if value not in self.sequential.types:
             raise line.fail(f"the one-device program has no value %{value}", at=start)
-        mesh_dim = line.mesh_dim(f"mesh dim along which %{value} is balanced", self.mesh)
+        what = f"mesh dim along which %{value} is balanced"
+        mesh_dim = line.mesh_dim(what, self.mesh)
+        while line.accept(","):
+            mesh_dim += f",{line.mesh_dim(what, self.mesh)}"
         if not line.ended and not line.text[line.at - 1].isspace():
             raise line.fail("what is balanced", "a blank after the mesh dim")
         why = line.accept(_WORDS).strip()

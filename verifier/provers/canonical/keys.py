@@ -5,7 +5,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import pairwise
+from itertools import pairwise, permutations
 from typing import Any
 
 from shardproof.verifier.kernel.program.registry import REGISTRY
@@ -31,7 +31,7 @@ from shardproof.verifier.terms import Ref, Term, Terms
 
 HEAVY = 100
 """Terms that take more factors than this to write down stand for themselves in others."""
-MAX_TABLE = 500_000
+MAX_TABLE = 1_000_000
 """Factors that are written for all terms of a table, before further ones are left as they are."""
 MAX_ASKED = 10_000
 """How many of these are written to see whether entries are above 0."""
@@ -39,6 +39,12 @@ MAX_WORK = 20_000
 """Terms that are opened for one key, before the rest is left as it is."""
 COSTLY = 1_000
 """Terms for which more factors than this are written are not written again in another order."""
+FURTHER = 10
+"""How many times as much is written of a term in which functions stand for themselves."""
+TURNED = 3
+"""Digits of a term, at most, whose orders are all tried."""
+SHARE = 16
+"""Of what is left, one term may take this part: others are still written after long ones."""
 Places = tuple[Index, ...]
 
 
@@ -54,6 +60,19 @@ class Read:
     """The extents of the indices of an entry; the number of the entry is made of these digits."""
     heavy: bool = False
     """Whether the term takes many factors to write down."""
+    closed: bool = False
+    """Whether functions stand for themselves in the text: it is too long with them."""
+    turned: "Turned | None" = None
+    """Of a heavy term of few digits: how it stands for itself in others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turned:
+    """A term with its digits in the order that gives the least text: transposes have one text."""
+
+    factor: Fraction
+    text: str
+    order: tuple[int, ...]
 
 
 class Keys:
@@ -123,7 +142,8 @@ class Keys:
 
     def heavy(self, id: int) -> bool:
         """Whether a term is too long to be written out in others."""
-        return self.read(id).heavy
+        found = self.read(id)
+        return found.heavy or found.closed
 
     def read(self, id: int) -> Read:
         """What a term comes to."""
@@ -144,22 +164,33 @@ class Keys:
                 continue
             if self.left <= floor:
                 return False
-            opened = Opened(self)
-            before = opened.sums.writer.left = min(self.left, opened.sums.writer.left)
-            self._found[last] = opened.read(last)
-            spent = before - max(0, opened.sums.writer.left)
-            self.left -= spent
-            if spent > COSTLY:
+            spent = self.left
+            beside = any(self._found[a.id].closed for a in self.terms[last].args)
+            found = None if beside else self._opened(last)
+            found = found or self._opened(last, closed=True) or Opened(self).itself(last)
+            self._found[last] = found
+            if spent - self.left > COSTLY:
                 self.costly.add(last)
             todo.pop()
         return True
+
+    def _opened(self, id: int, closed: bool = False) -> Read | None:
+        opened = Opened(self, closed)
+        most = opened.sums.writer.left * (FURTHER if closed else 1)
+        most = min(most, max(COSTLY, self.left // SHARE))
+        before = opened.sums.writer.left = min(self.left, most)
+        found = opened.read(id)
+        self.left -= before - max(0, opened.sums.writer.left)
+        return found
 
 
 class Opened:
     """One term, opened: variables along its dims, and its entry there."""
 
-    def __init__(self, keys: Keys) -> None:
+    def __init__(self, keys: Keys, closed: bool = False) -> None:
         self.keys, self.terms = keys, keys.terms
+        self.closed = closed
+        """Whether functions stand for themselves in it: it is too long to write with them."""
         self.space = Space()
         self.sums = Sums(self.space)
         self.memo: dict[tuple[int, Places], Poly] = {}
@@ -171,9 +202,12 @@ class Opened:
         poly = self._open(id, at)
         return [self.space.names(p) for p in at], self.sums.collected(poly)
 
-    def read(self, id: int) -> Read:
-        """What the term comes to."""
-        write, heavy = self.sums.writer, True
+    def itself(self, id: int) -> Read:
+        return Read(Fraction(1), f"term {id}", self.terms[id].shape, heavy=True)
+
+    def read(self, id: int) -> Read | None:
+        """What the term comes to; None if that is too much to write."""
+        write = self.sums.writer
         try:
             dims, poly = self.whole(id)
             heavy = size(poly) > HEAVY
@@ -181,14 +215,25 @@ class Opened:
             poly = self.sums.collected((c, self.sums.settled(m)) for c, m in poly)
             if not poly:
                 return Read(Fraction(0), "zeros", ())
-            naming = {v: f"d{i}" for i, v in enumerate(names)}
             digits = tuple(self.space.extents[v] for v in names)
             write.closed = True
-            lead = min((write.mono(m, naming, 0), c) for c, m in poly)[1]
-            text = f"{digits}{write.poly(self.sums.scale(poly, 1 / lead), naming)}"
-            return Read(lead, hashlib.sha256(text.encode()).hexdigest(), digits, heavy)
+            lead, text = self._written(names, poly)
+            turned = None
+            if (heavy or self.closed) and 1 < len(names) <= TURNED and size(poly) <= COSTLY:
+                orders = permutations(range(len(names)))
+                found = ((*self._written([names[k] for k in o], poly), o) for o in orders)
+                turned = Turned(*min(found, key=lambda f: f[1:]))
+            return Read(lead, text, digits, heavy, self.closed, turned)
         except UnclearError:
-            return Read(Fraction(1), f"term {id}", self.terms[id].shape, heavy)
+            return None
+
+    def _written(self, names: Sequence[int], poly: Poly) -> tuple[Fraction, str]:
+        """The factor, and the digest of what it multiplies, with digits in this order."""
+        write, naming = self.sums.writer, {v: f"d{i}" for i, v in enumerate(names)}
+        lead = min((write.mono(m, naming, 0), c) for c, m in poly)[1]
+        text = write.poly(self.sums.scale(poly, 1 / lead), naming)
+        text = f"{tuple(self.space.extents[v] for v in names)}{text}"
+        return lead, hashlib.sha256(text.encode()).hexdigest()
 
     def _unsplit(self, names: tuple[int, ...], poly: Poly) -> tuple[tuple[int, ...], Poly]:
         """With digits that always stand together as one."""
@@ -214,12 +259,18 @@ class Opened:
         found = self.memo.get((ref.id, at))
         if found is None:
             term = self.terms[ref.id]
-            if term.op in ("var", "ones") or not self.keys.heavy(ref.id):
+            if term.op in ("var", "ones") or not self._stands(term.op, self.keys.read(ref.id)):
                 found = self._open(ref.id, at)
             else:
                 found = self._closed(ref.id, at)
             self.memo[ref.id, at] = found
         return self.sums.scale(found, ref.coef)
+
+    def _stands(self, op: str, found: Read) -> bool:
+        """Whether an operand stands for itself."""
+        if self.closed:
+            return op not in RULES or (found.closed and found.heavy)
+        return found.closed or found.heavy
 
     def _closed(self, id: int, at: Places) -> Poly:
         """An entry of a term that stands for itself, by its number in row-major order."""
@@ -227,6 +278,11 @@ class Opened:
         text = found.text
         try:
             at = self.regrouped(at, shape, found.digits)
+            if (turned := found.turned) is not None:
+                at = tuple(at[k] for k in turned.order)
+                return self.sums.scale(
+                    self.sums.of(Factor(("entry", turned.text), at)), turned.factor
+                )
         except UnclearError:
             text = f"{shape} {text}"
         return self.sums.scale(self.sums.of(Factor(("entry", text), at)), found.factor)

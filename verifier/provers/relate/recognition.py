@@ -8,6 +8,7 @@ from shardproof.verifier.kernel.ops import lookup
 from shardproof.verifier.kernel.program.errors import IRError
 from shardproof.verifier.kernel.program.registry import ONE, Site
 from shardproof.verifier.kernel.program.types import Mesh, TensorType
+from shardproof.verifier.provers.canonical.keys import MAX_TABLE
 from shardproof.verifier.provers.canonical.rearranged import view
 from shardproof.verifier.provers.sequential import Sequential
 from shardproof.verifier.terms import Ref, times
@@ -35,6 +36,7 @@ def known_as(one: Sequential, ref: Ref) -> Ref:
             factor, key = one.keys.key(known)
             if factor:
                 one.named.setdefault(key, Ref(known.coef / factor, known.id))
+        one.keys.left = MAX_TABLE  # as much for what is compared with these
     same = one.viewed.get((one.terms.shape(ref), place))
     if same is not None:
         return Ref(ref.coef, same)

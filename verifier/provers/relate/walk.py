@@ -214,9 +214,9 @@ def _alike(operands: list[list[Fact]]) -> Iterator[tuple[int, ...]]:
 
 
 def keep(sequential: Sequential, facts: list[Fact]) -> list[Fact]:
-    """Prefer facts about terms that the one-device program computes; cap the rest. Of a number that
-    is the same at every place all are kept: which pieces it is of, others say. So is the piece that
-    one rank is left with: others may hold the same."""
+    """Prefer facts about terms that the one-device program computes, then those of shapes that it
+    has; cap the rest. Of a number that is the same at every place all are kept: which pieces it is
+    of, others say. So is the piece that one rank is left with: others may hold the same."""
     out: list[Fact] = []
     for where in dict.fromkeys(f.where for f in facts):
         here = [f for f in facts if f.where == where]
@@ -226,8 +226,10 @@ def keep(sequential: Sequential, facts: list[Fact]) -> list[Fact]:
             here = known + [
                 f for f in rest if _is_piece(sequential.terms, f) or _uniform(sequential, f)
             ]
-        number = all(_uniform(sequential, f) for f in here)
-        out += here[: MAX_READINGS if number else MAX_FACTS]
+        most = MAX_READINGS if all(_uniform(sequential, f) for f in here) else MAX_FACTS
+        if len(here) > most:
+            here.sort(key=lambda f: sequential.terms.shape(f.ref) not in sequential.shapes)
+        out += here[:most]
     return out
 
 
@@ -249,16 +251,17 @@ def _assume(
     """Facts that an assumption of the contract adds to a sum over a batch split in blocks."""
     out = list(facts)
     for item in contract.balanced:
-        target = sequential.values.get(item.value)
+        target, over = sequential.values.get(item.value), item.mesh_dims
         for fact in facts:
-            if item.mesh_dim in dict(fact.where) or fact.rule.startswith("joined"):
+            if not dict(fact.where).keys().isdisjoint(over) or fact.rule.startswith("joined"):
                 continue
             blocks = summed[fact.premises[0]].layout.dims[:1]
-            if not (blocks and blocks[0] and blocks[0][0].mesh_dim == item.mesh_dim):
+            if not blocks or tuple(a.mesh_dim for a in blocks[0][: len(over)]) != over:
                 continue
-            if target and fact.ref.id == target.id and fact.layout.fold(item.mesh_dim) == "sum":
-                rest = (p for p in fact.layout.partial if p[0] != item.mesh_dim)
-                ref = Ref(fact.ref.coef / mesh[item.mesh_dim], fact.ref.id)
+            pending = all(fact.layout.fold(name) == "sum" for name in over)
+            if target and fact.ref.id == target.id and pending:
+                rest = (p for p in fact.layout.partial if p[0] not in over)
+                ref = Ref(fact.ref.coef / math.prod(mesh[name] for name in over), fact.ref.id)
                 layout = fact.layout.with_partial(rest)
                 rule = f"balanced:{item.mesh_dim}"
                 out.append(Fact(ref, layout, fact.premises, rule, fact.where))

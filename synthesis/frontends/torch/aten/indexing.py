@@ -405,11 +405,17 @@ def index_add(e: Emit, x: str, dim: int, ids: str, source: str, *, alpha: Any = 
 def scatter_reduce(
     e: Emit, x: str, dim: int, ids: str, source: str, reduce: str, *, include_self: bool = True
 ) -> str:
-    """Sums and means of what meets at a place."""
-    if reduce not in ("sum", "mean"):
-        raise NotImplementedError(f"a scatter that takes the {reduce} of what meets")
+    """The sum, the mean, the largest or the smallest of what meets at a place."""
     dim = e.dim(x, dim)
     shape, dtype = e.shape(x), e.type(x).dtype
+    if reduce in ("amax", "amin") and dtype in FLOATS:
+        sign = 1 if reduce == "amax" else -1
+        met = e.scale(_largest(e, e.scale(source, sign), ids, dim, shape), sign)
+        if include_self:
+            return e.add("maximum" if sign > 0 else "minimum", x, met)
+        return e.add("where", hit(e, ids, dim, shape), met, x)
+    if reduce not in ("sum", "mean"):
+        raise NotImplementedError(f"a scatter that takes the {reduce} of what meets")
     total = put(e, source, ids, dim, shape)
     if include_self:
         total = e.add("add", x, total)
@@ -423,3 +429,20 @@ def scatter_reduce(
         return e.add("div", total, e.shift(count, 1))
     least = e.add("maximum", count, e.full(1, (), dtype))
     return e.add("where", hit(e, ids, dim, shape), e.add("div", total, least), x)
+
+
+def _largest(e: Emit, source: str, ids: str, dim: int, shape: tuple[int, ...]) -> str:
+    """The largest of what an index sends to each place of `shape` along `dim`; minus infinity where
+    it sends nothing."""
+    held = e.shape(ids)
+    source, wide = _first(e, source, held), (*held[: dim + 1], 1, *held[dim + 1 :])
+    places = e.iota([shape[dim] if d == dim + 1 else 1 for d in range(len(wide))], dim + 1)
+    sent = e.add("eq", e.reshape(ids, wide), places)
+    nothing = e.full(-math.inf, (), e.type(source).dtype)
+    met = e.add("where", sent, e.reshape(source, wide), nothing)
+    met = e.add("amax", met, dims=(dim,), keepdim=False)
+    for d, extent in enumerate(e.shape(met)):
+        if extent < shape[d]:
+            rest = [shape[d] - extent if at == d else n for at, n in enumerate(e.shape(met))]
+            met = e.concat([met, e.expand(nothing, rest)], d)
+    return met

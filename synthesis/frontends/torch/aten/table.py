@@ -265,11 +265,13 @@ class Emit:
         return self.permute(x, order)
 
     def expand(self, x: str, shape: Sequence[int]) -> str:
-        """-1 keeps an extent."""
+        """-1 keeps an extent. One entry is expanded to itself too: it may be all that a rank has of
+        more."""
         old = self.shape(x)
         extra = len(shape) - len(old)
         target = tuple(old[i - extra] if n == -1 else n for i, n in enumerate(shape))
-        return x if target == old else self.add("expand", x, shape=target)
+        one = target and self.type(x).size == 1
+        return x if target == old and not one else self.add("expand", x, shape=target)
 
     def slice(self, x: str, dim: int, start: int, stop: int, step: int = 1) -> str:
         """Python slice rules: ends beyond the extent are clipped, negative ends count back."""

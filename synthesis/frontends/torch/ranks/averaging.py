@@ -13,6 +13,8 @@ import functools
 import hashlib
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -21,7 +23,8 @@ import torch.distributed as dist
 from torch import nn
 from torch._subclasses.fake_tensor import is_fake
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
 from shardproof.synthesis.frontends.torch.errors import CaptureError
 from shardproof.synthesis.frontends.torch.ranks import sharded
@@ -37,6 +40,13 @@ _CHANGING = (
     "param_to_hook_all_reduce",
 )
 """Options that change what is exchanged."""
+_LENGTHS = ("shape", "size", "numel", "nelement", "nbytes", "len", "__len__", "stride", "__iter__")
+_NO_HOOKS = (f"{Path(torch.__file__).parent}/", f"{Path(__file__).parents[4]}/")
+"""Folders of code that asks for lengths on its own, as collectives do."""
+_METHODS = ("/torch/_tensor.py", "/torch/overrides.py")
+"""Where methods of tensors that are written in Python come from."""
+_ALONE = ("allreduce_", "_to_copy", "copy_", "clone", "device", "detach", "empty_like")
+"""Ops beside the pointwise ones that do something to each number of a bucket alone."""
 _ALIKE = ("device_ids", "output_device", "static_graph")
 """Options that leave what is computed as it is, and that are not passed on: ranks are traced on
 one device, and a static graph is reduced otherwise in its first call alone."""
@@ -65,8 +75,9 @@ class Reducer:
         self.expected = False
         self.ready: dict[int, nn.Parameter] = {}
         self.hooks: list[Any] = []
-        self.left: set[int] = set()
-        """Parameters that the backward at hand gives no gradient."""
+        self.hook: Any = None
+        """What gets a bucket instead of its average, where the owner registered it."""
+        self.ran: list[Any] | None = None
         for index, p in enumerate(parameters):
             hook = functools.partial(self._accumulated, index)
             p.register_post_accumulate_grad_hook(hook)
@@ -98,8 +109,25 @@ class Reducer:
         if len(self.ready) == len(self.hooks):
             self.expected = False
             for number in sorted(self.ready):
-                dist.all_reduce(self.ready[number].grad, op=dist.ReduceOp.AVG, group=self.group)
+                self._averaged(self.ready[number])
             self.ready = {}
+
+    def _averaged(self, p: nn.Parameter) -> None:
+        """A hook gets one parameter a bucket: what it does with each number alone it does in any
+        bucket."""
+        assert p.grad is not None
+        if self.hook is None:
+            dist.all_reduce(p.grad, op=dist.ReduceOp.AVG, group=self.group)
+            return
+        with torch.no_grad():
+            bucket = Bucket(p.grad.view(-1))
+            with Sizeless(), NumberByNumber() as ran:
+                made = self.hook(bucket).wait()
+                (made,) = made if isinstance(made, (list, tuple)) else (made,)
+            p.grad.copy_(made.view_as(p.grad))
+        self.ran = ran.ops if self.ran is None else self.ran
+        if self.ran != ran.ops:
+            raise _refused("a communication hook runs other ops for another bucket")
 
     def _named(self, index: int) -> str:
         return self.names[index].lstrip(".")
@@ -135,6 +163,51 @@ class Reducer:
         raise _refused(f"the reducer of DistributedDataParallel is asked for {name}")
 
 
+@dataclass(frozen=True)
+class Bucket:
+    """The gradient of one parameter as PyTorch gives it to a communication hook."""
+
+    numbers: torch.Tensor
+
+    def buffer(self) -> torch.Tensor:
+        return self.numbers
+
+    def __getattr__(self, name: str) -> Any:
+        raise _refused(f"a communication hook asks for the {name} of a bucket")
+
+
+class Sizeless(TorchFunctionMode):
+    """Raises CaptureError where a communication hook asks how long a bucket is: PyTorch packs
+    gradients into buckets of other lengths."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.__self__.__name__ if func.__name__ == "__get__" else func.__name__
+        frame = sys._getframe(1)
+        while frame.f_back and frame.f_code.co_filename.endswith(_METHODS):
+            frame = frame.f_back
+        file = frame.f_code.co_filename
+        if name in _LENGTHS and (not file.startswith(_NO_HOOKS) or "comm_hooks" in file):
+            raise _refused(f"a communication hook asks for the {name.strip('_')} of a bucket")
+        return func(*args, **(kwargs or {}))
+
+
+class NumberByNumber(TorchDispatchMode):
+    """Notes the ops of a communication hook. Raises CaptureError at one whose numbers are made of
+    several of a bucket's: which these are hangs on the buckets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ops: list[Any] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        same = func.is_view and made.shape == args[0].shape
+        if not same and torch.Tag.pointwise not in func.tags and func._opname not in _ALONE:
+            raise _refused(f"a communication hook runs {func}, whose result hangs on the buckets")
+        self.ops.append((str(func), [a for a in args if type(a) in (int, float)]))
+        return made
+
+
 class Logger:
     """Takes what PyTorch's logger takes, and tells nobody."""
 
@@ -161,6 +234,10 @@ def _refused(what: str) -> CaptureError:
 
 def _no_hooks(*args: Any, **kwargs: Any) -> Any:
     raise _refused("DistributedDataParallel with a communication hook, join or a fused optimizer")
+
+
+def _hooked(ddp: Any, state: Any, hook: Any) -> None:
+    ddp.reducer.hook = functools.partial(hook, state)
 
 
 def _buffers(module: nn.Module, ignored: Any) -> dict[str, torch.Tensor]:
@@ -287,5 +364,6 @@ def stand_in() -> None:
     parallel._sync_module_states = _same_states
     kind.__init__ = _made(kind.__init__)
     kind._distributed_broadcast_coalesced = _same_buffers
-    kind.register_comm_hook = kind._register_builtin_comm_hook = _no_hooks
+    kind.register_comm_hook = _hooked
+    kind._register_builtin_comm_hook = _no_hooks
     kind._register_buffer_comm_hook = kind._register_fused_optim = kind.join = _no_hooks

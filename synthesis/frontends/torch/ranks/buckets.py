@@ -9,8 +9,10 @@ as a tensor again: with x of shape [m, ...] on each of w ranks, and g of shape [
 reshape(all_gather(reshape(x, [n]), 0), [w m, ...])             =  all_gather(x, 0);
 reshape(reduce_scatter(reshape(g, [w n]), 0), [m, ...])         =  reduce_scatter(g, 0);
 and along any dim before which all extents are 1. An all_reduce of what was scattered, as over the
-replicas of a mesh, is of each part.
+replicas of a mesh, and a sum of several such, as of micro-batches, are of each part.
 """
+
+from collections.abc import Callable
 
 from shardproof.synthesis.frontends.torch.ranks.join import gathered_along
 from shardproof.verifier.analysis.rewrite import Rewriting, rewrite
@@ -124,12 +126,12 @@ def _whole(r: Rewriting, node: Node) -> str | None:
 
 
 def _sent_as(r: Rewriting, read: str, shape: tuple[int, ...]) -> str | None:
-    sent = r.made(r.through(read, "reshape"), "all_gather", "reduce_scatter", "all_reduce")
+    kinds = ("all_gather", "reduce_scatter", *_EACH)
+    sent = r.made(r.through(read, "reshape"), *kinds)
     if sent is None:
         return None
-    if sent.op == "all_reduce":
-        part = _sent_as(r, sent.inputs[0], shape)
-        return None if part is None else r.add("all_reduce", part, **sent.attrs)
+    if sent.op in _EACH:
+        return _of_each(r, sent, lambda value: _sent_as(r, value, shape))
     along = sent.number("dim")
     if any(n != 1 for n in r.type(sent.inputs[0]).shape[:along]):
         return None
@@ -144,6 +146,19 @@ def _sent_as(r: Rewriting, read: str, shape: tuple[int, ...]) -> str | None:
         view = r.made(value, "reshape")
         value = view.inputs[0] if view is not None else None
     return _rows(r, shape, sent) if along == 0 else None
+
+
+_EACH = ("all_reduce", "add")
+"""Ops that do to each number of rows alone what they do to rows."""
+
+
+def _of_each(r: Rewriting, node: Node, part: Callable[[str], str | None]) -> str | None:
+    """Such an op of what `part` makes of its operands, which are rows of one shape."""
+    if any(r.type(v) != r.type(node.outputs[0]) for v in node.inputs):
+        return None
+    found = [made for v in node.inputs if (made := part(v)) is not None]
+    alike = len(found) == len(node.inputs) and len({r.type(v).shape for v in found}) == 1
+    return r.add(node.op, *found, **node.attrs) if alike else None
 
 
 def _rows(r: Rewriting, seen: tuple[int, ...], sent: Node) -> str | None:
@@ -201,10 +216,9 @@ def _gathered(r: Rewriting, columns: str, start: int, stop: int) -> str | None:
 
 
 def _reduced(r: Rewriting, numbers: str, start: int, stop: int) -> str | None:
-    scatter = r.made(numbers, "reduce_scatter", "all_reduce")
-    if scatter is not None and scatter.op == "all_reduce":
-        part = _reduced(r, scatter.inputs[0], start, stop)
-        return None if part is None else r.add("all_reduce", part, **scatter.attrs)
+    scatter = r.made(numbers, "reduce_scatter", *_EACH)
+    if scatter is not None and scatter.op in _EACH:
+        return _of_each(r, scatter, lambda value: _reduced(r, value, start, stop))
     if scatter is None or scatter.attrs["dim"] != 0 or len(r.type(numbers).shape) != 1:
         return None
     source = r.made(scatter.inputs[0], "reshape")

@@ -16,8 +16,8 @@ from torch._subclasses import FakeTensor
 import shardproof.synthesis.frontends.torch.ranks.messages  # noqa: F401  (registers ops)
 
 COVERED = (
-    "covered are all_reduce, all_gather, reduce_scatter, all_to_all, broadcast and barrier, also "
-    "into tensors and as functional collectives; send and recv with a peer"
+    "covered are all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, scatter and "
+    "barrier, also into tensors and as functional collectives; send and recv with a peer"
 )
 
 
@@ -196,6 +196,18 @@ def _recv(c: Call) -> Done:
     return [x], [], None
 
 
+def _scatter(c: Call) -> Done:
+    """What the root has for all, broadcast: each takes its own part of it."""
+    out, root, me = c.one("output_tensors"), c.given["root_rank"], c.group.rank()
+    pieces = c.one("input_tensors") if me == root else []
+    c.watch.rooted(c.group.group_name)
+    like = _row(out)
+    rows = [_row(p) for p in pieces] or [like.new_zeros(like.shape)] * c.size
+    sent = c.run("broadcast", torch.cat(rows), root)
+    c.write(out, sent.chunk(c.size)[me], "scatter")
+    return [out], list(pieces), c.given["output_tensors"]
+
+
 def _barrier(c: Call) -> Done:
     return [], [], None
 
@@ -206,6 +218,7 @@ CHANGING: dict[str, Callable[[Call], Done]] = {
     "barrier": _barrier,
     "allreduce_": _all_reduce,
     "broadcast_": _broadcast,
+    "scatter_": _scatter,
     "_allgather_base_": _gather_base,
     "allgather_": _all_gather,
     "_reduce_scatter_base_": _scatter_base,

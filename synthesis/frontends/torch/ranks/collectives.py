@@ -76,9 +76,14 @@ DEVICE: Any = torch.ops.prim.device.default
 class Handle(Work):
     """What a call with `async_op=True` returned."""
 
-    def __init__(self, waited: Callable[[], None], told: Callable[[str], Exception]) -> None:
+    def __init__(
+        self,
+        waited: Callable[[], None],
+        told: Callable[[str], Exception],
+        targets: list[torch.Tensor],
+    ) -> None:
         super().__init__()
-        self._waited, self._told = waited, told
+        self._waited, self._told, self._targets = waited, told, targets
 
     def wait(self, timeout: Any = None) -> bool:
         self._waited()
@@ -87,8 +92,30 @@ class Handle(Work):
     def _other(self, *args: Any, **kwargs: Any) -> Any:
         raise self._told("a handle of a collective is asked for more than wait()")
 
+    def get_future(self) -> Any:
+        return Arrival(self._value)
+
+    def _value(self) -> list[torch.Tensor]:
+        self._waited()
+        return self._targets
+
     is_completed = is_success = exception = result = synchronize = _other
-    get_future = block_current_stream = source_rank = _other
+    block_current_stream = source_rank = _other
+
+
+class Arrival:
+    """What a collective gives, as a future: what is done then is done when it is waited for."""
+
+    def __init__(self, value: Callable[[], Any]) -> None:
+        self._value = cache(value)
+
+    def then(self, callback: Callable[[Arrival], Any]) -> Arrival:
+        return Arrival(lambda: callback(self))
+
+    def wait(self) -> Any:
+        return self._value()
+
+    value = wait
 
 
 @dataclass
@@ -400,7 +427,7 @@ class Watch(TorchDispatchMode):
         event = replace(event, alike=order(given, name))
         flight = self._fly(what, event, targets, reads, changes=True)
         flight.arrives = call.arrives
-        handle = Handle(lambda: self._landed(flight), self.fail)
+        handle = Handle(lambda: self._landed(flight), self.fail, targets)
         self.seen.handles.append(handle)
         boxed = handle.boxed()
         return (returned, boxed) if returned is not None else boxed

@@ -226,9 +226,9 @@ class Logging(TorchFunctionMode):
     ) -> Any:
         if func is torch.Tensor.item:
             return self.number(args[0])
-        name = getattr(func, "__name__", "").strip("_")
-        if name == "bool" and len(args) == 1:
+        if func is torch.Tensor.__bool__:
             return self._bool(args[0])
+        name = getattr(func, "__name__", "").strip("_")
         kwargs = kwargs or {}
         writes = in_place(func) or kwargs.get("out") is not None
         if writes and self.body is not None and self.body.runs():

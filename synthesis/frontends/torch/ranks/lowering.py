@@ -16,6 +16,7 @@ from shardproof.synthesis.frontends.torch.constants import Constant
 from shardproof.synthesis.frontends.torch.lower import Lowered, Lowering, type_of
 from shardproof.synthesis.frontends.torch.masked_gather import read_windows
 from shardproof.synthesis.frontends.torch.provenance import Provenance
+from shardproof.synthesis.frontends.torch.put_sums import sums_of_puts
 from shardproof.synthesis.frontends.torch.range_fold import in_declared_range
 from shardproof.synthesis.frontends.torch.ranks.constant_ids import of_windows
 from shardproof.synthesis.frontends.torch.ranks.pads import as_pads
@@ -99,7 +100,7 @@ def joined_form(program: Program, below: Mapping[str, int], rounded: bool = Fals
     without terms that cancel and comparisons that the range of an input decides, pads for joins
     with zeros, values numbered alike."""
     padded = live(as_pads(_spoken(program)))
-    spoken = in_declared_range(read_windows(padded), below)
+    spoken = in_declared_range(read_windows(sums_of_puts(padded)), below)
     spoken = without_roots(without_cancelled(spoken, below, _KEPT), rounded)
     return _renumbered(_without_idle(_silent(spoken)))
 

@@ -346,9 +346,9 @@ class _Rolling:
 
 def _around(node: Node) -> Key:
     """Where an op runs. Layers of one kind stay apart: they are rolled up as what they are. What
-    ranks send each other is of none, nor is its shape, nor a constant: each copy may begin it
-    elsewhere."""
-    sent = lookup(node.op).kind in ("collective", "movement") or node.op == "reshape"
+    ranks send each other is of none, nor is its shape or dtype, nor a constant: each copy may begin
+    it elsewhere."""
+    sent = lookup(node.op).kind in ("collective", "movement") or node.op in ("reshape", "cast")
     return (node.where, node.timing, "" if sent or not node.inputs else node.source.module)
 
 

@@ -60,6 +60,14 @@ class Row:
 ROWS: dict[str, Row] = {
     "allreduce_": Row("all_reduce", "tensors", out=Memory.DENSE, gloo_out=Backend.WRONG),
     "broadcast_": Row("broadcast", "tensors", out=Memory.DENSE, gloo_out=Backend.WRONG),
+    "scatter_": Row(
+        "scatter",
+        "output_tensors",
+        "input_tensors",
+        factor=lambda n: (1, n),
+        gloo_out=Backend.WRONG,
+        gloo_input=Backend.WRONG,
+    ),
     "allgather_": Row(
         "all_gather",
         "output_tensors",

@@ -53,6 +53,7 @@ from shardproof.synthesis.frontends.torch.masked_gather import read_windows
 from shardproof.synthesis.frontends.torch.materialize import fake_inputs, take_buffers, tied_groups
 from shardproof.synthesis.frontends.torch.provenance import Provenance
 from shardproof.synthesis.frontends.torch.prune import refuse_constant
+from shardproof.synthesis.frontends.torch.put_sums import sums_of_puts
 from shardproof.synthesis.frontends.torch.range_fold import in_declared_range
 from shardproof.synthesis.frontends.torch.ranks import (
     averaging,
@@ -811,7 +812,7 @@ def _lowered(
     program, placed = lowered.program, {}
     program, drawn = in_rows(program, tuple(draws.values()))
     if one is None:
-        program = live(as_pads(one_by_one(program)))
+        program = live(as_pads(one_by_one(sums_of_puts(program))))
         program = without_roots(
             without_cancelled(in_declared_range(program, below), below), step is not None
         )

@@ -25,7 +25,7 @@ from shardproof.synthesis.frontends.torch.errors import CaptureError
 from shardproof.synthesis.frontends.torch.materialize import to_fake
 from shardproof.synthesis.frontends.torch.ranks.dtensors import local
 from shardproof.synthesis.frontends.torch.ranks.known import Known
-from shardproof.synthesis.frontends.torch.ranks.logged import Logging
+from shardproof.synthesis.frontends.torch.ranks.logged import Logged, Logging
 from shardproof.synthesis.frontends.torch.ranks.spans import storage
 from shardproof.synthesis.frontends.torch.ranks.stages import Stages
 from shardproof.synthesis.frontends.torch.trace import Traced
@@ -351,7 +351,7 @@ def _reached(value: Any, name: str, seen: set[int]) -> Iterator[tuple[str, Any]]
     """An object, and what it holds in its attributes, lists and dicts, each with where."""
     if isinstance(value, torch.Tensor):
         yield name, value
-    elif id(value) not in seen and not isinstance(value, type):
+    elif id(value) not in seen and type(value) is not Logged and not isinstance(value, type):
         seen.add(id(value))
         if isinstance(value, (Optimizer, GradScaler, nn.Module)):
             yield name, value

@@ -4,6 +4,7 @@ texts of every rank."""
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from shardproof.synthesis.frontends.rank_programs.rings import with_rings
 from shardproof.synthesis.frontends.rank_programs.write import rank_text
 from shardproof.synthesis.frontends.torch.ranks.buckets import one_by_one
 from shardproof.synthesis.frontends.torch.ranks.join import RankError, gathers_by_dim, join
+from shardproof.synthesis.frontends.torch.ranks.rooted import as_roots_do
 from shardproof.synthesis.frontends.torch.ranks.shared_parts import products_of_wholes
 from shardproof.verifier.kernel.ops import lookup
 from shardproof.verifier.kernel.program.program import Node, Program
@@ -32,17 +34,27 @@ def together(
     """
     given = list(programs.values())
     mesh = given[0].mesh
-    coords = mesh.coords()
     if not any(n.op in MESSAGES or n.body is not None for n in given[0].nodes):
         try:
-            joined = join([(coords[number], program) for number, program in programs.items()])
-            ranks = RankClass(tuple(range(mesh.size)), len(joined.nodes), "")
-            return Ingested(joined, (ranks,), (), {"ranks": mesh.size, "classes": 1}, str(mesh))
+            return _joined(programs)
         except RankError:
+            roots = as_roots_do(programs)
+            if roots is not None:
+                with suppress(RankError):
+                    return _joined(roots)
             if len(given) < mesh.size:
                 raise
     write_texts(given, texts)
     return read_ranks(texts, progress)
+
+
+def _joined(programs: Mapping[int, Program]) -> Ingested:
+    """Raises RankError, as `join`."""
+    mesh = next(iter(programs.values())).mesh
+    coords = mesh.coords()
+    joined = join([(coords[number], program) for number, program in programs.items()])
+    ranks = RankClass(tuple(range(mesh.size)), len(joined.nodes), "")
+    return Ingested(joined, (ranks,), (), {"ranks": mesh.size, "classes": 1}, str(mesh))
 
 
 def in_one_shape(programs: Mapping[int, Program]) -> dict[int, Program]:
