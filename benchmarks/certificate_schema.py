@@ -84,7 +84,7 @@ def schema() -> dict[str, Any]:
         }
     )
     exact = {"type": "string", "pattern": "^-?[0-9]+(/[1-9][0-9]*)?$"}
-    polynomial = list_of(_tuple(exact, list_of(_tuple(COUNT, exact))))
+    polynomial = list_of(_tuple(exact, list_of(_tuple(COUNT, COUNT))))
     identity = {
         "atoms": list_of(_tuple(TEXT, list_of(polynomial))),
         "difference": polynomial,

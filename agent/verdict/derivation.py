@@ -101,9 +101,7 @@ def explain(run: Run, directory: Path, value: str, depth: int) -> Outcome:
     if isinstance(result, Rejected):
         raise InputError(f"the certificate is rejected: {result.reason}", where=result.where)
     if "claims" not in certificate:
-        raise InputError(
-            "its proof compares entries and makes no claims", where=str(directory)
-        )
+        raise InputError("its proof compares entries and makes no claims", where=str(directory))
     program, name = inline(well_formed(shared(problem.distributed))), value.removeprefix("%")
     found = _found(program, certificate["claims"], certificate["blocks"], name)
     named = Named.read(Cursor(certificate, "certificate"))

@@ -496,30 +496,41 @@ def identity(said: Mapping[str, Any]) -> None:
         parts = [on_numbers([row], values) for row in said["difference"]]
         far = abs(sum(parts)) > CLOSE * max([1.0, *map(abs, parts)])
         need(not far, f"a difference of {sum(parts)}")
-    left = {tuple(m): Fraction(c) for c, m in spelled(said["difference"])}
+    left = {tuple(m): Fraction(c) for c, m in spelled(said["difference"], atoms)}
     for name, place in said["steps"]:
         need(atoms[place][0] == name and name in ("reciprocal", "rsqrt", "sqrt"), "no axiom")
-        left = cleared(left, place, atoms[place], 1 if name == "reciprocal" else 2)
+        left = cleared(left, place, atoms, 1 if name == "reciprocal" else 2)
     need(not left, "a rest")
 
 
-def spelled(rows: Sequence[Any]) -> Iterator[tuple[str, list[Any]]]:
-    """Monomials as atoms in order; exponentials, which may have any power, with theirs."""
+def spelled(rows: Sequence[Any], atoms: Sequence[Any]) -> Iterator[tuple[str, Any]]:
+    """Monomials as atoms in order, with their powers; an exponential is one of each summand of
+    what it is taken of, with any power."""
     for coef, mono in rows:
-        yield coef, sorted((atom, Fraction(power)) for atom, power in mono)
+        made: Any = ()
+        for atom, power in mono:
+            name, args = atoms[atom]
+            if name == "exp":
+                need(power == 1, "a power of an exponential")
+                summands = [(str(sorted(m)), Fraction(c)) for c, m in args[0]]
+                made = product(made, summands)
+            else:
+                made = product(made, [(atom, power)])
+        yield coef, made
 
 
 def product(a: Any, b: Any) -> Any:
     powers = dict(a)
     for atom, power in b:
         powers[atom] = powers.get(atom, 0) + power
-    return tuple(sorted((atom, power) for atom, power in powers.items() if power))
+    return tuple(sorted(((k, p) for k, p in powers.items() if p), key=str))
 
 
-def cleared(left: Any, place: int, atom: Any, degree: int) -> Any:
+def cleared(left: Any, place: int, atoms: Sequence[Any], degree: int) -> Any:
     """By y^n x = 1 or y^n = x, as one that knows no more."""
+    atom = atoms[place]
     (rows,) = atom[1]
-    of = [(Fraction(c), tuple(m)) for c, m in spelled(rows)]
+    of = [(Fraction(c), tuple(m)) for c, m in spelled(rows, atoms)]
     most = max((int(dict(m).get(place, 0)) // degree for m in left), default=0)
     out: Any = {}
     for mono, coef in left.items():

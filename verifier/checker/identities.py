@@ -24,7 +24,7 @@ from shardproof.verifier.checker.certificate import (
 from shardproof.verifier.checker.claims import NotShownError, need
 from shardproof.verifier.checker.entries import in_fields
 from shardproof.verifier.checker.replay import Accepted, Rejected, Result
-from shardproof.verifier.domains.axioms import DECIDED, Gap
+from shardproof.verifier.domains.axioms import DECIDED, Gap, parts
 from shardproof.verifier.domains.base import Array, is_index
 from shardproof.verifier.domains.monomials import difference
 from shardproof.verifier.domains.polynomials import Polynomials
@@ -39,7 +39,7 @@ from shardproof.verifier.refute.evaluate import elements, evaluate
 
 ENGINE = "polynomials, at these extents"
 MASKED = "an entry masked with -10^29 or less has weight 0: all else is small beside a mask"
-LONGEST = 4_000_000
+LONGEST = 2_000_000
 """Characters that all identities of a certificate may have."""
 Json = dict[str, Any]
 
@@ -110,7 +110,7 @@ def compared(given: Prepared, told: Comparison) -> Iterator[Gap]:
                 for a, b in zip(*both, strict=True):
                     counts[key] += 1
                     need(b.needs <= defined, f"{key} {where} may have no value")
-                    if terms := difference(a.terms, b.terms):
+                    for terms in parts(bank, difference(a.terms, b.terms)):
                         yield Gap(bank, terms, defined)
         told.masked |= bank.masked
 

@@ -3,12 +3,13 @@ comparisons whose outcome follows from what one device computes."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from shardproof.verifier.domains.base import UndefinedError
-from shardproof.verifier.domains.monomials import Exact, Mono, Terms, into, ratio
+from shardproof.verifier.domains.monomials import Exact, Mono, Terms, into, over, ratio, scaled
 
 if TYPE_CHECKING:
     from shardproof.verifier.domains.polynomials import Polynomials
@@ -74,9 +75,32 @@ def guard(bank: Polynomials, truth: int, defined: Set[int]) -> int | None:
     return None
 
 
+def parts(bank: Polynomials, terms: Terms) -> Iterator[Terms]:
+    """Sums that are 0 if a polynomial is, each but for a factor that no axiom changes: atoms that
+    neither have one nor are in the argument of one that has."""
+    changed, todo = set[int](), {i for m in terms for i, _ in m}
+    while todo:
+        atom = todo.pop()
+        name, _ = bank.atoms[atom]
+        if name in TRUTHS or name in ROOTS:
+            changed.add(atom)
+        if name in ROOTS:
+            under = {i for m in bank.argument(atom) for i, _ in m}
+            todo |= under - changed
+            changed |= under
+    names = {bank.atoms[i][0] for i in changed} & {"exp"}
+    found = defaultdict[Mono, Terms](dict)
+    for mono, coef in terms.items():
+        kept = {i for i, _ in mono if i in changed or bank.atoms[i][0] in names}
+        outside = tuple(f for f in mono if f[0] not in kept)
+        found[outside][tuple(f for f in mono if f[0] in kept)] = coef
+    for part in found.values():
+        yield scaled(part, over(part[min(part)]))
+
+
 @dataclass
 class Gap:
-    """A difference of two entries that is no polynomial 0."""
+    """A part of a difference of two entries that is no polynomial 0."""
 
     bank: Polynomials
     terms: Terms
@@ -111,7 +135,7 @@ class Gap:
 
         def poly(terms: Iterator[Any]) -> list[Any]:
             rows = [
-                ([[names[i], str(p)] for i, p in sorted(m, key=lambda f: names[f[0]])], str(c))
+                ([[names[i], p] for i, p in sorted(m, key=lambda f: names[f[0]])], str(c))
                 for m, c in terms
             ]
             return [[c, m] for m, c in sorted(rows)]

@@ -4,8 +4,8 @@ from fractions import Fraction
 
 Exact = Fraction | int
 """Whole numbers are those of Python, which are fast."""
-Mono = tuple[tuple[int, Exact], ...]
-"""Atoms with their powers, by number; only exponentials have other powers than 1, 2, ..."""
+Mono = tuple[tuple[int, int], ...]
+"""Atoms with their powers, by number."""
 Terms = dict[Mono, Exact]
 Frozen = frozenset[tuple[Mono, Exact]]
 """A polynomial that is part of an atom."""

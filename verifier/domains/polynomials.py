@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterable
 from fractions import Fraction
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -84,6 +85,10 @@ class Polynomials(Symbols):
         self._ids: dict[object, int] = {}
         self._truths, self._roots, self._over = set[int](), set[int](), set[int]()
         """Truth values; square roots; reciprocals of what is above 0."""
+        self._exps = set[int]()
+        """Exponentials: a monomial has one at most, to the power 1."""
+        self._together = dict[tuple[int, int], int | None]()
+        """The product of two exponentials, None where it is 1."""
         self._signs: dict[int, int | None] = {}
         self._left = MOST
         self._fresh = 0
@@ -102,6 +107,8 @@ class Polynomials(Symbols):
             self.atoms.append(key)
             if key[0] in TRUTHS:
                 self._truths.add(found)
+            elif key[0] == "exp":
+                self._exps.add(found)
             elif key[0] == "sqrt":
                 self._roots.add(found)
             elif key[0] == "reciprocal" and self.positive(dict(*key[1])):
@@ -139,12 +146,27 @@ class Polynomials(Symbols):
             return a or b
         powers = dict(a)
         for atom, power in b:
-            before = powers.get(atom)
-            if before is None:
+            if atom in self._exps:
+                held = next((i for i, _ in a if i in self._exps), None)
+                powers.pop(held, None)
+                made = atom if held is None else self._exp_of_sum(held, atom)
+                if made is not None:
+                    powers[made] = 1
+            elif atom not in powers:
                 powers[atom] = power
             elif atom not in self._truths:
-                powers[atom] = before + power
-        return tuple(sorted((i, p) for i, p in powers.items() if p))
+                powers[atom] += power
+        return tuple(sorted(powers.items()))
+
+    def _exp_of_sum(self, a: int, b: int) -> int | None:
+        """exp(x) exp(y) = exp(x + y)."""
+        key = min(a, b), max(a, b)
+        if key not in self._together:
+            x, y = self.argument(a), self.argument(b)
+            self._left -= len(x) + len(y)
+            of = difference(x, scaled(y, -1))
+            self._together[key] = self.atom("exp", of) if of else None
+        return self._together[key]
 
     def positive(self, terms: Terms, strictly: bool = True) -> bool:
         """Whether a polynomial is seen to be above 0, or at least 0: a sum of positive multiples of
@@ -261,18 +283,17 @@ class Polynomials(Symbols):
         return made if known is not None and known.strict else self._choice(made.terms, x)
 
     def _exponential(self, x: Entry) -> Entry:
-        """A factor for each summand; of a multiple of a logarithm a power."""
+        """Of a multiple of a logarithm a power."""
         if self._is_mask(x.terms):
             return Entry({}, x.needs)
-        out, powers = Entry(number(1), x.needs), list[tuple[int, Exact]]()
+        out, of = Entry(number(1), x.needs), dict(x.terms)
         for mono, coef in x.terms.items():
             ((atom, power),) = mono if len(mono) == 1 else ((0, 0),)
             if power == 1 and self.atoms[atom][0] == "log" and coef.denominator == 1:
-                of = Entry(self.argument(atom))
-                out = self.product(out, self._power(of, Fraction(coef)))
-            else:
-                powers.append((self.atom("exp", {mono: 1}), coef))
-        return self.product(out, Entry({tuple(sorted(powers)): 1}))
+                base = Entry(self.argument(atom))
+                out = self.product(out, self._power(base, Fraction(coef)))
+                del of[mono]
+        return self.product(out, self._of(self.atom("exp", of))) if of else out
 
     def _is_mask(self, terms: Terms) -> bool:
         """Whether a polynomial is `h + c`, `c` a mask and nothing in `h` weighted like one."""
@@ -303,11 +324,8 @@ class Polynomials(Symbols):
         under = max((i for m in x.terms for i, _ in m if i in self._over), default=None)
         if under is not None:
             return self._cleared(name, needs, x, under)
-        exps = {i for m in x.terms for i, _ in m if self.atoms[i][0] == "exp"}
-        powers = [dict(m) for m in x.terms]
-        least = ((i, min(p.get(i, 0) for p in powers)) for i in sorted(exps))
-        outer = tuple((i, p) for i, p in least if p)
-        inverse = tuple((i, -p) for i, p in outer)
+        outer = self._outer(x.terms)
+        inverse = ((self.atom("exp", scaled(outer, -1)), 1),) if outer else ()
         of = self.times(x.terms, {inverse: 1})
         by = 1 if name == "log" else over(of[min(of)])
         of = scaled(of, by)
@@ -315,9 +333,19 @@ class Polynomials(Symbols):
         if name == "reciprocal":
             made = Entry({inverse: by}, x.needs)
             return made if bare else self.product(made, self._taken(name, needs, of, x.needs))
-        summands = [Entry(scaled(self.argument(i), p), x.needs) for i, p in outer]
-        rest = Entry({}, x.needs) if bare else self._taken(name, needs, of, x.needs)
-        return _sum([*summands, rest])
+        made = Entry(outer, x.needs)
+        return made if bare else _sum((made, self._taken(name, needs, of, x.needs)))
+
+    def _outer(self, terms: Terms) -> Terms:
+        """The argument of the exponential that is taken out of a sum: of each summand of its
+        exponents the least."""
+        exps = [next((i for i, _ in m if i in self._exps), None) for m in terms]
+        if not any(i is not None for i in exps):
+            return {}
+        of: list[Terms] = [{} if i is None else self.argument(i) for i in exps]
+        self._left -= sum(map(len, of))
+        least = {m: min(a.get(m, 0) for a in of) for m in dict.fromkeys(chain(*of))}
+        return {m: c for m, c in least.items() if c}
 
     def _cleared(self, name: str, needs: str, x: Entry, under: int) -> Entry:
         """Of what has a denominator above 0: 1/(n/d) = d/n, log(n/d) = log n - log d."""
