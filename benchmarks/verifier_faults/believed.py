@@ -1330,7 +1330,8 @@ def positive(op: Op, a: str) -> str:
 
 
 for name, place, old, new, *pairs in (
-    ("the power of a factor is the last", BANK + "joined", "powers[atom] += power", "powers[atom] = power",
+    ("the power of a factor is the last", BANK + "joined", "powers[atom] += power",
+     "powers[atom] = power",
      pair(lambda op, a: op("gelu", op("mul", a, a)), lambda op, a: op("gelu", a), V)),
     ("factors of the second operand are left out", BANK + "times", "c * d", "c",
      pair(lambda op, a: op("gelu", op("mul", by(op, a, 2), by(op, a, 3))),

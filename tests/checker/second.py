@@ -331,7 +331,7 @@ class Second:
         return out
 
     def _header(self, at: Cursor) -> None:
-        need(at["version"].value == 4, "another version")
+        need(at["version"].value == 5, "another version")
         for side, program in (("sequential", self.plain), ("distributed", self.many)):
             said = {"name": program.name, "digest": digest(program)}
             need(at[side].value == said, f"another {side} program")
