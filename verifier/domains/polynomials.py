@@ -148,8 +148,9 @@ class Polynomials(Symbols):
         for atom, power in b:
             if atom in self._exps:
                 held = next((i for i, _ in a if i in self._exps), None)
-                powers.pop(held, None)
                 made = atom if held is None else self._exp_of_sum(held, atom)
+                if held is not None:
+                    del powers[held]
                 if made is not None:
                     powers[made] = 1
             elif atom not in powers:
