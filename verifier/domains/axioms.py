@@ -88,12 +88,12 @@ def parts(bank: Polynomials, terms: Terms) -> Iterator[Terms]:
             under = {i for m in bank.argument(atom) for i, _ in m}
             todo |= under - changed
             changed |= under
-    names = {bank.atoms[i][0] for i in changed} & {"exp"}
+    if changed & bank.exponentials:
+        changed |= bank.exponentials
     found = defaultdict[Mono, Terms](dict)
     for mono, coef in terms.items():
-        kept = {i for i, _ in mono if i in changed or bank.atoms[i][0] in names}
-        outside = tuple(f for f in mono if f[0] not in kept)
-        found[outside][tuple(f for f in mono if f[0] in kept)] = coef
+        outside = tuple(f for f in mono if f[0] not in changed)
+        found[outside][tuple(f for f in mono if f[0] in changed)] = coef
     for part in found.values():
         yield scaled(part, over(part[min(part)]))
 

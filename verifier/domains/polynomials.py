@@ -85,7 +85,7 @@ class Polynomials(Symbols):
         self._ids: dict[object, int] = {}
         self._truths, self._roots, self._over = set[int](), set[int](), set[int]()
         """Truth values; square roots; reciprocals of what is above 0."""
-        self._exps = set[int]()
+        self.exponentials = set[int]()
         """Exponentials: a monomial has one at most, to the power 1."""
         self._together = dict[tuple[int, int], int | None]()
         """The product of two exponentials, None where it is 1."""
@@ -108,7 +108,7 @@ class Polynomials(Symbols):
             if key[0] in TRUTHS:
                 self._truths.add(found)
             elif key[0] == "exp":
-                self._exps.add(found)
+                self.exponentials.add(found)
             elif key[0] == "sqrt":
                 self._roots.add(found)
             elif key[0] == "reciprocal" and self.positive(dict(*key[1])):
@@ -146,8 +146,8 @@ class Polynomials(Symbols):
             return a or b
         powers = dict(a)
         for atom, power in b:
-            if atom in self._exps:
-                held = next((i for i, _ in a if i in self._exps), None)
+            if atom in self.exponentials:
+                held = next((i for i, _ in a if i in self.exponentials), None)
                 made = atom if held is None else self._exp_of_sum(held, atom)
                 if held is not None:
                     del powers[held]
@@ -340,7 +340,7 @@ class Polynomials(Symbols):
     def _outer(self, terms: Terms) -> Terms:
         """The argument of the exponential that is taken out of a sum: of each summand of its
         exponents the least."""
-        exps = [next((i for i, _ in m if i in self._exps), None) for m in terms]
+        exps = [next((i for i, _ in m if i in self.exponentials), None) for m in terms]
         if not any(i is not None for i in exps):
             return {}
         of: list[Terms] = [{} if i is None else self.argument(i) for i in exps]
