@@ -87,6 +87,27 @@ def test_a_float_is_the_simplest_fraction_that_rounds_to_it(value: float, read: 
     assert fraction(value) == read
 
 
+@pytest.mark.parametrize(("value", "read"), [
+    (1 - 0.999, Fraction(1, 1000)), (float(np.float32(0.1)), Fraction(1, 10)),
+    (40**-0.5, Fraction(40**-0.5)), (1e-300, Fraction(1e-300)), (2.0**-130, Fraction(2.0**-130)),
+    (0.9990001, Fraction(0.9990001)),
+])  # fmt: skip
+def test_beside_a_float32_a_number_is_one(value: float, read: Fraction) -> None:
+    assert fraction(value, "f32") == read
+    assert fraction(value, "bf16") == read
+    assert float(fraction(value, "f64")) == value
+
+
+def test_numbers_that_a_float32_tells_apart_are_fractions_that_differ() -> None:
+    draws = np.random.default_rng(0)
+    round_ones = [int(n) / int(d) for n, d in draws.integers(1, 500, (2000, 2))]
+    for value in (*draws.standard_normal(2000).tolist(), *round_ones):
+        here = np.float32(value)
+        after = float(np.nextafter(here, np.float32(np.inf)))
+        assert np.float32(float(fraction(value, "f32"))) == here
+        assert fraction(after, "f32") > fraction(value, "f32")
+
+
 def test_floats_that_differ_are_fractions_that_differ() -> None:
     draws = np.random.default_rng(0)
     wide = (draws.standard_normal(2000) * 10.0 ** draws.integers(-9, 9, 2000)).tolist()

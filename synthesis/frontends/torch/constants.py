@@ -91,7 +91,7 @@ def _equal(a: Array, b: Array) -> bool:
 def recognise(value: Array, dtype: str) -> Constant:
     """Raises ValueError for NaN."""
     small = cut(value)
-    return Constant(tuple(value.shape), tuple(small.shape), dtype, _structure(small))
+    return Constant(tuple(value.shape), tuple(small.shape), dtype, _structure(small, dtype))
 
 
 def opaque(value: Array, dtype: str, label: str) -> Constant:
@@ -105,25 +105,25 @@ def opaque(value: Array, dtype: str, label: str) -> Constant:
     return Constant(tuple(value.shape), tuple(small.shape), dtype, held)
 
 
-def _structure(x: Array) -> Structure:
+def _structure(x: Array, dtype: str) -> Structure:
     wide = [d for d, n in enumerate(x.shape) if n > 1]
     if not wide:
         if x.dtype.kind == "f" and np.isnan(x).any():
             raise ValueError("NaN")
-        return Full(fraction(x.reshape(()).item())) if x.size else Full(Fraction(0))
+        return Full(fraction(x.reshape(()).item(), dtype)) if x.size else Full(Fraction(0))
     if len(wide) == 1 and x.dtype.kind == "i":
         line = x.reshape(-1)
         offset = int(line[0])
         if _equal(line, np.arange(offset, offset + line.size, dtype=line.dtype)):
             return Ramp(wide[0], offset)
     if len(wide) == 2:
-        band = _band(x.reshape(x.shape[wide[0]], x.shape[wide[1]]), wide[0], wide[1])
+        band = _band(x.reshape(x.shape[wide[0]], x.shape[wide[1]]), wide[0], wide[1], dtype)
         if band is not None:
             return band
     return Opaque(content_name(x), np.ascontiguousarray(x))
 
 
-def _band(x: Array, i: int, j: int) -> Band | None:
+def _band(x: Array, i: int, j: int, dtype: str) -> Band | None:
     """A band, if the values are two and depend on j - i alone."""
     rows = x.shape[0]
     line = np.concatenate([x[::-1, 0], x[0, 1:]])
@@ -139,7 +139,8 @@ def _band(x: Array, i: int, j: int) -> Band | None:
         inside, outside = line[0], line[-1]
     if not _equal(x[1:, 1:], x[:-1, :-1]):
         return None
-    return Band(i, j, low, high, fraction(inside.item()), fraction(outside.item()))
+    values = (fraction(v.item(), dtype) for v in (inside, outside))
+    return Band(i, j, low, high, *values)
 
 
 def emit(e: Emit, constant: Constant) -> str:

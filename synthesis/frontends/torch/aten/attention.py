@@ -4,11 +4,11 @@ import math
 from fractions import Fraction
 from typing import Any
 
-from shardproof.synthesis.frontends.torch.aten.table import Emit, aten, fraction
+from shardproof.synthesis.frontends.torch.aten.table import Emit, aten
 
 
 def _scale(e: Emit, q: str, scale: Any) -> Fraction:
-    return fraction(scale if scale is not None else 1 / math.sqrt(e.shape(q)[-1]))
+    return e.number(scale if scale is not None else 1 / math.sqrt(e.shape(q)[-1]), q)
 
 
 def _rows(e: Emit, x: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from shardproof.synthesis.frontends.torch.aten.table import Emit, aten, fraction
+from shardproof.synthesis.frontends.torch.aten.table import Emit, aten
 from shardproof.verifier.ops import REGISTRY, facets
 
 
@@ -43,7 +43,7 @@ def add(e: Emit, a: Any, b: Any, alpha: Any = 1) -> str:
         a = e.scale(a, alpha)
         return e.shift(a, b)
     if not e.is_value(b):
-        return e.shift(a, fraction(b) * fraction(alpha))
+        return e.shift(a, e.number(b, a) * e.number(alpha, a))
     return e.add("add", a, e.scale(b, alpha))
 
 
@@ -53,7 +53,7 @@ def sub(e: Emit, a: Any, b: Any, alpha: Any = 1) -> str:
     if not e.is_value(a):
         return e.shift(e.add("neg", e.scale(b, alpha)), a)
     if not e.is_value(b):
-        return e.shift(a, -fraction(b) * fraction(alpha))
+        return e.shift(a, -e.number(b, a) * e.number(alpha, a))
     return e.add("sub", a, e.scale(b, alpha))
 
 
@@ -79,7 +79,8 @@ def _promoted(e: Emit, x: Any) -> Any:
 def div(e: Emit, a: Any, b: Any) -> str:
     a, b = _promoted(e, a), _promoted(e, b)
     if not e.is_value(b):
-        return e.scale(_real(e, a), 1 / fraction(b))
+        a = _real(e, a)
+        return e.scale(a, 1 / e.number(b, a))
     if not e.is_value(a):
         return e.scale(e.add("reciprocal", b), a)
     return e.add("div", a, b)
@@ -121,9 +122,9 @@ def _is_between(e: Emit, x: str, low: Any, high: Any) -> bool:
             value = bound.attrs["value"]
             if isinstance(value, Fraction):
                 bounds[op], x = value, made.inputs[0]
-    if low is not None and ("maximum" not in bounds or min(bounds.values()) < fraction(low)):
+    if low is not None and ("maximum" not in bounds or min(bounds.values()) < e.number(low, x)):
         return False
-    return high is None or ("minimum" in bounds and bounds["minimum"] <= fraction(high))
+    return high is None or ("minimum" in bounds and bounds["minimum"] <= e.number(high, x))
 
 
 for _name, _op in (("and", "logical_and"), ("or", "logical_or"), ("xor", "ne")):
@@ -374,7 +375,7 @@ ROUNDED = 15
 @aten("softplus.default")
 def softplus(e: Emit, x: str, beta: Any = 1, threshold: Any = 20) -> str:
     """PyTorch takes `x` above `threshold`: a high one is rounding, and is noted."""
-    b = fraction(beta)
+    b = e.number(beta, x)
     if b == 0:
         raise NotImplementedError("softplus with beta 0")
     scaled = e.scale(x, b)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
-from shardproof.synthesis.frontends.torch.aten.table import Emit, aten, fraction
+from shardproof.synthesis.frontends.torch.aten.table import Emit, aten
 
 
 def _along_last(op: str, e: Emit, dim: int, *values: str) -> str:
@@ -65,7 +65,7 @@ def batch_norm(
         return out, None, None, mean, variance
     out, batch_mean, rstd, spread = _batch_normal(e, x, weight, bias, eps)
     count = _channels(e, x)[2]
-    share = fraction(momentum)
+    share = e.number(momentum, mean)
     sample = e.scale(spread, Fraction(count, count - 1))
 
     def moved(old: str, new: str) -> str:

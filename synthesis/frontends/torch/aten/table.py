@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from shardproof.verifier.kernel.program.builder import Builder
 from shardproof.verifier.kernel.program.program import Node
-from shardproof.verifier.kernel.program.types import Attr, Source, TensorType
+from shardproof.verifier.kernel.program.types import FLOATS, Attr, Source, TensorType
 
 Rule = Callable[..., Any]
 
@@ -41,22 +41,32 @@ LARGEST = frozenset(
 MASKS = "Constants that are infinite or the largest of a dtype (masks) are plus or minus 2^200."
 
 
-SIMPLE = 2**40
-"""The largest product of numerator and denominator of a fraction that a float is read as."""
+SIMPLE, SIMPLE_F32 = 2**40, 2**17
+"""The largest product of numerator and denominator of a fraction that a float is read as, as it
+is and as a float32: few floats are near one by chance."""
 
 
-def fraction(value: Any) -> Fraction:
-    """The rational of a Python number. Of a float it is the simplest fraction that rounds to it,
-    so that `x * (1 / 24)` is `x / 24`; the exact one where that is not `SIMPLE`. Infinities become
-    plus or minus `INFINITY`."""
+def fraction(value: Any, dtype: str = "f64") -> Fraction:
+    """The rational of a Python number beside a tensor of a dtype. Of a float it is the simplest
+    fraction that rounds to it, so that `x * (1 / 24)` is `x / 24`; the exact one where that is not
+    `SIMPLE`. PyTorch rounds it to a float32 unless the tensor is of f64, so `1 - 0.999` is `1/1000`
+    there. Infinities become plus or minus `INFINITY`."""
     if not isinstance(value, float):
         return Fraction(value)
     if value in (float("inf"), float("-inf")):
         return INFINITY if value > 0 else -INFINITY
     exact = Fraction(value)
-    near = (exact.limit_denominator(2**bits) for bits in (10, 20, 30, 40))
-    simple = (f for f in near if abs(f.numerator) * f.denominator <= SIMPLE and float(f) == value)
-    return next(simple, exact)
+    near = [exact.limit_denominator(2**bits) for bits in (10, 17, 20, 30, 40)]
+    size = [abs(f.numerator) * f.denominator for f in near]
+    for f, n in zip(near, size, strict=True):
+        if n <= SIMPLE and float(f) == value:
+            return f
+    rounded, normal = np.float32, 2.0**-126 <= abs(value) < 2.0**127
+    for f, n in zip(near, size, strict=True):
+        narrow = dtype in FLOATS - {"f64"} and normal and 0 < n <= SIMPLE_F32
+        if narrow and rounded(float(f)) == rounded(value):
+            return f
+    return exact
 
 
 def content_name(value: NDArray[Any]) -> str:
@@ -148,7 +158,7 @@ class Emit:
         return tuple(sorted(self.dim(x, d) for d in dims))
 
     def full(self, value: Any, shape: Sequence[int] = (), dtype: str = "f32") -> str:
-        number = fraction(value)
+        number = fraction(value, dtype)
         if abs(number) in LARGEST:
             number = INFINITY if number > 0 else -INFINITY
         self.infinite = self.infinite or abs(number) == INFINITY
@@ -289,12 +299,16 @@ class Emit:
         """Also over dims of extent 1, which may be all that a rank has of a larger one."""
         return self.add("sum", x, dims=tuple(dims), keepdim=keepdim)
 
+    def number(self, value: Any, x: str) -> Fraction:
+        """A number beside a tensor."""
+        return fraction(value, self.type(x).dtype)
+
     def scale(self, x: str, value: Any) -> str:
-        value = fraction(value)
+        value = self.number(value, x)
         return x if value == 1 else self.add("mul_scalar", x, value=value)
 
     def shift(self, x: str, value: Any) -> str:
-        value = fraction(value)
+        value = self.number(value, x)
         return x if value == 0 else self.add("add_scalar", x, value=value)
 
     def cast(self, x: str, dtype: str) -> str:
