@@ -162,14 +162,15 @@ class _Joining:
         key = _key(node.op, own.inputs, node.attrs)
         if part is not None and part.spans == ((Fraction(0), Fraction(1)),):
             self.whole[out], self.found = part.whole, True
-        elif part is None and alone and key in self.known:
+            return
+        if part is not None:
+            self.parts[out] = part
+        if alone and key in self.known:
             self.whole[out] = self.known[key]
-        else:
-            if part is not None:
-                self.parts[out] = part
-            elif alone:
-                self.known[key] = out
-            self.b.append(own)
+            return
+        if alone:
+            self.known[key] = out
+        self.b.append(own)
 
     def _joined_part(self, node: Node) -> Part | None:
         given = [self.parts.get(v) for v in node.inputs]
@@ -239,11 +240,13 @@ class _Joining:
         return Part(part.whole, None, part.spans) if at_place else None
 
     def _lifted(self, node: Node) -> Part | None:
-        """What an op makes of parts, by the placement rules."""
-        given = [p for v in node.inputs if (p := self.parts.get(v)) is not None]
-        span, *more = given[0].spans
-        if more or any(p.spans != (span,) for p in given):
-            return None
+        """What an op makes of parts, by the placement rules: of those of one span, beside others
+        as what they are."""
+        spans = dict.fromkeys(p.spans for v in node.inputs if (p := self.parts.get(v)) is not None)
+        made = (self._lifted_at(node, span) for span, *more in spans if not more)
+        return next(filter(None, made), None)
+
+    def _lifted_at(self, node: Node, span: Span) -> Part | None:
         options = [list(self._readings(v, span)) for v in node.inputs]
         made = list[_Lifted]()
         for operands in islice(product(*options), MOST):
@@ -271,6 +274,7 @@ class _Joining:
         """A whole of which an operand may be the part, how, and how far its part's dim goes."""
         shape = self.program.types[value].shape
         part = self.parts.get(value)
+        part = part if part is not None and part.spans == (span,) else None
         same = Layout.replicate(shape)
         if part is not None and part.dim is None:
             yield part.whole, same.with_partial(((PART, "sum"),)), None
