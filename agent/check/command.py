@@ -38,7 +38,7 @@ from shardproof.synthesis.frontends.torch.ranks.result import (
     capture_ranks,
     one_is_traced,
 )
-from shardproof.synthesis.frontends.torch.ranks.stated import read_lines
+from shardproof.synthesis.frontends.torch.ranks.stated import on_mesh, read_lines
 from shardproof.synthesis.frontends.torch.request import (
     InputSpec,
     held_in_containers,
@@ -75,6 +75,7 @@ def decided(run: Run, asked: Check) -> "tuple[Verdict, str, Looked]":
         read_lines(asked.input_layout, "--input-layout"),
         read_lines(asked.output_layout, "--output-layout"),
     )
+    on_mesh((*stated.params, *stated.inputs, *stated.outputs), mesh)
     request = _request(asked, mesh, stated)
     with tempfile.TemporaryDirectory(prefix="shardproof-") as scratch:
         try:

@@ -1,13 +1,13 @@
 """Layouts as people state them: `fc1.weight=S(0)@tp`, one an option or one a line of a file."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from shardproof.synthesis.frontends.torch.errors import CaptureError
-from shardproof.verifier.kernel.layout import Layout
+from shardproof.verifier.kernel.layout import FOLDS, Layout
 from shardproof.verifier.kernel.program.types import Mesh
 from shardproof.verifier.text.contract import read_layout
 
@@ -16,7 +16,7 @@ FORM = (
     "the shape says which dim"
 )
 _PLACED = re.compile(
-    r"^(?P<kind>S\(-?\d+\)|Shard\(-?\d+\)|P(\(\w+\))?|R|Replicate)(@(?P<dim>\w+))?$"
+    rf"^(?P<kind>S\(-?\d+\)|Shard\(-?\d+\)|P(\(({'|'.join(FOLDS)})\))?|R|Replicate)(@(?P<dim>\w+))?$"
 )
 
 
@@ -63,11 +63,37 @@ def read_lines(items: Sequence[str], option: str) -> tuple[LayoutLine, ...]:
     return tuple(out)
 
 
+def on_mesh(lines: Iterable[LayoutLine], mesh: Mesh) -> None:
+    """Raises CaptureError for a statement about a dim that the mesh does not have."""
+    for line in lines:
+        for name in re.findall(r"@(\w+)", line.text):
+            if name not in mesh.names:
+                raise CaptureError(
+                    f"{line.where}: the mesh has no dim {name!r}", hint=f"name one of {mesh}"
+                )
+
+
 def _line(text: str, where: str) -> LayoutLine:
     name, equals, placed = (part.strip() for part in text.partition("="))
     if not equals or not name or not placed:
         raise CaptureError(f"{where}: {text!r} states no layout", hint=f"write {FORM}")
-    return LayoutLine(name, placed, where)
+    line = LayoutLine(name, placed, where)
+    _placements(line)
+    return line
+
+
+def _placements(line: LayoutLine) -> list[tuple[str, str]]:
+    """What is stated as (mesh dim, placement), but for atoms and `NAME=@tp`."""
+    if line.text.startswith(("[", "@")):
+        return []
+    parts = list[tuple[str, str]]()
+    for item in map(str.strip, line.text.split(",")):
+        match = _PLACED.match(item)
+        if match is None or (match["dim"] is None and not match["kind"].startswith("R")):
+            raise CaptureError(f"{line.where}: {item!r} is not a placement", hint=f"write {FORM}")
+        if match["dim"] is not None:
+            parts.append((match["dim"], match["kind"]))
+    return parts
 
 
 def filled_buffers(
@@ -97,19 +123,8 @@ def layout_for(
 
 
 def _layout(line: LayoutLine, shape: tuple[int, ...], mesh: Mesh) -> Layout:
-    if line.text.startswith("["):
-        words = line.text
-    else:
-        placed = [_PLACED.match(item.strip()) for item in line.text.split(",")]
-        parts: list[str] = []
-        for item, match in zip(line.text.split(","), placed, strict=True):
-            if match is None or (match["dim"] is None and not match["kind"].startswith("R")):
-                raise CaptureError(
-                    f"{line.where}: {item.strip()!r} is not a placement", hint=f"write {FORM}"
-                )
-            if match["dim"] is not None:
-                parts.append(f"{match['dim']}={match['kind']}")
-        words = " ".join(parts)
+    atoms = line.text.startswith("[")
+    words = line.text if atoms else " ".join(f"{dim}={kind}" for dim, kind in _placements(line))
     try:
         return read_layout(words, shape, mesh)
     except ValueError as problem:
