@@ -173,7 +173,7 @@ def test_a_sum_over_what_is_put_is_of_what_was_put_in_a_whole_table_alone(offset
     b.output(put, "output", "put")
     b.output(b.add("sum", put, dims=(1,), keepdim=True), "output", "total")
     program = b.build()
-    after = sums_of_puts(program)
+    after = sums_of_puts(program, {"i": 4})
     assert ("sum" in {n.op for n in after.nodes}) == bool(offset)
     given = [{"g": np.array([[1.0], [2.0], [3.0]]), "i": np.array([[0], [3], [1]])}]
     (one,), (two,) = simulate(program, given), simulate(after, given)
@@ -186,4 +186,25 @@ def test_a_sum_that_alone_reads_what_is_put_keeps_its_indices() -> None:
     g, index = b.input("g", TensorType((3, 1), "f32")), b.input("i", TensorType((3, 1), "i64"))
     put = b.add("put_along", g, index, dim=1, size=4)
     b.output(b.add("sum", put, dims=(1,), keepdim=True), "output", "total")
-    assert "put_along" in {n.op for n in sums_of_puts(b.build()).nodes}
+    assert "put_along" in {n.op for n in sums_of_puts(b.build(), {"i": 4}).nodes}
+
+
+@pytest.mark.parametrize(("limit", "ignored", "known"), [
+    (4, 0, True), (4, 3, True), (4, -100, False), (4, 4, False), (5, 0, False), (0, 0, False),
+])  # fmt: skip
+def test_what_is_put_at_no_place_is_in_no_sum(limit: int, ignored: int, known: bool) -> None:
+    """Labels that move by a token end with one that is ignored."""
+    b = Builder("put", Mesh.of(dp=1))
+    g, labels = b.input("g", TensorType((3, 1), "f32")), b.input("i", TensorType((3, 1), "i64"))
+    last = b.add("full", shape=(1, 1), value=Fraction(ignored), dtype="i64")
+    rest = b.add("slice", labels, dim=0, start=1, stop=3, step=1)
+    put = b.add("put_along", g, b.add("concat", rest, last, dim=0), dim=1, size=4)
+    b.output(put, "output", "put")
+    b.output(b.add("sum", put, dims=(1,), keepdim=True), "output", "total")
+    program = b.build()
+    after = sums_of_puts(program, {"i": limit})
+    assert ("sum" not in {n.op for n in after.nodes}) == known
+    given = [{"g": np.array([[1.0], [2.0], [3.0]]), "i": np.array([[0], [limit - 1], [1]])}]
+    (one,), (two,) = simulate(program, given), simulate(after, given)
+    for x, y in zip(program.outputs, after.outputs, strict=True):
+        np.testing.assert_allclose(np.asarray(one[x.value], float), np.asarray(two[y.value], float))

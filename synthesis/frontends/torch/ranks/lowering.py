@@ -100,7 +100,7 @@ def joined_form(program: Program, below: Mapping[str, int], rounded: bool = Fals
     without terms that cancel and comparisons that the range of an input decides, pads for joins
     with zeros, values numbered alike."""
     padded = live(as_pads(_spoken(program)))
-    spoken = in_declared_range(read_windows(sums_of_puts(padded)), below)
+    spoken = in_declared_range(read_windows(sums_of_puts(padded, below)), below)
     spoken = without_roots(without_cancelled(spoken, below, _KEPT), rounded)
     return _renumbered(_without_idle(_silent(spoken)))
 

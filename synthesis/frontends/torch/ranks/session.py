@@ -107,6 +107,7 @@ from shardproof.synthesis.frontends.torch.ranks.states import (
     as_weights,
     name_states,
     refuse_shared,
+    zeroed,
 )
 from shardproof.synthesis.frontends.torch.ranks.tables import pieces
 from shardproof.synthesis.frontends.torch.ranks.tracing import (
@@ -587,6 +588,7 @@ def _rank(
     doubted: Doubt | None = None
     if built.step is not None:
         owners = built.step.gradients(own, renamed)
+        states = states - zeroed(followed.traced, states - kept.keys() & owners.keys())
         left = as_weights(
             followed.traced, {n: owners[n] for n in states - kept.keys() if n in owners}
         )
@@ -812,7 +814,7 @@ def _lowered(
     program, placed = lowered.program, {}
     program, drawn = in_rows(program, tuple(draws.values()))
     if one is None:
-        program = live(as_pads(one_by_one(sums_of_puts(program))))
+        program = live(as_pads(one_by_one(sums_of_puts(program, below))))
         program = without_roots(
             without_cancelled(in_declared_range(program, below), below), step is not None
         )

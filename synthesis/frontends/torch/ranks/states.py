@@ -117,6 +117,20 @@ def as_weights(traced: Traced, names: Mapping[str, str]) -> list[str]:
     return found
 
 
+def zeroed(traced: Traced, names: Collection[str]) -> set[str]:
+    """Those gradients of which a step makes zeros before it adds to them: it reads none of what the
+    step before left."""
+    found = set[str]()
+    for node, name in list(traced.buffers.items()):
+        if name in names and all(map(_is_zeros, node.users)):
+            found.add(name)
+            traced.outputs = [o for o in traced.outputs if o[1] != name]
+            _as_empty(traced.graph, node, {v for _, _, v in traced.outputs})
+            del traced.buffers[node]
+            traced.state.discard(name)
+    return found
+
+
 def _is_zeros(node: fx.Node) -> bool:
     """Whether a tensor is made of zeros, as cleared gradients are."""
     name = getattr(node.target, "_opname", "")
