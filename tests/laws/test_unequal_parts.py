@@ -173,7 +173,7 @@ def test_a_sum_over_what_is_put_is_of_what_was_put_in_a_whole_table_alone(offset
     b.output(put, "output", "put")
     b.output(b.add("sum", put, dims=(1,), keepdim=True), "output", "total")
     program = b.build()
-    after = sums_of_puts(program, {"i": 4})
+    after = sums_of_puts(program, {"i": (4, None)})
     assert ("sum" in {n.op for n in after.nodes}) == bool(offset)
     given = [{"g": np.array([[1.0], [2.0], [3.0]]), "i": np.array([[0], [3], [1]])}]
     (one,), (two,) = simulate(program, given), simulate(after, given)
@@ -186,7 +186,56 @@ def test_a_sum_that_alone_reads_what_is_put_keeps_its_indices() -> None:
     g, index = b.input("g", TensorType((3, 1), "f32")), b.input("i", TensorType((3, 1), "i64"))
     put = b.add("put_along", g, index, dim=1, size=4)
     b.output(b.add("sum", put, dims=(1,), keepdim=True), "output", "total")
-    assert "put_along" in {n.op for n in sums_of_puts(b.build(), {"i": 4}).nodes}
+    assert "put_along" in {n.op for n in sums_of_puts(b.build(), {"i": (4, None)}).nodes}
+
+
+@pytest.mark.parametrize(("low", "high", "offset", "number", "known"), [
+    (4, 8, 4, 0, True), (4, 8, 4, 3, True), (5, 7, 4, 0, True), (4, 8, 4, 4, False),
+    (4, 8, 4, -1, False), (4, 9, 4, 0, False), (3, 8, 4, 0, False), (4, 8, 3, 0, False),
+])  # fmt: skip
+@pytest.mark.parametrize("turned", [False, True])
+def test_what_is_put_in_a_window_is_in_its_sum(
+    low: int, high: int, offset: int, number: int, known: bool, turned: bool
+) -> None:
+    b = Builder("put", Mesh.of(dp=1))
+    g, ids = b.input("g", TensorType((8, 1), "f32")), b.input("i", TensorType((8, 1), "i64"))
+
+    def whole(value: int) -> str:
+        one = b.add("full", shape=(), value=Fraction(value), dtype="i64")
+        return b.add("expand", one, shape=(8, 1))
+
+    out = b.add("logical_or", b.add("lt", ids, whole(low)), b.add("ge", ids, whole(high)))
+    shifted = b.add("add_scalar", ids, value=Fraction(-offset))
+    if turned:
+        at = b.add("where", b.add("logical_not", out), shifted, whole(number))
+    else:
+        at = b.add("where", out, whole(number), shifted)
+    put = b.add("put_along", g, at, dim=1, size=4)
+    b.output(put, "output", "put")
+    b.output(b.add("sum", put, dims=(1,), keepdim=True), "output", "total")
+    program = b.build()
+    after = sums_of_puts(program, {"i": (12, None)})
+    assert ("sum" not in {n.op for n in after.nodes}) == known
+    given = [{"g": np.arange(1.0, 9.0)[:, None], "i": np.arange(2, 10)[:, None]}]
+    (one,), (two,) = simulate(program, given), simulate(after, given)
+    for x, y in zip(program.outputs, after.outputs, strict=True):
+        np.testing.assert_allclose(np.asarray(one[x.value], float), np.asarray(two[y.value], float))
+
+
+@pytest.mark.parametrize("masked", [-100, 5, None])
+def test_what_is_put_at_labels_without_ignored_ones_is_in_its_sum(masked: int | None) -> None:
+    b = Builder("put", Mesh.of(dp=1))
+    g, labels = b.input("g", TensorType((3, 1), "f32")), b.input("i", TensorType((3, 1), "i64"))
+    at = labels
+    if masked is not None:
+        other, zero = (b.add("full", shape=(), value=Fraction(v), dtype="i64") for v in (masked, 0))
+        valid = b.add("ne", labels, b.add("expand", other, shape=(3, 1)))
+        at = b.add("where", valid, labels, b.add("expand", zero, shape=(3, 1)))
+    put = b.add("put_along", g, at, dim=1, size=4)
+    b.output(put, "output", "put")
+    b.output(b.add("sum", put, dims=(1,), keepdim=True), "output", "total")
+    after = sums_of_puts(b.build(), {"i": (4, -100)})
+    assert ("sum" not in {n.op for n in after.nodes}) == (masked == -100)
 
 
 @pytest.mark.parametrize(("limit", "ignored", "known"), [
@@ -202,7 +251,7 @@ def test_what_is_put_at_no_place_is_in_no_sum(limit: int, ignored: int, known: b
     b.output(put, "output", "put")
     b.output(b.add("sum", put, dims=(1,), keepdim=True), "output", "total")
     program = b.build()
-    after = sums_of_puts(program, {"i": limit})
+    after = sums_of_puts(program, {"i": (limit, None)})
     assert ("sum" not in {n.op for n in after.nodes}) == known
     given = [{"g": np.array([[1.0], [2.0], [3.0]]), "i": np.array([[0], [limit - 1], [1]])}]
     (one,), (two,) = simulate(program, given), simulate(after, given)

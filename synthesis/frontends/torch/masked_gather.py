@@ -254,6 +254,25 @@ def _place(r: Rewriting, name: str) -> Window:
     return Window(ids, offset=offset)
 
 
+def is_among(r: Rewriting, index: str, size: int) -> bool:
+    """Whether an index is one of so many rows for all values: it is shifted inside of a window of
+    them, and a number elsewhere."""
+    node = r.made(r.through(index, "reshape"), "where")
+    if node is None:
+        return False
+    mask, *sides = node.inputs
+    for holds, (number, others) in zip((False, True), (sides, sides[::-1]), strict=True):
+        elsewhere, window = _integer(r.number(number)), _window(r, mask, holds)
+        ids, offset = _shifted(r, others)
+        if elsewhere is None or window is None or not 0 <= elsewhere < size:
+            continue
+        alike = {r.type(v).size for v in (mask, ids, index)}
+        inside = offset <= window.low and window.high <= offset + size
+        if window.ids == ids and len(alike) == 1 and inside:
+            return True
+    return False
+
+
 def _agrees(r: Rewriting, window: Window, index: str, size: int) -> Window | None:
     """The place that `index` is throughout `window`, if the window is all of its `size` rows."""
     place = _place(r, index)

@@ -3,7 +3,7 @@
 # pyright: basic
 # (PyTorch has no types for what is used here.)
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -16,10 +16,11 @@ from shardproof.synthesis.frontends.torch.constants import Constant
 from shardproof.synthesis.frontends.torch.lower import Lowered, Lowering, type_of
 from shardproof.synthesis.frontends.torch.masked_gather import read_windows
 from shardproof.synthesis.frontends.torch.provenance import Provenance
-from shardproof.synthesis.frontends.torch.put_sums import sums_of_puts
+from shardproof.synthesis.frontends.torch.put_sums import ranges_of, sums_of_puts
 from shardproof.synthesis.frontends.torch.range_fold import in_declared_range
 from shardproof.synthesis.frontends.torch.ranks.constant_ids import of_windows
 from shardproof.synthesis.frontends.torch.ranks.pads import as_pads
+from shardproof.synthesis.frontends.torch.request import InputSpec
 from shardproof.synthesis.frontends.torch.rolling.order import typed
 from shardproof.synthesis.frontends.torch.roots import without_roots
 from shardproof.synthesis.frontends.torch.trace import Traced
@@ -95,12 +96,13 @@ def lower_rank(
     return replace(lowered, program=_without_idle(program))
 
 
-def joined_form(program: Program, below: Mapping[str, int], rounded: bool = False) -> Program:
+def joined_form(program: Program, specs: Sequence[InputSpec], rounded: bool = False) -> Program:
     """The program as it is compared with those of other ranks: masked lookups through windows,
     without terms that cancel and comparisons that the range of an input decides, pads for joins
     with zeros, values numbered alike."""
     padded = live(as_pads(_spoken(program)))
-    spoken = in_declared_range(read_windows(sums_of_puts(padded, below)), below)
+    below = {s.name: s.limit for s in specs}
+    spoken = in_declared_range(read_windows(sums_of_puts(padded, ranges_of(specs))), below)
     spoken = without_roots(without_cancelled(spoken, below, _KEPT), rounded)
     return _renumbered(_without_idle(_silent(spoken)))
 

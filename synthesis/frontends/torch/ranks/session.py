@@ -53,7 +53,7 @@ from shardproof.synthesis.frontends.torch.masked_gather import read_windows
 from shardproof.synthesis.frontends.torch.materialize import fake_inputs, take_buffers, tied_groups
 from shardproof.synthesis.frontends.torch.provenance import Provenance
 from shardproof.synthesis.frontends.torch.prune import refuse_constant
-from shardproof.synthesis.frontends.torch.put_sums import sums_of_puts
+from shardproof.synthesis.frontends.torch.put_sums import ranges_of, sums_of_puts
 from shardproof.synthesis.frontends.torch.range_fold import in_declared_range
 from shardproof.synthesis.frontends.torch.ranks import (
     averaging,
@@ -627,7 +627,6 @@ def _rank(
     theirs = pair_kept(sorted(mine), list(one.filled), request.names, wrapped, at)
     held, pieces_of = pieces_filled(followed.traced, buffers, theirs, one.filled, mesh, at)
     found = _lowered(side, twice, buffers, canonical, draws, held, one)
-    below = {s.name: s.limit for s in specs}
     placed = {f"parameter {canonical[n]}": p for n, p in model.named_parameters()}
     apart = {f"parameter {canonical[n]}" for n in cut_in(twice.order)}
     names = (f"output {name}" for _, name in followed.outputs)
@@ -637,7 +636,7 @@ def _rank(
     found = found if found.doubt is not None else replace(found, doubt=doubted)
     return Rank(
         **vars(found),
-        compared=joined_form(_with_windows(found.program), below, built.step is not None),
+        compared=joined_form(_with_windows(found.program), specs, built.step is not None),
         layouts={
             name: layout_of(p, mesh, rank, name, sums=name in left)
             for name, p in placed.items()
@@ -814,7 +813,7 @@ def _lowered(
     program, placed = lowered.program, {}
     program, drawn = in_rows(program, tuple(draws.values()))
     if one is None:
-        program = live(as_pads(one_by_one(sums_of_puts(program, below))))
+        program = live(as_pads(one_by_one(sums_of_puts(program, ranges_of(side.specs)))))
         program = without_roots(
             without_cancelled(in_declared_range(program, below), below), step is not None
         )
