@@ -87,6 +87,59 @@ def test_tokens_of_split_sequences_are_counted_on_all_ranks(case: Make, counted:
     assert isinstance(found, Proof if counted else Counterexample), found
 
 
+MOVED = """
+class Next(Head):
+    def forward(self, x, labels):
+        after = F.pad(labels, (0, 1), value=-100)[..., 1:]
+        return F.cross_entropy(self.logits(x).flatten(0, 1), after.flatten())
+class ByHand(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, logits, labels):
+        kept, rows = labels != -100, labels.clamp(min=0).unsqueeze(1)
+        logs = F.log_softmax(logits, 1)
+        ctx.save_for_backward(logs, kept, rows)
+        return -(logs.gather(1, rows).squeeze(1) * kept).sum() / kept.sum()
+
+    @staticmethod
+    def backward(ctx, g):
+        logs, kept, rows = ctx.saved_tensors
+        put = torch.zeros_like(logs).scatter(1, rows, kept.to(logs.dtype).unsqueeze(1))
+        grad = logs.exp() * kept.unsqueeze(1) - put
+        return g * grad / kept.sum(), None
+class Split(Head):
+    def __init__(self, dp_group):
+        super().__init__()
+
+    def forward(self, x, labels):
+        after = F.pad(labels, (0, 1), value=-100)[..., 1:]
+        return ByHand.apply(self.logits(x).flatten(0, 1), after.flatten())
+"""
+
+
+@pytest.mark.parametrize("kept", [" * kept.unsqueeze(1)", ""])
+def test_ignored_labels_give_no_gradient(case: Make, kept: str) -> None:
+    made = case(mesh=Mesh.of(dp=1), inputs=["x=f32[2,4,8]", "labels=i64[2,4]<12"])
+    made.no_grad = ["x"]
+    made.write(HEAD + MOVED.replace("logs.exp() * kept.unsqueeze(1)", f"logs.exp(){kept}"), "Split")
+    made.against = f"{made.target.partition(':')[0]}:Next"
+    found = made.check().verdict
+    assert isinstance(found, (Proof, Unknown) if kept else Counterexample), found
+
+
+def test_labels_that_move_by_a_token_are_related_over_a_vocabulary(case: Make) -> None:
+    made = case(mesh=Mesh.of(tp=2), inputs=["x=f32[2,4,8]", "labels=i64[2,4]<12"])
+    made.no_grad = ["x"]
+    built = """
+def build(mesh):
+    from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
+    return parallelize_module(Next(), mesh, {"out": ColwiseParallel(output_layouts=Replicate())})
+"""
+    made.write(HEAD + MOVED + "from torch.distributed.tensor import Replicate\n" + built, "build")
+    made.against = f"{made.target.partition(':')[0]}:Next"
+    found = made.check().verdict
+    assert isinstance(found, Proof), found
+
+
 ROTARY = """
 def turned(x, positions):
     angle = positions.unsqueeze(-1).to(x.dtype) * torch.tensor([1.0, 0.1], dtype=x.dtype)
