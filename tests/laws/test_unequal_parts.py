@@ -103,6 +103,9 @@ def drawn(seed: int, fault: str = "") -> Program:
         elif fault == "turned":
             made[:2] = made[1::-1]
     b.output(b.add("concat", *rows, dim=0) if len(rows) > 1 else rows[0], "output", "rows")
+    stacked = [b.add("reshape", v, shape=(1, *b.types[v].shape)) for v in shares]
+    stack = b.add("concat", *stacked, dim=0) if len(stacked) > 1 else stacked[0]
+    b.output(b.add("sum", stack, dims=(0,), keepdim=False), "output", "stacked")
     for path, terms in (("shares", shares), ("apart", apart)):
         total = terms[0]
         for term in terms[1:]:

@@ -104,8 +104,25 @@ def _slice(r: Rewriting, node: Node) -> str | None:
     return r.add("expand", made.inputs[0], shape=shape)
 
 
+def _sum(r: Rewriting, node: Node) -> str | None:
+    """Of numbers, and of what is stacked along a dim that is summed: what is stacked, added up."""
+    number = _number(r, node)
+    stack = r.made(node.inputs[0], "concat") if number is None else None
+    dims = node.numbers("dims")
+    if stack is None or stack.number("dim") not in dims:
+        return number
+    if any(r.type(v).shape[stack.number("dim")] != 1 for v in stack.inputs):
+        return None
+    terms = [r.add("sum", v, **node.attrs) for v in stack.inputs]
+    total = terms[0]
+    for term in terms[1:]:
+        total = r.add("add", total, term)
+    return total
+
+
 PATTERNS: dict[str, Pattern] = {
-    **dict.fromkeys(("add", "mul", "div", "maximum", "expand", "sum"), _number),
+    **dict.fromkeys(("add", "mul", "div", "maximum", "expand"), _number),
+    "sum": _sum,
     **dict.fromkeys(("neg", "mul_scalar", "cast", "reshape"), _of_one),
     "slice": _slice,
 }
