@@ -20,6 +20,7 @@ from shardproof.synthesis.frontends.torch.ranks.pairing import GRAD_OF_INPUT, ST
 from shardproof.synthesis.frontends.torch.ranks.result import RanksCaptured
 from shardproof.synthesis.frontends.torch.ranks.together import in_one_shape, ordinary, together
 from shardproof.synthesis.frontends.torch.ranks.unequal_parts import at_once
+from shardproof.synthesis.frontends.torch.ranks.whole_batch import whole_batch
 from shardproof.synthesis.repair.edits import Edit
 from shardproof.synthesis.repair.faults import blamed, moved
 from shardproof.synthesis.repair.localize import Edits
@@ -270,8 +271,9 @@ def _lifted(question: Problem) -> Problem | None:
     """The same question of a model that takes its batch at once, where the model takes it in
     micro-batches and is proved to compute what that one does."""
     one = question.sequential
-    parts, whole = in_one_body(one), at_once(one)
-    if parts is one or whole is one:
+    parts = in_one_body(one)
+    whole = None if parts is one else whole_batch(parts, parts.mesh.names[-1])
+    if whole is None:
         return None
     inputs = {i.name: Layout.replicate(i.type.shape) for i in one.inputs}
     outputs = {output_key(o): Layout.replicate(one.types[o.value].shape) for o in one.outputs}

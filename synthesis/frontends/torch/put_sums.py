@@ -50,7 +50,7 @@ def sums_of_puts(program: Program, ranges: Ranges) -> Program:
             found = [most(r, v, but) for v in node.inputs]
         else:
             return 0
-        return max(found) if all(found) else 0
+        return max(found) if found and all(found) else 0
 
     def summed(r: Rewriting, node: Node) -> str | None:
         put = r.made(node.inputs[0], "put_along")
