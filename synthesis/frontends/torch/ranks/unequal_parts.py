@@ -122,10 +122,9 @@ def _sum(r: Rewriting, node: Node) -> str | None:
 
 PATTERNS: dict[str, Pattern] = {
     **dict.fromkeys(("add", "mul", "div", "maximum", "expand"), _number),
-    "sum": _sum,
     **dict.fromkeys(("neg", "mul_scalar", "cast", "reshape"), _of_one),
     "slice": _slice,
-}
+} | {"sum": _sum}
 
 
 def _spread(source: tuple[int, ...], rank: int, dim: int) -> bool:
