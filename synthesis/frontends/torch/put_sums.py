@@ -2,7 +2,8 @@
 
 The backward of log_softmax sums what nll_loss puts at the label of each row. A number that is put
 at no place of its row, as at a label that is ignored, is in no sum: indices must be known to be
-places. The op that puts stays, and with it what is asked of its indices.
+places. The op that puts stays, and with it what is asked of its indices. This is for steps: of a
+module a cross entropy is known by its sum.
 """
 
 import math

@@ -96,14 +96,15 @@ def lower_rank(
     return replace(lowered, program=_without_idle(program))
 
 
-def joined_form(program: Program, specs: Sequence[InputSpec], rounded: bool = False) -> Program:
+def joined_form(program: Program, specs: Sequence[InputSpec], step: bool = False) -> Program:
     """The program as it is compared with those of other ranks: masked lookups through windows,
     without terms that cancel and comparisons that the range of an input decides, pads for joins
     with zeros, values numbered alike."""
     padded = live(as_pads(_spoken(program)))
     below = {s.name: s.limit for s in specs}
-    spoken = in_declared_range(read_windows(sums_of_puts(padded, ranges_of(specs))), below)
-    spoken = without_roots(without_cancelled(spoken, below, _KEPT), rounded)
+    summed = sums_of_puts(padded, ranges_of(specs)) if step else padded
+    spoken = in_declared_range(read_windows(summed), below)
+    spoken = without_roots(without_cancelled(spoken, below, _KEPT), step)
     return _renumbered(_without_idle(_silent(spoken)))
 
 

@@ -813,7 +813,9 @@ def _lowered(
     program, placed = lowered.program, {}
     program, drawn = in_rows(program, tuple(draws.values()))
     if one is None:
-        program = live(as_pads(one_by_one(sums_of_puts(program, ranges_of(side.specs)))))
+        if step is not None:
+            program = sums_of_puts(program, ranges_of(side.specs))
+        program = live(as_pads(one_by_one(program)))
         program = without_roots(
             without_cancelled(in_declared_range(program, below), below), step is not None
         )
