@@ -50,7 +50,7 @@ def mean(model):
 """
 RANKS = """
 import torch
-from model import *
+from micro_model import *
 
 
 class Ranks(Model):
@@ -94,8 +94,10 @@ WRONG = {
 
 def _case(case: MakeCase, lines: tuple[str, ...], dp: int = 1, after: str = "") -> Case:
     data = [f"{name}=S(0)@dp" for name in ("ids", "labels")] if dp > 1 else []
-    asked = case(Mesh.of(dp=dp), against="model.py:Model", input_layouts=data, after_backward=after)
-    (asked.folder / "model.py").write_text(TEXT)
+    asked = case(
+        Mesh.of(dp=dp), against="micro_model.py:Model", input_layouts=data, after_backward=after
+    )
+    (asked.folder / "micro_model.py").write_text(TEXT)
     body = "".join(f"        {line}\n" for line in lines)
     (asked.folder / "wrong.py").write_text(RANKS + body)
     asked.target = "wrong.py:Ranks"
