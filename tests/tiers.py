@@ -81,6 +81,10 @@ CAMPAIGNS = (
     "test_readers.py::test_check_proves_what_parallelize_proves[Recurrent]",
     "test_states.py::test_running_statistics_are_compared_in_each_mode",
     "test_steps.py::test_a_step_runs_on_processes[wrong]",
+    "test_stepped.py::test_a_step_is_judged_however_it_is_written[hybrid-set_to_none=True-"
+    "set_to_none=False-Proof]",
+    "test_stepped.py::test_a_step_is_judged_however_it_is_written[hybrid-"
+    "opt.zero_grad(set_to_none=True)-pass-Counterexample]",
     "test_stepped.py::test_a_step_is_judged_however_it_is_written[owned-self.clip(0.05)-"
     "self.clip(0.05); self.clip(0.05)-Proof]",
     "test_verdicts.py::test_attack_is_not_proved_with_a_wrong_patch[batch_mean]",

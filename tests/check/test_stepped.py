@@ -19,6 +19,8 @@ TWINS = [
     ("owned", "self.inner.step()", "self.inner.step(); self.inner.step()", Counterexample),
     ("averaging", "", "", Proof),
     ("averaging", "1 - DECAY", "0.0051", Counterexample),
+    ("hybrid", "set_to_none=True", "set_to_none=False", Proof),
+    ("hybrid", "opt.zero_grad(set_to_none=True)", "pass", Counterexample),
     ("scaled", "", "", Proof),
     ("scaled", "lr=0.01,", "lr=0.01, lr_decay=0.1,", Counterexample),
 ]
