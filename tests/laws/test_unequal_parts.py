@@ -66,15 +66,16 @@ STEPS: Sequence[Step] = (
     _flat,
     _shifted,
 )
-FAULTS = ("scaled", "doubled", "left out", "turned", "of all rows")
+FAULTS = ("scaled", "doubled", "left out", "turned", "of all rows", "crossed", "of one row")
 
 
 def drawn(seed: int, fault: str = "") -> Program:
     """Parts of a batch through the same ops, and what is made of all; with a fault, one part is
-    scaled, is there twice or not at all, two change places, or each is divided by a sum over it."""
+    scaled, is there twice or not at all, two change places, each is added to a sum over it, or one
+    is added to another, or to a row of another."""
     rng = random.Random(seed)
     sizes = [rng.randint(2, 4), *(rng.randint(1, 4) for _ in range(rng.randint(1, 3)))]
-    if fault == "turned":
+    if fault in ("turned", "crossed"):
         sizes[:2] = [2, 2]
     b = Builder("parts", MESH)
     x = b.input("x", TensorType((sum(sizes), WIDTH), "f32"))
@@ -90,6 +91,11 @@ def drawn(seed: int, fault: str = "") -> Program:
         if fault == "of all rows":
             total = b.add("sum", made, dims=(0,), keepdim=True)
             made = b.add("add", made, b.add("expand", total, shape=b.types[made].shape))
+        if fault == "crossed" and number == 1:
+            made = b.add(rng.choice(("add", "mul")), *rng.sample((made, rows[0]), 2))
+        if fault == "of one row" and number:
+            row = b.add("slice", rows[0], dim=0, start=0, stop=1, step=1)
+            made = b.add("mul", made, b.add("expand", row, shape=b.types[made].shape))
         rows.append(made)
         share = b.add("mm", b.add("permute", first, dims=(1, 0)), made)
         shares.append(b.add("all_reduce", share, mesh_dim="dp", reduce="sum"))
