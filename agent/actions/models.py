@@ -207,6 +207,7 @@ class Parallelize(Asking, Constrained, Chosen, work="pipeline.starting:paralleli
       shardproof parallelize hf:LlamaForCausalLM --config examples/llama3-8b.json --mesh tp=8
       shardproof parallelize hf:GPT2LMHeadModel --config n_layer=2 --mesh tp=2 --out out/ --run
       shardproof parallelize examples/nanogpt.py:GPT --mesh tp=2 --pin wte=replicate --out out/
+      shardproof parallelize hf:Qwen3ForCausalLM --mesh tp=2 --dialect transformers --out out/
     """
 
     mesh: Annotated[
@@ -235,6 +236,12 @@ class Parallelize(Asking, Constrained, Chosen, work="pipeline.starting:paralleli
     )
     require_useful: bool = option(
         False, "End with exit code 5 where the plan shards less than half of what it could."
+    )
+    dialect: str = option(
+        "pytorch",
+        "In whose words the plan is written: parallelize_module, or, of an hf:Class, the "
+        "tensor-parallel plan that from_pretrained takes.",
+        "pytorch|transformers",
     )
     guard: bool = option(False, "Make the patch watch what ranks exchange.")
     inline: bool = option(False, "Paste what the patch needs instead of importing shardproof.")

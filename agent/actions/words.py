@@ -96,6 +96,35 @@ def of_launcher(asked: Parallelize) -> None:
         raise InputError("a translation has no launcher", where="--launcher")
 
 
+def of_dialect(asked: Parallelize) -> None:
+    """Refuse words that a plan in this dialect cannot keep.
+
+    Raises:
+        InputError: an unknown dialect, a target or a mesh that it has no words for, what is not
+            written beside it.
+        ConstraintError: a constraint that it has no words for.
+    """
+    from shardproof.synthesis.planner.dialects import DIALECTS, PYTORCH
+
+    where, hint = f"--dialect {asked.dialect}", f"--dialect {PYTORCH.name} has words for it"
+    if asked.dialect not in DIALECTS:
+        raise InputError("no such dialect", where=where, expected=", ".join(DIALECTS))
+    if not DIALECTS[asked.dialect].one_dim:
+        return
+    asked.constraints().in_dialect(asked.dialect)
+    dims = read_mesh(asked.mesh).dims if asked.mesh is not None else ()
+    kept = ("launcher", "guard", "translation")
+    beside = next((f"--{name}" for name in kept if getattr(asked, name)), "")
+    if not asked.target.startswith("hf:"):
+        what, expected = "it has words for classes of transformers alone", "hf:LlamaForCausalLM"
+        raise InputError(what, where=where, expected=expected, got=asked.target, hint=hint)
+    if len(dims) != 1:
+        what, got = "it splits over one mesh dim", f"--mesh {asked.mesh}" if dims else "--gpus"
+        raise InputError(what, where=where, expected="--mesh tp=2", got=got, hint=hint)
+    if beside:
+        raise InputError(f"{beside} is not written beside it", where=where, hint=hint)
+
+
 def placed(target: str) -> Path:
     """Where `parallelize` writes by default: `shardproof-out/GPT` for `model.py:GPT`."""
     return Path("shardproof-out") / target.rpartition(":")[2]

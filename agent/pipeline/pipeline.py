@@ -86,7 +86,7 @@ def job_of(
         mesh,
         load(asked.hardware),
         out,
-        constraints=asked.constraints(),
+        constraints=asked.constraints().in_dialect(asked.dialect),
         inputs=inputs,
         launched=launched,
     )

@@ -33,6 +33,7 @@ def parallelize(run: Run, asked: Parallelize) -> Outcome:
     if asked.fixed and asked.mesh is not None:
         raise InputError("--mesh leaves nothing to fix", where="--fix", hint="give --gpus")
     words.of_launcher(asked)
+    words.of_dialect(asked)
     out = asked.out or words.placed(asked.target)
     outdir.check_free(out, force=asked.force)
     asked.constraints()

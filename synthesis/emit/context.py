@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from shardproof.synthesis.emit.attributes import AttributeChange, LengthChange
 from shardproof.synthesis.emit.facts import ModelFacts, ModuleFact
-from shardproof.synthesis.emit.form import call, indexed
+from shardproof.synthesis.emit.form import call
 from shardproof.synthesis.emit.patch import EmitError
 from shardproof.synthesis.planner.plan import LocalExtent, Plan
 
@@ -25,16 +25,17 @@ def context_lines(plan: Plan, facts: ModelFacts, width: int) -> list[str]:
         raise EmitError(f"a sequence is split at one list of blocks; attention is in {where}")
     (blocks,) = lists
     first = f"{blocks}.0"
-    given = [f"model.{indexed(first)}", *_at(facts.find(first), first)]
+    given = [f"model{facts.code(first)}", *_at(facts.find(first), first)]
     lines.append(call("context.split", given, 4, width=width))
-    loop = f"    for block in model.{indexed(blocks)}:"
+    loop = facts.each_block(blocks)
     for attention in plan.context:
         inner = attention.path.removeprefix(f"{blocks}.*")
         fused = ", ".join(f'"{name}": {parts}' for name, parts in attention.projections)
         where = _at(facts.find(attention.path), attention.path)
         each = inner != attention.path
         lines += [loop] if each and loop not in lines else []
-        owner = f"block{indexed(inner)}" if each else f"model.{indexed(attention.path)}"
+        inside = facts.code(inner.removeprefix("."), f"{blocks}.*")
+        owner = f"block{inside}" if each else f"model{facts.code(attention.path)}"
         given = [owner, f"{{{fused}}}", f'"{attention.output}"', *where]
         lines.append(call("context.attend", given, 8 if each else 4, width=width))
     return lines

@@ -16,7 +16,7 @@ SHAPED = frozenset({"view", "reshape", "expand", "repeat", "unflatten"})
 SPLITS = frozenset({"split", "split_with_sizes"})
 SIZES = frozenset({"split_size", "split_sizes", "split_size_or_sections"})
 """What a split's sizes are called."""
-PRODUCTS = re.compile(r"matmul|einsum|(addb?|badd|b)?mm")
+PRODUCTS = re.compile(r"matmul|einsum|(addb?|badd|b)?mm|scaled_dot_product_attention")
 _FREE = ast.UnaryOp(ast.USub(), ast.Constant(1))
 _Node = TypeVar("_Node", bound=ast.AST)
 
@@ -286,9 +286,13 @@ def _holds_product(call: ast.Call) -> bool:
     """Whether what a call reshapes multiplies matrices."""
     return any(
         (isinstance(n, ast.BinOp) and isinstance(n.op, ast.MatMult))
-        or (isinstance(n, ast.Attribute) and PRODUCTS.fullmatch(n.attr))
+        or (isinstance(n, ast.Attribute | ast.Name) and PRODUCTS.fullmatch(_name(n)))
         for n in ast.walk(call)
     )
+
+
+def _name(node: ast.Attribute | ast.Name) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.id
 
 
 def alike(tree: ast.AST, site: Site) -> list[Site]:

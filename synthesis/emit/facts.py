@@ -97,6 +97,8 @@ class ModelFacts:
     """The names of its file that `build` needs; empty for a library."""
     loss_of_call: str = ""
     """An expression that calls `model` and gives its loss; empty where it returns none."""
+    ruled: tuple[str, ...] = ()
+    """Names of modules and parameters for which its class is published with a style over `tp`."""
 
     @property
     def file(self) -> str | None:
@@ -111,6 +113,23 @@ class ModelFacts:
             if len(names) == len(parts) and all(map(fnmatchcase, names, parts)):
                 return module
         return None
+
+    def code(self, path: str, since: str = "") -> str:
+        """A path below the module `since` as Python writes it: `.layers[1].attn` for
+        `layers.1.attn`, `.layers["1"].attn` where these are in a dict."""
+        out = ""
+        for part in path.split(".") if path else ():
+            held = self.find(since) if part.isdigit() else None
+            key = f'"{part}"' if held is not None and held.kind == "ModuleDict" else part
+            out += f"[{key}]" if part.isdigit() else f".{part}"
+            since = f"{since}.{part}" if since else part
+        return out
+
+    def each_block(self, path: str) -> str:
+        """The line that goes through the modules of a list, or of a dict of numbers."""
+        held = self.find(path)
+        values = ".values()" if held is not None and held.kind == "ModuleDict" else ""
+        return f"    for block in model{self.code(path)}{values}:"
 
     def text_of(self, kind: str) -> str:
         fact = self.forwards.get(kind)

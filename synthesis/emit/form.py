@@ -1,6 +1,5 @@
 """How emitted code is written: line length, and where its definitions come from."""
 
-import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -52,6 +51,18 @@ def call(head: str, arguments: Sequence[str], indent: int, tail: str = "", width
     return f"{pad}{head}(\n{inner}{pad}){tail}"
 
 
-def indexed(path: str) -> str:
-    """A module path as Python writes it: `layers.1.attn` is `layers[1].attn`."""
-    return re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", path)
+def literal(value: object, indent: int = 0) -> str:
+    """A Python literal with double quotes, one entry of a dict a line."""
+    if isinstance(value, str):
+        text = repr(value)
+        plain = text[0] == "'" and '"' not in text and "\\" not in text
+        return f'"{text[1:-1]}"' if plain else text
+    if isinstance(value, Mapping):
+        pad = " " * (indent + 4)
+        entries = cast(Mapping[object, object], value).items()
+        rows = "".join(f"{pad}{literal(k)}: {literal(v, indent + 4)},\n" for k, v in entries)
+        return "{\n" + rows + " " * indent + "}" if rows else "{}"
+    if isinstance(value, list | tuple):
+        items = cast(list[object], value)
+        return "[" + ", ".join(literal(v, indent) for v in items) + "]"
+    return repr(value)

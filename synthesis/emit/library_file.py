@@ -15,7 +15,7 @@ from shardproof.synthesis.emit.attributes import (
 )
 from shardproof.synthesis.emit.context import over_ranks
 from shardproof.synthesis.emit.facts import ModelFacts
-from shardproof.synthesis.emit.form import PLAIN, Form
+from shardproof.synthesis.emit.form import PLAIN, Form, literal
 from shardproof.synthesis.emit.imports import import_lines
 from shardproof.synthesis.emit.libraries import read
 from shardproof.synthesis.emit.loss import library_loss
@@ -24,30 +24,15 @@ from shardproof.synthesis.emit.obligations import obligations
 from shardproof.synthesis.emit.parallelize import Code, parallelize_code
 from shardproof.synthesis.emit.patch import Patch, patch
 from shardproof.synthesis.emit.source import SourceText
+from shardproof.synthesis.emit.tp_plan import tp_plan_code
 from shardproof.synthesis.frontends.torch.named import NAMED
+from shardproof.synthesis.planner.dialects import TRANSFORMERS
 from shardproof.synthesis.planner.plan import Plan
 
 HEADS = ("forcausallm", "lmheadmodel", "formaskedlm", "model")
 
 TEMPLATE = Path(__file__).with_name("library_file.py.j2")
 NAMED_TEMPLATE = Path(__file__).with_name("named_file.py.j2")
-
-
-def literal(value: object, indent: int = 0) -> str:
-    """A Python literal with double quotes, one entry of a dict a line."""
-    if isinstance(value, str):
-        text = repr(value)
-        plain = text[0] == "'" and '"' not in text and "\\" not in text
-        return f'"{text[1:-1]}"' if plain else text
-    if isinstance(value, Mapping):
-        pad = " " * (indent + 4)
-        entries = cast(Mapping[object, object], value).items()
-        rows = "".join(f"{pad}{literal(k)}: {literal(v, indent + 4)},\n" for k, v in entries)
-        return "{\n" + rows + " " * indent + "}" if rows else "{}"
-    if isinstance(value, list | tuple):
-        items = cast(list[object], value)
-        return "[" + ", ".join(literal(v, indent) for v in items) + "]"
-    return repr(value)
 
 
 def keywords(values: Mapping[str, object]) -> str:
@@ -161,10 +146,17 @@ def library_patch(
         *over_ranks(plan, extents, lambda e, n: length_changes(facts, e, n)),
         *method_changes(facts, extents, read),
     ]
+    if plan.dialect == TRANSFORMERS.name:
+        code = tp_plan_code(plan, facts, changes, form)
+        return _patch(facts, plan, stem, _text(facts, plan, code, stem, form.width))
     split = plan.loss_parallel or plan.context
     loss = library_loss(facts, plan.loss_parallel, bool(plan.context)) if split else None
     code = parallelize_code(plan, facts, changes, loss, layouts=layouts, form=form)
     text = (_named_text if named else _text)(facts, plan, code, stem, form.width)
+    return _patch(facts, plan, stem, text)
+
+
+def _patch(facts: ModelFacts, plan: Plan, stem: str, text: str) -> Patch:
     SourceText(f"{stem}.py", text)
     entry = f"from {stem} import build_model, parallelize\n\nmodel = parallelize(build_model())\n"
     return patch({f"{stem}.py": (None, text)}, obligations(plan, facts), entry)

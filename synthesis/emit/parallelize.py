@@ -10,7 +10,7 @@ from shardproof.synthesis.emit import guarding
 from shardproof.synthesis.emit.attributes import AttributeChange, LengthChange
 from shardproof.synthesis.emit.context import context_lines
 from shardproof.synthesis.emit.facts import ModelFacts, ModuleFact
-from shardproof.synthesis.emit.form import PLAIN, Form, call, indexed
+from shardproof.synthesis.emit.form import PLAIN, Form, call
 from shardproof.synthesis.emit.groups import group
 from shardproof.synthesis.emit.methods import MethodChange
 from shardproof.synthesis.emit.patch import COMMENT, EmitError
@@ -33,7 +33,7 @@ class Code:
     imports: tuple[Import, ...]
 
 
-def _normal(m: ModulePlan, facts: ModelFacts) -> ModulePlan:
+def normal(m: ModulePlan, facts: ModelFacts) -> ModulePlan:
     """Placements of the last dim written as `S(-1)`."""
     fact = facts.find(m.path)
     if fact is None:
@@ -67,10 +67,10 @@ def placed_modules(facts: ModelFacts, plan: Plan) -> list[str]:
         return []
     outer = [m.path for m in _outer(facts, plan).values() if not m.splits]
     styled = (m for m in plan.modules if m.style != "replicate")
-    return [m.path for m in (*styled, *_head_norms(facts, plan)) if m.path not in outer]
+    return [m.path for m in (*styled, *head_norms(facts, plan)) if m.path not in outer]
 
 
-def _head_norms(facts: ModelFacts, plan: Plan) -> list[ModulePlan]:
+def head_norms(facts: ModelFacts, plan: Plan) -> list[ModulePlan]:
     """Modules with parameters the plan does not mention, on the head that a rank has."""
     planned = [m.path for m in plan.modules]
     covered = {_wildcard(f.path, planned) for f in facts.modules} & set(planned)
@@ -110,7 +110,7 @@ def _outer(facts: ModelFacts, plan: Plan) -> dict[str, ModulePlan]:
     }
 
 
-def _own(modules: Iterable[ModulePlan]) -> list[str]:
+def _own(facts: ModelFacts, modules: Iterable[ModulePlan]) -> list[str]:
     """Lines that treat what these modules hold themselves."""
     lines: list[str] = []
     for m in modules:
@@ -120,10 +120,10 @@ def _own(modules: Iterable[ModulePlan]) -> list[str]:
         if "*" in rest:
             raise EmitError(f"{m.path}: nested layer lists are not emitted")
         if star:
-            lines.append(f"    for block in model.{indexed(head)}:")
-            lines.append(f"        {name}(block{indexed(rest)}{given}")
+            inner = facts.code(rest.removeprefix("."), f"{head}.*")
+            lines += [facts.each_block(head), f"        {name}(block{inner}{given}"]
         else:
-            lines.append(f"    {name}(model{indexed('.' + m.path) if m.path else ''}{given}")
+            lines.append(f"    {name}(model{facts.code(m.path)}{given}")
     return lines
 
 
@@ -194,7 +194,7 @@ def _tie(facts: ModelFacts, plan: Plan) -> list[str]:
             raise EmitError(f"one shared parameter is split in different ways: {uses}")
         source = next((p for p in splits if splits[p] != "R"), next(iter(splits), None))
         lines += [
-            f"    model.{indexed(p)} = model.{indexed(source)}"
+            f"    model{facts.code(p)} = model{facts.code(source)}"
             for p in paths
             if source and p != source
         ]
@@ -213,9 +213,8 @@ def _entries(
     """Lines of the plan dict, and what they need."""
     outer = _outer(facts, plan)
     styled = [m for m in plan.modules if m.path not in outer]
-    modules = [_normal(m, facts) for m in (*styled, *_head_norms(facts, plan))]
-    order = {fact: i for i, fact in enumerate(_order(facts, plan))}
-    modules.sort(key=lambda m: order.get(m.path, len(order)))
+    modules = in_order(facts, plan, (*styled, *head_norms(facts, plan)))
+    modules = [normal(m, facts) for m in modules]
     starts, modules = region(plan, facts, modules)
     prepared, modules = group(facts, modules)
     written = [fact.path for fact in facts.modules if fact.written]
@@ -266,10 +265,12 @@ def _gathers(plan: Plan, facts: ModelFacts) -> list[str]:
     return [f"output_layouts={placement(plan.output)}", "desired_output_layouts=Replicate()"]
 
 
-def _order(facts: ModelFacts, plan: Plan) -> list[str]:
-    """Planned path patterns in the order in which the model registers its modules."""
+def in_order(facts: ModelFacts, plan: Plan, modules: Iterable[ModulePlan]) -> list[ModulePlan]:
+    """These in the order in which the model registers its modules."""
     planned = [m.path for m in plan.modules]
-    return list(dict.fromkeys(_wildcard(f.path, planned) for f in facts.modules))
+    paths = list(dict.fromkeys(_wildcard(f.path, planned) for f in facts.modules))
+    order = {path: i for i, path in enumerate(paths)}
+    return sorted(modules, key=lambda m: order.get(m.path, len(order)))
 
 
 def held_whole(plan: Plan, facts: ModelFacts) -> bool:
@@ -315,7 +316,7 @@ def _recomputed(plan: Plan, facts: ModelFacts, width: int) -> tuple[list[str], l
             ("torch.utils.checkpoint", "create_selective_checkpoint_contexts"),
         ]
     for path in blocks:
-        lines.append(f"    for block in model.{indexed(path)}:")
+        lines.append(facts.each_block(path))
         lines.append(call("_composable.checkpoint", given, 8, width=width))
     return lines, imports
 
@@ -361,7 +362,7 @@ def _data_parallel(
         given.append("ignored_params=whole")
         needs.append(SNIPPETS["whole_over"])
     for path in _blocks(plan, facts):
-        lines.append(f"    for block in model.{indexed(path)}:")
+        lines.append(facts.each_block(path))
         lines.append(call("fully_shard", ["block", *given], 8, width=width))
     lines.append(call("fully_shard", ["model", *given], 4, width=width))
     if plan.loss == "sum":
@@ -378,21 +379,22 @@ _ADDED_UP = (
 )
 
 
-def _changed(changes: Sequence[Change], width: int) -> list[str]:
+def _changed(facts: ModelFacts, changes: Sequence[Change], width: int) -> list[str]:
     """Lines that make integer attributes and methods of library modules local."""
     lines: list[str] = []
     for change in dict.fromkeys(changes):
         if "*" not in change.path:
-            owner = f"model.{indexed(change.path)}" if change.path else "model"
+            owner = f"model{facts.code(change.path)}"
             lines.append(_change(change, owner, 4, width))
             continue
         head, _, rest = change.path.partition(".*")
         if "*" in rest:
             raise EmitError(f"{change.path}: nested layer lists are not emitted")
-        loop = f"    for block in model.{indexed(head)}:"
+        loop = facts.each_block(head)
         if loop not in lines:
             lines.append(loop)
-        line = _change(change, f"block{indexed(rest)}", 8, width)
+        inner = facts.code(rest.removeprefix("."), f"{head}.*")
+        line = _change(change, f"block{inner}", 8, width)
         lines.insert(lines.index(loop) + 1, line)
     return lines
 
@@ -427,7 +429,7 @@ def definitions(
     return tuple(s.text.strip("\n") for s in pasted), tuple(i for s in pasted for i in s.imports)
 
 
-def _on_mesh(plan: Plan, form: Form) -> tuple[str, list[Snippet], list[Import]]:
+def on_mesh(plan: Plan, form: Form) -> tuple[str, list[Snippet], list[Import]]:
     """The line that takes or makes the mesh, and what it needs."""
     sizes = ", ".join(f'"{dim}": {size}' for dim, size in plan.mesh.dims)
     given = ["model", "mesh", f"{{{sizes}}}"]
@@ -464,7 +466,7 @@ def parallelize_code(
         raise EmitError("a patch that splits the sequence does not start the guard")
     if layouts and form.inline:
         raise EmitError("a patch that starts the guard imports it; leave out --inline")
-    line, needs, imports = _on_mesh(plan, form)
+    line, needs, imports = on_mesh(plan, form)
     imports.append(("torch.distributed.device_mesh", "DeviceMesh"))
     body = [line]
     needs += used
@@ -487,7 +489,7 @@ def parallelize_code(
             body += ["    plan = {", *entries, "    }", "    parallelize_module(model, tp, plan)"]
             more.append((PARALLEL, "parallelize_module"))
         outer = _outer(facts, plan).values()
-        body += [*_tie(facts, plan), *_own(outer)]
+        body += [*_tie(facts, plan), *_own(facts, outer)]
         if _rest(facts, plan):
             body.append("    replicate_rest(model, tp)")
             needs.append(SNIPPETS["replicate_rest"])
@@ -496,7 +498,7 @@ def parallelize_code(
     if plan.context:
         body.append(f'    cp = mesh["{plan.cp}"]')
     if split or plan.context:
-        body += _changed(changes, form.width)
+        body += _changed(facts, changes, form.width)
         needs += [
             SNIPPETS[n]
             for n in ("edited_method", "divide_axes", "divide_held")

@@ -298,4 +298,5 @@ def collect(request: CaptureRequest) -> ModelFacts:
         request.target, name, config, config_class, tuple(modules), forwards,
         loss if called else "", tied, *_built(target, request.target.rpartition(":")[2]),
         _loss_of_call(model.forward, [spec.name for spec in found], result),
+        tuple(getattr(model, "tp_plan", None) or ()) if config_class else (),
     )  # fmt: skip

@@ -11,6 +11,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Literal
 
 from shardproof.synthesis.planner.assign import PIECES, PlanError, Point, misfit, options
+from shardproof.synthesis.planner.dialects import DIALECTS, PYTORCH
 from shardproof.synthesis.planner.roles import Module
 from shardproof.synthesis.planner.tactics import TACTICS
 
@@ -80,6 +81,8 @@ class Constraints:
     """Whether the residual stream is split over the sequence; None: as the search finds."""
     loss_parallel: bool | None = None
     """False: the loss is computed on whole logits."""
+    dialect: str = PYTORCH.name
+    """In whose words the plan is written, of `DIALECTS`."""
 
     def __bool__(self) -> bool:
         return self != NO_CONSTRAINTS
@@ -115,6 +118,20 @@ class Constraints:
                 raise ConstraintError(f"{path} is pinned to {other} already", f"pin {words}")
             return replace(self, pins=_more(self.pins, (path, style)))
         return replace(self, bans=_more(self.bans, (path, style)))
+
+    def in_dialect(self, name: str) -> Constraints:
+        """The same for a plan in a dialect.
+
+        Raises:
+            ConstraintError: a constraint that it has no words for.
+        """
+        if not DIALECTS[name].one_dim:
+            return replace(self, dialect=name)
+        if self.sequence_parallel:
+            other = f"--dialect {PYTORCH.name}"
+            what = f"a plan of {name} does not split the sequence"
+            raise ConstraintError(what, "constrain sequence_parallel", hint=other)
+        return replace(self, dialect=name, sequence_parallel=False, loss_parallel=False)
 
     def _constrained(self, words: str) -> Constraints:
         name, _, value = (part.strip() for part in words.partition("="))
@@ -156,6 +173,7 @@ class Constraints:
             "sequence_parallel": self.sequence_parallel,
             "loss_parallel": self.loss_parallel,
         }
+        rows["dialect"] = None if self.dialect == PYTORCH.name else self.dialect
         return {name: value for name, value in rows.items() if value not in (None, [])}
 
 
@@ -198,12 +216,14 @@ def settle(
         ConstraintError: a pin or a ban that names no module, a style that does not fit, or
             nothing left.
     """
-    allowed = {
-        m.path: [
-            s for s in options(m, size) if supported is None or s == "replicate" or supported(m, s)
-        ]
-        for m in modules
-    }
+    dialect = DIALECTS[constraints.dialect]
+
+    def written(module: Module, style: str) -> bool:
+        return style == "replicate" or (
+            (supported is None or supported(module, style)) and dialect.says(module, style, size)
+        )
+
+    allowed = {m.path: [s for s in options(m, size) if written(m, s)] for m in modules}
     pinned: dict[str, tuple[str, str]] = {}
     for path, style in constraints.pins:
         words = f"pin {path}={style}"

@@ -84,6 +84,7 @@ def describe(found: Found, asked: Asked, baseline: StepPrice) -> Plan:
         | (shares(found, tp, mesh[tp]) if tp else {}),
         collectives=_collectives(best.estimate, best.lowered.program),
         whole_attention=attention_left_whole(found, tp) if tp else (),
+        dialect=asked.constraints.dialect,
     )
     plan = along_sequence(in_groups(plan, asked.mesh), found, asked)
     shapes = {p.path: p.shape for m in found.modules for p in m.params}

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from math import prod
 from typing import Any, cast
 
+from shardproof.synthesis.planner.dialects import DIALECTS, PYTORCH
 from shardproof.verifier.kernel.program.types import Mesh
 
 STYLES = (
@@ -147,6 +148,8 @@ class Plan:
     collectives: tuple[CollectiveUse, ...] = ()
     whole_attention: tuple[str, ...] = ()
     """Modules whose attention every rank of `tp` computes in full."""
+    dialect: str = PYTORCH.name
+    """In whose words it is written."""
     stages: tuple[tuple[str, ...], ...] = ()
     """Paths of the modules that each stage of the launcher's pipeline keeps."""
 
@@ -206,6 +209,8 @@ def to_json(plan: Plan) -> str:
         del data["cp"], data["context"]
     if plan.replicate is None:
         del data["replicate"]
+    if plan.dialect == PYTORCH.name:
+        del data["dialect"]
     if not plan.stages:
         del data["stages"]
     for module in data["modules"]:
@@ -256,6 +261,8 @@ def from_json(text: str) -> Plan:
         plan = Plan(**fields)
     except (TypeError, KeyError, AttributeError, ValueError) as error:
         raise ValueError(f"not a plan: {error}") from error
+    if plan.dialect not in DIALECTS:
+        raise ValueError(f"unknown dialect {plan.dialect!r}, expected {', '.join(DIALECTS)}")
     for module in plan.modules:
         if module.style not in STYLES:
             known = ", ".join(STYLES)

@@ -39,6 +39,9 @@ def changes(*extents: tuple[int, str, tuple[int, ...], tuple[int, ...]]) -> set[
     return set(attribute_changes(facts, given, 2, lambda _: LIBRARY))
 
 
+PLAIN = ModelFacts("model.py:M", "M", {})
+
+
 def test_extents_in_methods_and_in_reshapes_that_change_nothing_are_found() -> None:
     """Capture names the line of forward alone, and sees no reshape to the same shape."""
     found = changes((12, "reshape", (4, 8, 4, 16), (4, 8, 2, 16)))
@@ -52,7 +55,7 @@ def test_attributes_that_say_another_number_stay() -> None:
 
 def test_parts_of_blocks_that_are_numbered_are_indexed() -> None:
     change = AttributeChange("encoder.block.*.layer.0.attention", "heads", divisor="tp.size()")
-    assert _changed([change], 88) == [
+    assert _changed(PLAIN, [change], 88) == [
         "    for block in model.encoder.block:",
         "        block.layer[0].attention.heads //= tp.size()",
     ]
@@ -177,7 +180,7 @@ def test_methods_are_edited_beside_attributes_in_one_loop() -> None:
         AttributeChange("layers.*.attn", "heads", divisor="tp.size()"),
         MethodChange("layers.*.attn", "forward", (".view(b)", ".view(-1)")),
     ]
-    assert _changed(changes, 88) == [
+    assert _changed(PLAIN, changes, 88) == [
         "    for block in model.layers:",
         '        edited_method(block.attn, "forward", ".view(b)", ".view(-1)")',
         "        block.attn.heads //= tp.size()",
@@ -194,7 +197,7 @@ def test_an_attribute_of_a_module_that_forward_replaces_is_divided_when_it_is_th
     extent = LocalExtent("lib.py", 15, "reshape", "h.*", (4, 8, 64), (4, 8, 32))
     (change,) = attribute_changes(facts, [extent], 2, lambda _: LIBRARY)
     assert (change.path, change.name, change.replaced) == ("h.*.attn", "width", True)
-    assert _changed([change], 88) == [
+    assert _changed(PLAIN, [change], 88) == [
         "    for block in model.h:",
         '        divide_held(block, "attn", "width", tp.size())',
     ]

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from shardproof.synthesis.emit import EmitError, emit
-from shardproof.synthesis.emit.facts import ModuleFact
-from shardproof.synthesis.emit.parallelize import indexed
+from shardproof.synthesis.emit.facts import ModelFacts, ModuleFact
 from shardproof.synthesis.planner.plan import LocalExtent
 from shardproof.verifier.kernel.program.types import Mesh
 
@@ -269,9 +268,12 @@ def test_an_extent_that_no_attribute_holds_is_one_error_with_its_line(tmp_path: 
 
 
 def test_layers_are_indexed_in_paths() -> None:
-    assert indexed("model.layers.11.attn") == "model.layers[11].attn"
-    assert indexed("h.0") == "h[0]"
-    assert indexed("block1.fc2") == "block1.fc2"
+    held = ModuleFact("layers", "ModuleDict", "ModuleDict", {}, {}, (), 0, "", (), 2)
+    facts = ModelFacts("model.py:M", "M", {}, modules=(held,))
+    assert facts.code("model.layers.11.attn") == ".model.layers[11].attn"
+    assert facts.code("layers.1.mlp") == '.layers["1"].mlp'
+    assert facts.each_block("layers") == "    for block in model.layers.values():"
+    assert (facts.code("block1.fc2"), facts.code("")) == (".block1.fc2", "")
 
 
 @pytest.mark.parametrize("ends", ["()", "[]"])

@@ -106,6 +106,38 @@ class M(nn.Module):
             x = block(x, self.table.weight)
         return x.square().mean()
 """
+NUMBERED = """import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.heads = 4
+        self.q, self.k, self.v, self.o = (nn.Linear(16, 16) for _ in range(4))
+
+    def forward(self, x):
+        b, t, c = x.shape
+        q, k, v = (
+            m(x).view(b, t, self.heads, c // self.heads).transpose(1, 2)
+            for m in (self.q, self.k, self.v)
+        )
+        y = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(b, t, c)
+        return x + self.o(y)
+
+
+class M(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleDict({str(i): Block() for i in range(4)})
+        self.out = nn.Linear(16, 8)
+
+    def forward(self, x):
+        for block in self.layers.values():
+            x = block(x)
+        return self.out(x)
+"""
 GEMMA2: dict[str, Any] = {
     "vocab_size": 96,
     "hidden_size": 32,
@@ -146,6 +178,19 @@ def test_of_stages_that_end_in_whole_layers_the_blocks_are_split(tmp_path: Path)
     for stage in (0, 1):
         assert f'"stages.{stage}.blocks.*.mlp.0": ColwiseParallel' in diff
         assert f'"stages.{stage}.blocks.*.mlp.2": RowwiseParallel' in diff
+
+
+def test_a_dict_of_numbered_layers_is_rolled_and_its_last_layer_with_the_others(
+    tmp_path: Path,
+) -> None:
+    """No norm stands between the last layer and the head: one reshapes the gradient, the other
+    back. Attention and the reshape that joins its heads stand on one line."""
+    (tmp_path / "numbered.py").write_text(NUMBERED)
+    inputs = (InputSpec("x", (4, 8, 16)),)
+    request = CaptureRequest(f"{tmp_path / 'numbered.py'}:M", {}, inputs=inputs)
+    diff = parallel(request, tmp_path / "out")
+    assert '"layers.*.q": ColwiseParallel' in diff
+    assert ".transpose(1, 2).reshape(b, t, -1)" in diff
 
 
 @pytest.mark.parametrize("mesh", [TWO, Mesh.of(dp=2)], ids=str)

@@ -285,7 +285,7 @@ def test_a_chain_of_single_products_is_rolled_by_pairs(layers, around, patterns)
 def test_shares_of_a_gradient_add_up_in_the_blocks_that_they_are_of(owner):
     b = Builder("conditioned")
     x, c, ct = b.input("x", X), b.input("c", X), b.input("ct", X, "cotangent")
-    params = [b.param(f"net.{i}.w", W) for i in range(3)]
+    params = [b.param(f"net.{i}.w", W) for i in range(4)]
     for i, w in enumerate(params):
         with b.at(Source("m.py", 1, f"net.{i}")):
             x = b.add("add", x, b.add("mm", c, w))
@@ -293,7 +293,7 @@ def test_shares_of_a_gradient_add_up_in_the_blocks_that_they_are_of(owner):
     first = len(b.build().nodes)
     total = b.add("mul", ct, x)
     back = b.add("mul", ct, c)
-    for i in reversed(range(3)):
+    for i in reversed(range(4)):
         with b.at(Source("m.py", 1, f"net.{i}")):
             share = b.add("mm", back, b.add("permute", params[i], dims=(1, 0)))
             grad = b.add("mm", b.add("permute", c, dims=(1, 0)), back)

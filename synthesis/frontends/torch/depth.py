@@ -20,6 +20,14 @@ _TOWERS = ("encoder_layers", "decoder_layers", "num_encoder_layers", "num_decode
 SCALARS = (int, float, str, bool, type(None))
 
 
+def members(module: nn.Module) -> list[nn.Module]:
+    """The modules of a list, a sequence, or a dict whose keys are 0, 1 and so on; else none."""
+    if isinstance(module, nn.ModuleDict):
+        numbered = list(module) == [str(n) for n in range(len(module))]
+        return [*module.values()] if numbered else []
+    return [*module] if isinstance(module, (nn.ModuleList, nn.Sequential)) else []
+
+
 def fingerprint(module: nn.Module) -> tuple[Any, ...]:
     """Everything that is compared between two layers."""
     scalars = tuple(
@@ -49,8 +57,9 @@ def layer_kinds(model: nn.Module, layers: int, config: Any) -> dict[str, tuple[A
     """Kind of each entry, for the lists with one entry per layer."""
     out: dict[str, tuple[Any, ...]] = {}
     for path, module in model.named_modules():
-        if isinstance(module, nn.ModuleList) and len(module) == layers:
-            kinds = list(map(fingerprint, module))
+        found = [] if isinstance(module, nn.Sequential) else members(module)
+        if len(found) == layers:
+            kinds = list(map(fingerprint, found))
             for value in _by_layer(config, layers).values():
                 if list(value) != list(range(layers)):
                     kinds = [(k, repr(v)) for k, v in zip(kinds, value, strict=True)]

@@ -27,6 +27,7 @@ from shardproof.synthesis.frontends.torch.buffers import filled, label, persiste
 from shardproof.synthesis.frontends.torch.built_draws import BuiltDraws
 from shardproof.synthesis.frontends.torch.captured import Captured, ModelFacts
 from shardproof.synthesis.frontends.torch.chosen import read_whole, reads_whole
+from shardproof.synthesis.frontends.torch.depth import members
 from shardproof.synthesis.frontends.torch.errors import CaptureError, HandwrittenError
 from shardproof.synthesis.frontends.torch.facts import read_facts, read_files
 from shardproof.synthesis.frontends.torch.homes import root_of
@@ -341,9 +342,8 @@ def block_lists(model: nn.Module) -> list[str]:
     return [
         path
         for path, module in model.named_modules()
-        if isinstance(module, (nn.ModuleList, nn.Sequential))
-        and len(module) > 1
-        and all(child is not None and any(True for _ in child.children()) for child in module)
+        if len(found := members(module)) > 1
+        and all(child is not None and any(True for _ in child.children()) for child in found)
     ]
 
 

@@ -12,7 +12,7 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 from torch.utils.hooks import RemovableHandle
 
-from shardproof.synthesis.frontends.torch.depth import NUMBERING, SCALARS
+from shardproof.synthesis.frontends.torch.depth import NUMBERING, SCALARS, members
 from shardproof.synthesis.frontends.torch.errors import CaptureError
 from shardproof.synthesis.frontends.torch.rolling.depth import Depth, choose
 
@@ -41,25 +41,21 @@ def shorten(model: nn.Module, depth: Depth) -> None:
         if len(found) != 1 or len(found[0]) != depth.total:
             raise CaptureError(UNLIKE)
         (layers,) = found
-        kinds = _kinds(layers)
+        held, kinds = members(layers), _kinds(layers)
         stop = depth.head + depth.period * depth.count
         repeated = range(depth.head + depth.period, stop)
         if any(kinds[i] != kinds[i - depth.period] for i in repeated):
             raise CaptureError(UNLIKE)
-        kept = [layers[i] for i in depth.kept]
+        kept = [held[i] for i in depth.kept]
         layers._modules = type(layers._modules)((str(i), layer) for i, layer in enumerate(kept))
 
 
 def _lists(model: nn.Module) -> dict[str, Any]:
-    return {
-        path: module
-        for path, module in model.named_modules()
-        if isinstance(module, (nn.ModuleList, nn.Sequential)) and len(module) > 1
-    }
+    return {path: module for path, module in model.named_modules() if len(members(module)) > 1}
 
 
 def _kinds(layers: Any) -> tuple[Kind, ...]:
-    return tuple(map(_kind, layers))
+    return tuple(map(_kind, members(layers)))
 
 
 def _kind(module: nn.Module) -> Kind:

@@ -57,8 +57,9 @@ def recompute_views(program: Program, backward: frozenset[str]) -> tuple[Program
 
 def compute_once(program: Program, backward: frozenset[str]) -> Program:
     """The same program, in which the backward reads what the forward made where it makes that
-    again: the same op on the same values, in the nearest module. What it reshapes to and fro it
-    reads as it was. What then no node reads stays."""
+    again: the same op on the same values, in the nearest module. What it reshapes to and fro of the
+    forward it reads as it was: a gradient is reshaped by each module that takes it, the last of
+    alike ones as the others. What then no node reads stays."""
     numbers: dict[object, int] = {}
     number = {i.name: numbers.setdefault(i.name, len(numbers)) for i in program.inputs}
     made: dict[int, list[Node]] = {}
@@ -81,7 +82,8 @@ def compute_once(program: Program, backward: frozenset[str]) -> Program:
             reshaped[number[node.outputs[0]]] = operands[0]
             value, whole = node.outputs[0], before.get(node.inputs[0], node.inputs[0])
             before[value] = whole
-            if value in backward and program.types[value] == program.types[whole]:
+            again = value in backward and whole not in backward
+            if again and program.types[value] == program.types[whole]:
                 known[value] = whole
         found = made.setdefault(same, [])
         if node.outputs[0] not in backward:
