@@ -239,8 +239,7 @@ class Parallelize(Asking, Constrained, Chosen, work="pipeline.starting:paralleli
     )
     dialect: str = option(
         "pytorch",
-        "In whose words the plan is written: parallelize_module, or, of an hf:Class, the "
-        "tensor-parallel plan that from_pretrained takes.",
+        "Write calls of parallelize_module. Or write hf:Class a plan for from_pretrained.",
         "pytorch|transformers",
     )
     guard: bool = option(False, "Make the patch watch what ranks exchange.")

@@ -22,10 +22,12 @@ from shardproof.agent.verdict import verdicts
 from shardproof.agent.verdict.certificates import answers, certificate_text, second
 from shardproof.synthesis.emit import ModelFacts, Patch
 from shardproof.synthesis.emit.launcher import FILE as LAUNCHER
+from shardproof.synthesis.emit.tp_plan import tp_plan
 from shardproof.synthesis.execute.run.running import PARAMETERS, PROCESSES
 from shardproof.synthesis.frontends.torch.captured import Captured
 from shardproof.synthesis.frontends.torch.request import CaptureRequest
 from shardproof.synthesis.planner.cost import Estimate
+from shardproof.synthesis.planner.dialects import TRANSFORMERS
 from shardproof.synthesis.planner.judging import passed_over
 from shardproof.synthesis.planner.plan import Plan, to_json as plan_json
 from shardproof.synthesis.planner.planner import Synthesis
@@ -90,6 +92,11 @@ def finish(
     if isinstance(verdict, Proof):
         found.verdict, found.checked = second(run, verdict, judged, answers())
         found.checked_s = run.seconds["check"]
+    if isinstance(found.verdict, Proof) and facts and made.plan.dialect == TRANSFORMERS.name:
+        from shardproof.agent.pipeline.loaded import loaded
+
+        rules, held = tp_plan(facts, made.plan), captured.facts.param_count
+        found.verdict = loaded(run, job.asked, rules, found.verdict, held)
     if isinstance(found.verdict, Proof) and written is not None:
         found.patch = written.patch
         _try(run, job, made, found, written.patch)

@@ -299,13 +299,15 @@ def _is_of_made(tree: ast.AST, function: ast.FunctionDef, extent: ast.expr) -> b
 
 
 def _is_made_by_callers(tree: ast.AST, function: ast.FunctionDef, name: str) -> bool:
-    """Whether what calls in the file pass for a parameter is assigned where they are."""
+    """Whether what calls in the file pass for a parameter is assigned where they are, or made
+    there by a call: `self.split(self.query(x))`."""
     passed = list(calls_with(tree, function, name))
-    around = [(function_at(tree, value.lineno), value) for value in passed]
-    return bool(passed) and all(
-        caller is not None and isinstance(value, ast.Name) and any(assigned(caller, value.id))
-        for caller, value in around
-    )
+    return bool(passed) and all(isinstance(v, ast.Call) or _is_assigned(tree, v) for v in passed)
+
+
+def _is_assigned(tree: ast.AST, value: ast.expr) -> bool:
+    caller = function_at(tree, value.lineno)
+    return caller is not None and isinstance(value, ast.Name) and any(assigned(caller, value.id))
 
 
 def _alike(

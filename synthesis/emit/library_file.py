@@ -148,15 +148,17 @@ def library_patch(
     ]
     if plan.dialect == TRANSFORMERS.name:
         code = tp_plan_code(plan, facts, changes, form)
-        return _patch(facts, plan, stem, _text(facts, plan, code, stem, form.width))
+        text = _text(facts, plan, code, stem, form.width)
+        entry = f"from {stem} import from_pretrained\n\nmodel = from_pretrained(FOLDER)\n"
+        return _patch(facts, plan, stem, text, entry)
     split = plan.loss_parallel or plan.context
     loss = library_loss(facts, plan.loss_parallel, bool(plan.context)) if split else None
     code = parallelize_code(plan, facts, changes, loss, layouts=layouts, form=form)
     text = (_named_text if named else _text)(facts, plan, code, stem, form.width)
-    return _patch(facts, plan, stem, text)
-
-
-def _patch(facts: ModelFacts, plan: Plan, stem: str, text: str) -> Patch:
-    SourceText(f"{stem}.py", text)
     entry = f"from {stem} import build_model, parallelize\n\nmodel = parallelize(build_model())\n"
+    return _patch(facts, plan, stem, text, entry)
+
+
+def _patch(facts: ModelFacts, plan: Plan, stem: str, text: str, entry: str) -> Patch:
+    SourceText(f"{stem}.py", text)
     return patch({f"{stem}.py": (None, text)}, obligations(plan, facts), entry)

@@ -176,7 +176,8 @@ class Narrowing:
         for groups in around.values():
             if not split(p for g in groups for p in g) and len(groups) > 1:
                 any(map(split, groups))
-        best = self._best(held, refused, whole)
+        best = self._best(held, refused, whole, left)
+        held = best.point
         makers = {p.name: m.path for m in self.state.modules for p in m.params}
         follows = {m.path: {makers[w] for w in m.follows} for m in self.state.modules}
         for group in left:
@@ -186,7 +187,18 @@ class Narrowing:
                 split(p for g in (*makes, group) for p in g)
         return self._best(held, refused, best)
 
-    def _best(self, point: Point, refused: Refusal, known: Candidate) -> Candidate:
-        """The candidate of a point, or the known one where the backward of that is refused."""
+    def _best(
+        self, point: Point, refused: Refusal, known: Candidate, kinds: Sequence[list[str]] = ()
+    ) -> Candidate:
+        """The candidate of a point. Where its outputs or its backward are refused, the best with
+        one of some kinds whole, or the known one."""
         result = self._scored(point, refused)
-        return result if isinstance(result, Candidate) else known
+        if isinstance(result, Candidate):
+            return result
+        fewer = (point.styled(dict.fromkeys(group, "replicate")) for group in kinds)
+        found = [self._scored(p, refused) for p in fewer if p != point]
+        return min((c for c in found if isinstance(c, Candidate)), key=_score, default=known)
+
+
+def _score(candidate: Candidate) -> tuple[float, float, float]:
+    return candidate.score

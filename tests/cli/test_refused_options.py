@@ -24,6 +24,22 @@ def assert_refused(here: Command, tmp_path: Path, arguments: list[str], says: st
     assert sorted(tmp_path.rglob("*")) == before
 
 
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("hf:LlamaForCausalLM --dialect spoken --mesh tp=2", "no such dialect"),
+        ("net.py:Net --dialect transformers --mesh tp=2", "classes of transformers alone"),
+        ("hf:LlamaForCausalLM --dialect transformers --mesh dp=2,tp=2", "over one mesh dim"),
+        ("hf:LlamaForCausalLM --dialect transformers --gpus 8", "over one mesh dim"),
+        ("hf:LlamaForCausalLM --dialect transformers --mesh tp=2 --launcher", "not written"),
+    ],
+)
+def test_what_a_dialect_has_no_words_for(
+    here: Command, tmp_path: Path, words: str, says: str
+) -> None:
+    assert_refused(here, tmp_path, ["parallelize", *words.split()], says)
+
+
 def test_a_person_sees_one_error_on_stderr(here: Command) -> None:
     done = here("parallelize", "net.py:Net", "--mesh", "tp=0", "--out", "out")
     assert done.code == 2

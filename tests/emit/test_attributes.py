@@ -61,6 +61,26 @@ def test_parts_of_blocks_that_are_numbered_are_indexed() -> None:
     ]
 
 
+SPLIT = """class Attention:
+    def split(self, t):
+        batch, length, width = t.size()
+        size = width // self.heads
+        return t.view(batch, length, self.heads, size).transpose(1, 2)
+
+    def forward(self, x):
+        return self.split(self.query(x))
+"""
+
+
+def test_heads_of_what_a_call_makes_are_local_where_they_size_what_stays() -> None:
+    """`size` stays, since the width of what `query` gives is local too."""
+    fact = ModuleFact("h.0.attn", "Attention", "Attention", ints={"heads": 4})
+    facts = ModelFacts("model.py:M", "M", {}, modules=(fact,))
+    extent = LocalExtent("model.py", 8, "reshape", "h.0.attn", (4, 8, 4, 16), (4, 8, 2, 16))
+    (change,) = attribute_changes(facts, [extent], 2, lambda _: SPLIT)
+    assert (change.name, change.divisor) == ("heads", "tp.size()")
+
+
 SIZES = """class Attention:
     def _merge(self, y, dim):
         return y.view(dim.batch, -1, dim.wide)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 
+from benchmarks.tp_plans import fields
 from shardproof.agent.pipeline.pipeline import kinds
 from shardproof.agent.pipeline.writing import read_again
 from shardproof.synthesis.emit import EmitError, Patch, emit
@@ -21,6 +24,7 @@ from shardproof.synthesis.planner.plan import from_json, to_json
 from shardproof.synthesis.planner.planner import Asked, Synthesis, synthesize
 from shardproof.verifier.kernel.program.types import Mesh
 from shardproof.verifier.verdict import Proof, Verdict
+from tests.commands import Command
 
 pytestmark = [pytest.mark.torch, pytest.mark.hf, pytest.mark.slow]
 
@@ -105,3 +109,20 @@ def test_what_transformers_has_no_words_for_is_named(tied: Model) -> None:
         tp_plan(tied.facts, shared)
     with pytest.raises(ConstraintError, match="does not split the sequence"):
         replace(NO_CONSTRAINTS, sequence_parallel=True).in_dialect("transformers")
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize(
+    ("name", "end"), [("Qwen3ForCausalLM", "proved"), ("Inkling2ForCausalLM", "unknown")]
+)
+def test_what_from_pretrained_loads_is_proved_too(
+    command: Command, name: str, end: str, tmp_path: Path
+) -> None:
+    """The library gives the ranks of Inkling2 other rows of its experts than a plan says."""
+    config, out = tmp_path / "config.json", tmp_path / "out"
+    config.write_text(json.dumps(fields(name, 2)))
+    words = ("--mesh", "tp=2", "--dialect", "transformers", "--no-run", "--out", str(out))
+    done = command("parallelize", f"hf:{name}", "--config", str(config), *words, seconds=600)
+    assert done.out.startswith(f"{end}: ")
+    assert (out / "patch.diff").exists() == (end == "proved")
+    assert end == "proved" or "from_pretrained" in done.err

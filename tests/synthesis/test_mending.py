@@ -100,6 +100,20 @@ def test_a_pair_that_was_left_whole_is_split_together() -> None:
     assert best.point.style("layer.two.down") == "row"
 
 
+def test_of_a_point_that_only_its_whole_pass_refuses_one_kind_stays_whole() -> None:
+    state = prepare(Asked(aside(), MESH, decoder.CLUSTER))
+    rules = settle(NO_CONSTRAINTS, state.modules, 2, None)
+    start = TACTICS["column_row"](state.modules, 2)
+    whole = state.score(TACTICS["replicate"](state.modules, 2), "replicate")
+    refused = state.score(start, "column_row")
+    assert isinstance(whole, Candidate)
+    assert isinstance(refused, Refusal)
+    narrowing = Narrowing(state, rules)
+    best = narrowing._best(start, refused, whole, [["layer.one.up"], ["layer.side"]])
+    assert best.point == start.styled({"layer.side": "replicate"})
+    assert narrowing._best(start, refused, whole, [["layer.one.up"]]) is whole
+
+
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_any_number_of_obstacles_is_left_whole(count: int) -> None:
     found = made(count, 128)
