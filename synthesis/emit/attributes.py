@@ -96,8 +96,14 @@ def _functions(tree: ast.Module, line: int) -> dict[str, ast.FunctionDef]:
 
 def calls_another(tree: ast.Module, line: int) -> bool:
     """Whether a line calls a function of the file: that may write the extents."""
-    known = _functions(tree, line)
+    known = {*_functions(tree, line), *_lambdas(tree)}
     return any(called(c) in known for c in of_kind(tree, ast.Call) if c.lineno == line)
+
+
+def _lambdas(tree: ast.Module) -> list[str]:
+    """Names that a lambda is assigned to."""
+    given = (n for n in of_kind(tree, ast.Assign) if isinstance(n.value, ast.Lambda))
+    return [t.id for n in given for t in n.targets if isinstance(t, ast.Name)]
 
 
 def _change(fact: ModuleFact, path: str, name: str, local: int, tp: int) -> AttributeChange:
@@ -242,7 +248,7 @@ def _shorter_factors(
     out: list[AttributeChange] = []
     for index in differing(extent):
         factors, (whole, local) = (
-            _factors(site.extents[index]),
+            _factors(function, site.extents[index]),
             (extent.whole[index], extent.local[index]),
         )
         told = [n for n in telling(fact, tree, function, site, extent, index) if n in factors]
@@ -252,11 +258,13 @@ def _shorter_factors(
     return out
 
 
-def _factors(written: ast.expr) -> list[str]:
-    """The attributes that are factors of a product: of `b * self.heads` the heads."""
+def _factors(function: ast.FunctionDef, written: ast.expr) -> list[str]:
+    """The attributes that are factors of a product: of `b * self.heads` the heads, and of `b * h`
+    where `h = self.heads`."""
     if isinstance(written, ast.BinOp) and isinstance(written.op, ast.Mult):
-        return _factors(written.left) + _factors(written.right)
-    return _names(written) if isinstance(written, ast.Attribute) else []
+        return _factors(function, written.left) + _factors(function, written.right)
+    values = [*assigned(function, written.id)] if isinstance(written, ast.Name) else [written]
+    return [name for v in values if isinstance(v, ast.Attribute) for name in _names(v)]
 
 
 def telling(

@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from shardproof.synthesis.emit.attributes import AttributeChange, attribute_changes
+from shardproof.synthesis.emit.attributes import AttributeChange, attribute_changes, calls_another
 from shardproof.synthesis.emit.facts import ModelFacts, ModuleFact
 from shardproof.synthesis.emit.methods import MethodChange, method_changes
 from shardproof.synthesis.emit.parallelize import _changed
@@ -79,6 +79,31 @@ def test_heads_of_what_a_call_makes_are_local_where_they_size_what_stays() -> No
     extent = LocalExtent("model.py", 8, "reshape", "h.0.attn", (4, 8, 4, 16), (4, 8, 2, 16))
     (change,) = attribute_changes(facts, [extent], 2, lambda _: SPLIT)
     assert (change.name, change.divisor) == ("heads", "tp.size()")
+
+
+LAMBDA = """class Attention:
+    def forward(self, x):
+        b, h = x.shape[0], self.heads
+        shape = lambda t: t.view(b, -1, self.heads, self.size).transpose(1, 2)
+        q, k = shape(self.q(x)), shape(self.k(x))
+        merged = q.reshape(b * h, x.shape[1], -1)
+        return merged @ k.reshape(b * h, -1, x.shape[1])
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "whole", "local"),
+    [(5, (2, 8, 4, 16), (2, 8, 2, 16)), (6, (8, 8, 16), (4, 8, 16))],
+)
+def test_heads_in_a_lambda_or_in_a_product_of_names_are_local(
+    line: int, whole: tuple[int, ...], local: tuple[int, ...]
+) -> None:
+    fact = ModuleFact("h.0.attn", "Attention", "Attention", ints={"heads": 4, "size": 16})
+    facts = ModelFacts("model.py:M", "M", {}, modules=(fact,))
+    extent = LocalExtent("model.py", line, "reshape", "h.0.attn", whole, local)
+    (change,) = attribute_changes(facts, [extent], 2, lambda _: LAMBDA)
+    assert (change.name, change.divisor) == ("heads", "tp.size()")
+    assert calls_another(ast.parse(LAMBDA), line) == (line == 5)
 
 
 SIZES = """class Attention:
