@@ -1,4 +1,4 @@
-"""`python -m benchmarks.kinds [NAME ...]`: what becomes of models of 48 kinds, as people write
+"""`python -m benchmarks.kinds [NAME ...]`: what becomes of models of 53 kinds, as people write
 them.
 
 Each model of `tests/kinds/kinds.toml` on two ranks of tp and of dp; a run that was stopped goes on.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from tests.commands import command as command
 
 pytestmark = [pytest.mark.torch, pytest.mark.gloo, pytest.mark.campaign]
 MODELS = Path(__file__).parent / "models"
+MANIFEST = tomllib.loads(MODELS.with_name("kinds.toml").read_text())
+INPUTS = {j["target"].removeprefix("models/"): j.get("input", ()) for j in MANIFEST["job"]}
 PROVED = (
     ("running.py:BN", "dp=2"),
     ("running.py:BN", "tp=2"),
@@ -29,6 +32,11 @@ PROVED = (
     ("products.py:Products", "tp=2"),
     ("recommender.py:DLRM", "dp=2"),
     ("language.py:Perceiver", "tp=2"),
+    ("latents.py:Perceiver", "tp=2"),
+    ("masked.py:Bert", "tp=2"),
+    ("numbered.py:Net", "tp=2"),
+    ("relative.py:Encoder", "tp=2"),
+    ("translation.py:Translator", "tp=2"),
     ("language.py:Recurrent", "tp=2"),
     ("recommender.py:DLRM", "tp=2"),
     ("pairs.py:Siamese", "dp=2"),
@@ -54,7 +62,9 @@ LEFT = (
 
 @pytest.mark.parametrize(("target", "mesh"), PROVED)
 def test_proved_run_and_equal(target, mesh, command):
-    done = command("parallelize", f"{MODELS}/{target}", "--mesh", mesh, "--run", "--out", "out")
+    given = [word for item in INPUTS[target] for word in ("--input", item)]
+    words = ("--mesh", mesh, "--run", "--out", "out")
+    done = command("parallelize", f"{MODELS}/{target}", *words, *given)
     assert done.code == 0, done.out + done.err
     said = done.out + done.err
     assert "read again and proved | run on 2 processes, agrees" in said
