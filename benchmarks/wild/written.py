@@ -81,10 +81,10 @@ def _is_path(node: ast.AST) -> bool:
 
 
 def _module(path: str) -> str:
-    """Of a dotted name, the module: what stands before the first capital, or the last word."""
+    """Of a dotted name, the module: what stands before its class, or before the last word."""
     words = path.split(".")
     large = [i for i, word in enumerate(words) if i and word.lstrip("_")[:1].isupper()]
-    return ".".join(words[: large[0] if large else -1])
+    return ".".join(words[: large[-1] if large else -1])
 
 
 def _example(spec: InputSpec) -> str:

@@ -230,7 +230,7 @@ class Process:
         self.earlier |= self.modules
         self.modules.clear()
         for name, module in list(sys.modules.items()):
-            if self.owned(getattr(module, "__file__", None) or ""):
+            if self.owned(getattr(module, "__dict__", {}).get("__file__") or ""):
                 del sys.modules[name]
 
     def imported(self, side: dict[str, Any]) -> Any:

@@ -25,7 +25,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from shardproof.synthesis.frontends.torch.errors import CaptureError
-from shardproof.synthesis.frontends.torch.homes import own
+from shardproof.synthesis.frontends.torch.homes import loaded, own
 from shardproof.synthesis.frontends.torch.provenance import Provenance
 
 Stack = tuple[tuple[str, int], ...]
@@ -498,8 +498,7 @@ def files_of(module: Any, root: str) -> dict[str, Any]:
     """The owner's Python modules that are imported by now; `module` is the target's own."""
     known = {id(module)}
     out = {} if module is None else {"": module}
-    for name, other in list(sys.modules.items()):
-        file = getattr(other, "__file__", None) or ""
+    for name, other, file in loaded():
         if id(other) not in known and file and own(root, file):
             known.add(id(other))
             out[name] = other

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from shardproof.installed import IMPORTED_FROM, OURS
 
@@ -143,7 +144,14 @@ def own(root: str, file: str) -> bool:
     return below and is_users(file)
 
 
+def loaded() -> Iterator[tuple[str, Any, str]]:
+    """What this process has imported: name, module, file. A module that looks names up by itself,
+    as one that is imported lazily, is asked for none."""
+    for name, module in list(sys.modules.items()):
+        yield name, module, getattr(module, "__dict__", {}).get("__file__") or ""
+
+
 def imported(root: str) -> Sequence[str]:
     """The owner's Python files that this process has imported."""
-    found = [getattr(m, "__file__", None) or "" for m in list(sys.modules.values())]
-    return [f for f in dict.fromkeys(found) if f.endswith(".py") and own(root, f)]
+    found = dict.fromkeys(file for _, _, file in loaded())
+    return [f for f in found if f.endswith(".py") and own(root, f)]

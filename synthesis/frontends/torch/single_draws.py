@@ -24,6 +24,7 @@ import torch
 from torch import nn
 
 from shardproof.synthesis.frontends.torch.digest import Log
+from shardproof.synthesis.frontends.torch.homes import loaded
 from shardproof.synthesis.frontends.torch.ranks.places import Places
 
 _LEGACY = np.random.RandomState
@@ -91,8 +92,8 @@ class Held:
 
 def _globals(model: nn.Module, places: Places) -> Iterator[dict[str, Any]]:
     """Of the user's files, and of those of the model's classes."""
-    for module in list(sys.modules.values()):
-        if places.own(getattr(module, "__file__", None) or ""):
+    for _, module, file in loaded():
+        if places.own(file):
             yield vars(module)
     for forward in {type(m).forward for m in model.modules()}:
         code = getattr(forward, "__code__", None)
@@ -317,8 +318,8 @@ def given(singles: Singles) -> Iterator[None]:
 def _aliases(places: Places, replaced: Sequence[tuple[Any, Any]]) -> Iterator[tuple[Any, str, Any]]:
     """Names under which the user's modules hold what is replaced."""
     new = {id(old): value for old, value in replaced}
-    for module in list(sys.modules.values()):
-        if places.own(getattr(module, "__file__", None) or ""):
+    for _, module, file in loaded():
+        if places.own(file):
             for name, value in list(vars(module).items()):
                 if id(value) in new:
                     yield module, name, new[id(value)]

@@ -28,6 +28,7 @@ from unittest.mock import patch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
+from shardproof.synthesis.frontends.torch.homes import loaded
 from shardproof.synthesis.frontends.torch.process import DROPPED
 from shardproof.synthesis.frontends.torch.ranks.places import Places
 
@@ -157,8 +158,7 @@ class Surroundings:
                     sys.setprofile(before)
 
     def _files(self) -> Iterator[str]:
-        for module in list(sys.modules.values()):
-            file = getattr(module, "__file__", None) or ""
+        for _, _, file in loaded():
             if self.places.own(file):
                 yield file
         if self.places.root:

@@ -22,6 +22,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from shardproof.runtime import source as runtime
 from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.homes import loaded
 from shardproof.synthesis.frontends.torch.ranks import dtensors
 from shardproof.synthesis.frontends.torch.ranks.join import FewRanksError, RankError, join
 from shardproof.synthesis.frontends.torch.ranks.places import Places
@@ -124,8 +125,8 @@ class Asking:
 @functools.cache
 def _named(name: str) -> bool:
     """Whether a file that is loaded names a function, PyTorch's and ours aside."""
-    files = {str(getattr(m, "__file__", None) or "") for m in list(sys.modules.values())}
-    others = (f for f in files if f.endswith(".py") and not f.startswith((*_TRUSTED, _LIBRARY)))
+    files = {file for _, _, file in loaded() if file.endswith(".py")}
+    others = (f for f in files if not f.startswith((*_TRUSTED, _LIBRARY)))
     return any(name in "".join(linecache.getlines(file)) for file in others)
 
 
