@@ -174,9 +174,10 @@ def _split_edit(source: SourceText, site: Site, extent: LocalExtent) -> list[Edi
 
 
 def shape_edit(source: SourceText, site: Site, extent: LocalExtent) -> list[Edit]:
-    """The argument of the sharded dim becomes `-1` (or the operand's own last extent, where that is
-    the same). A -1 before it becomes the operand's own extent where that is the same too, or where
-    another argument is written with the same number. In `expand` -1 is the operand's own extent."""
+    """The argument of the sharded dim becomes `-1` (or the operand's own extent, where that is the
+    same and all behind it are). A -1 before it becomes the operand's own extent where that is the
+    same too, or where another argument is written with the same number. In `expand` -1 is the
+    operand's own extent."""
     axes = axes_of(site.call)
     if axes is not None:
         over = over_dims(axes.names, len(extent.whole))
@@ -192,10 +193,10 @@ def shape_edit(source: SourceText, site: Site, extent: LocalExtent) -> list[Edit
             free.append(index)
             edits.append(Edit(*source.span(node), "-1"))
             continue
-        owner, before = _owner(site.call), extent.before
-        same = before[-1:] in ((), extent.whole[-1:])
-        if index == len(site.extents) - 1 and isinstance(owner, ast.Name) and same:
-            edits.append(Edit(*source.span(node), f"{owner.id}.size(-1)"))
+        owner, before, end = _owner(site.call), extent.before, index - len(site.extents)
+        same = before[end:] == extent.whole[end:] or (end == -1 and not before)
+        if isinstance(owner, ast.Name) and same:
+            edits.append(Edit(*source.span(node), f"{owner.id}.size({end})"))
             continue
         kept = before[: free[0] + 1] == extent.whole[: free[0] + 1]
         if isinstance(owner, ast.Name) and free[0] < index and (kept or _again(node, site)):

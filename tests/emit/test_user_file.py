@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from shardproof.synthesis.emit import EmitError, emit
+from shardproof.synthesis.emit.extents import edit_extents
 from shardproof.synthesis.emit.facts import ModelFacts, ModuleFact
+from shardproof.synthesis.emit.source import SourceText
 from shardproof.synthesis.planner.plan import LocalExtent
 from shardproof.verifier.kernel.program.types import Mesh
 
@@ -309,6 +311,29 @@ def test_a_minus_one_before_heads_that_size_others_becomes_the_operands_extent(
     new = emit(models.facts(path), models.plan(str(path)), tmp_path).files["block.py"][1]
     assert "q = q.view(b, q.size(1), -1, c // self.heads)" in new
     assert "heads //=" not in new
+
+
+@pytest.mark.parametrize(
+    ("before", "written"),
+    [
+        ((2, 3, 4, 8, 8), "y = y.view(-1, y.size(-3), n, n)"),
+        ((6, 4, 4, 8, 8), "y = y.view(-1, y.size(-3), n, n)"),
+        ((3, 4, 2, 8, 8), None),
+        ((3, 8, 8, 8), None),
+        ((), None),
+    ],
+)
+def test_an_extent_before_those_that_stay_is_the_operands(
+    before: tuple[int, ...], written: str | None
+) -> None:
+    """Only where the operand is known to end in the same extents."""
+    source = SourceText("m.py", "y = y.view(-1, self.heads, n, n)")
+    extent = LocalExtent("m.py", 1, "reshape", "attn", (6, 4, 8, 8), (6, 2, 8, 8), before)
+    if written is not None:
+        assert source.apply(edit_extents(source, [extent])) == written
+        return
+    with pytest.raises(EmitError, match="cannot become -1"):
+        edit_extents(source, [extent])
 
 
 def test_an_attribute_is_changed_where_a_line_calls_what_reads_it(tmp_path: Path) -> None:
