@@ -112,6 +112,8 @@ CAMPAIGNS = (
     f"test_deepseek.py::{PROVED}[experts over ranks, split too]",
     "test_planted.py::test_bug_in_one_step_and_one_rank_is_found_there[7]",
     *(f"test_custom_functions.py::{BACKWARD}[{n}]" for n in CUSTOM),
+    "test_cells.py::test_a_cell_whose_units_are_split_is_proved[Lstm]",
+    "test_cells.py::test_units_that_are_dealt_out_in_another_way_are_refuted[partly]",
     "test_custom_functions.py::test_a_rank_with_another_backward_is_refuted[cuda_bias_gelu]",
     "test_numbers_of_steps.py::test_a_count_that_a_step_tells_from_0_is_not_0[not of 0]",
 )

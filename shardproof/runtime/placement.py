@@ -348,13 +348,14 @@ def gru_step(given, hidden, h, c):
 
 
 class RecurrentParallel(ParallelStyle):
-    """nn.LSTM or nn.GRU of whose hidden units each rank has a share, and so of every gate.
+    """nn.LSTM or nn.GRU, or a cell of one, of whose hidden units each rank has a share, and so of
+    every gate.
 
     The hidden state is gathered at each step.
     """
 
     def _apply(self, module, device_mesh):
-        lstm = isinstance(module, nn.LSTM)
+        lstm = isinstance(module, (nn.LSTM, nn.LSTMCell))
         split = _StridedShard(0, split_factor=4 if lstm else 3)
         for name, param in list(module.named_parameters()):
             setattr(module, name, nn.Parameter(distribute_tensor(param, device_mesh, [split])))
@@ -368,13 +369,13 @@ class RecurrentParallel(ParallelStyle):
             h, c = share_of(h, device_mesh), share_of(c, device_mesh)
             found = {}
             steps = range(len(given))
+            step = lstm_step if lstm else gru_step
             for at in reversed(steps) if end.endswith("reverse") else steps:
-                step = lstm_step if lstm else gru_step
+                if found:
+                    before = whole_input(h, device_mesh, Shard(h.ndim - 1))
                 h, c = step(given[at], F.linear(before, wh, bh), h, c)
-                before = whole_input(h, device_mesh, Shard(h.ndim - 1))
                 found[at] = h
-            out = torch.stack([found[at] for at in steps])
-            return gathered(out, device_mesh), gathered(h, device_mesh), gathered(c, device_mesh)
+            return torch.stack([found[at] for at in steps]), h, c
 
         def forward(x, state=None):
             x = x.transpose(0, 1) if module.batch_first else x
@@ -388,7 +389,8 @@ class RecurrentParallel(ParallelStyle):
                 outs = []
                 for end in ends:
                     k = len(last)
-                    out, *kept = run(x, f"_l{layer}{end}", hs[k], cs[k])
+                    made = run(x, f"_l{layer}{end}", hs[k], cs[k])
+                    out, *kept = (gathered(part, device_mesh) for part in made)
                     outs.append(out)
                     last.append(kept)
                 x = torch.cat(outs, -1) if len(outs) > 1 else outs[0]
@@ -397,7 +399,15 @@ class RecurrentParallel(ParallelStyle):
             h, c = (torch.stack(kept) for kept in zip(*last, strict=True))
             return x.transpose(0, 1) if module.batch_first else x, (h, c) if lstm else h
 
-        module.forward = forward
+        def cell(x, state=None):
+            zeros = x.new_zeros(*x.shape[:-1], module.hidden_size)
+            state = zeros if state is None else state
+            h, c = state if isinstance(state, tuple) else (state, zeros)
+            _, h, c = run(x.unsqueeze(0), "", h, c)
+            h = gathered(h, device_mesh)
+            return (h, gathered(c, device_mesh)) if lstm else h
+
+        module.forward = cell if isinstance(module, nn.RNNCellBase) else forward
         return module
 
 

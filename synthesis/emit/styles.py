@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from shardproof.synthesis.emit.patch import EmitError
 from shardproof.synthesis.emit.snippets import PARALLEL, SNIPPETS, TENSOR, Snippet
 from shardproof.synthesis.planner.plan import ModulePlan
+from shardproof.synthesis.planner.roles import GATES
 
 Import = tuple[str, str]
 
@@ -111,6 +112,10 @@ def _sequence(m: ModulePlan) -> Style:
     return Style("SequenceParallel", (*first, "use_local_output=True"))
 
 
+def _recurrent(_: ModulePlan) -> Style:
+    return Style("RecurrentParallel", ())
+
+
 _made = _pieces("MadeWeightParallel")
 _channels, _product = _pieces("ChannelParallel"), _pieces("ProductParallel")
 _LINEAR_COLUMN = _column("ColwiseParallel")
@@ -134,8 +139,7 @@ _TABLE: dict[tuple[str, str], Callable[[ModulePlan], Style]] = {
     ("row", "Conv"): _channels,
     ("channels", "Conv"): _channels,
     ("gathered", "Conv"): _channels,
-    ("recurrent", "LSTM"): lambda _: Style("RecurrentParallel", ()),
-    ("recurrent", "GRU"): lambda _: Style("RecurrentParallel", ()),
+    **dict.fromkeys((("recurrent", kind) for kind in GATES), _recurrent),
     ("gathered", "Linear"): _LINEAR_COLUMN,
     ("gathered", "Embedding"): _LINEAR_COLUMN,
     ("gathered", "EmbeddingBag"): _channels,

@@ -112,7 +112,7 @@ def obstacle(
     whole = heads(list(modules)) | gathered
     plain = {m.path for m in modules if m.use == "other"}
     raw = {m.path for m in modules if m.path in plain and m.params and not m.is_plain_norm}
-    few_heads |= {m.path for m in modules if m.use == "recurrent"}
+    recurrent = {m.path for m in modules if m.use == "recurrent"}
     last, _ = returned(passed) or (None, 0)
     own = {m.path for m in modules if m.own}
     made = {m.path for m in modules if m.made}
@@ -130,6 +130,8 @@ def obstacle(
             continue  # weights that are worked out whole
         if node.op == "shard_slice" and (module in few_heads or _is_made_local(scope, node)):
             continue
+        if node.op == "shard_slice" and _takers(scope, node) <= recurrent:
+            continue  # a step takes its share of the state it is given
         if (not module and node.op == "all_reduce") or node is last:
             continue
         piece = _piece(passed, scope, node, tp)
@@ -244,6 +246,17 @@ def _local(scope: Scope, value: str, dim: int | None, known: bool) -> bool:
     return (made.op == "expand" and bool(broadcast)) or _local(scope, *each[0], known)
 
 
+def _takers(scope: Scope, node: Node) -> set[str]:
+    """The modules that work on what is sliced, past views of it."""
+    todo, found = [*node.outputs], set[str]()
+    for value in todo:
+        for reader in scope.readers(value):
+            is_view = lookup(reader.op).kind == "view" and len(reader.inputs) == 1
+            todo += reader.outputs if is_view else ()
+            found |= set() if is_view else {reader.source.module}
+    return found
+
+
 def _makers(scope: Scope, asking: Node, moved: Node, owners: Collection[str]) -> frozenset[str]:
     """The modules with parameters that the operands of an op come from, with none between; not the
     one that is moved."""
@@ -327,6 +340,7 @@ def unexpressed(
     norms = {m.path for m in modules if m.is_norm}
     convs, made = {m.path for m in modules if m.use == "conv"}, {m.path for m in modules if m.made}
     few = {m.path for m in modules if 0 < m.heads < size}
+    recurrent = {m.path for m in modules if m.use == "recurrent"}
     last, _ = returned(passed) or (None, 0)
     for scope, node in passed.steps:
         path = node.source.module
@@ -334,7 +348,9 @@ def unexpressed(
         if style is None or path in norms or path in few or node is last:
             continue
         bare = style in ("replicate", "channels") or path in convs
-        free = node.op == "shard_slice" and _is_made_local(scope, node)
+        free = node.op == "shard_slice" and (
+            _is_made_local(scope, node) or _takers(scope, node) <= recurrent
+        )
         free |= path in made and _of_params(passed, scope, node)
         if _moves(node, tp) and bare and not free:
             word = "has no style" if style == "replicate" else f"is {style}"

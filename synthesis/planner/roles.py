@@ -10,7 +10,7 @@ from shardproof.synthesis.planner.uses import owner, uses
 from shardproof.verifier.kernel.ops.control import scan_parts
 from shardproof.verifier.kernel.program.program import Program
 
-GATES = {"LSTM": 4, "GRU": 3}
+GATES = {"LSTM": 4, "LSTMCell": 4, "GRU": 3, "GRUCell": 3}
 """Gates of a recurrent module, whose weights are stacked."""
 UNREAD = 1 << 30
 """The order of what no output depends on."""
@@ -21,7 +21,7 @@ LOOKS_UP = ("", "Embedding", "EmbeddingBag")
 """Classes that look up what they are given, though capture sees them work the rows out."""
 ATTENTION = "MultiheadAttention"
 """The class that has the weights of queries, keys and values stacked, where all are as wide."""
-GATED = re.compile(r"(.*\.)?(weight|bias)_[ih]h_l\d+(_reverse)?$")
+GATED = re.compile(r"(.*\.)?(weight|bias)_[ih]h(_l\d+(_reverse)?)?$")
 
 
 @dataclass(frozen=True, slots=True)

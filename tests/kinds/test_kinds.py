@@ -31,6 +31,7 @@ PROVED = (
     ("indexed.py:Sparse", "tp=2"),
     ("products.py:Products", "tp=2"),
     ("recommender.py:DLRM", "dp=2"),
+    ("language.py:Cells", "tp=2"),
     ("language.py:Perceiver", "tp=2"),
     ("latents.py:Perceiver", "tp=2"),
     ("masked.py:Bert", "tp=2"),
