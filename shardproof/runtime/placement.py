@@ -34,6 +34,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle
 from torch.distributed.tensor.placement_types import _StridedShard
 from torch.func import functional_call
 from torch.nn.utils import parametrize
+from torch.overrides import TorchFunctionMode
 
 
 def checked_mesh(model, mesh, sizes):
@@ -811,22 +812,37 @@ class SyncedNorm(torch.autograd.Function):
         return back, to_weight, grad.sum(ctx.dims), None, None
 
 
+class SyncedStatistics(TorchFunctionMode):
+    """`F.batch_norm` takes the statistics of the batch of all ranks of `dp`, where it takes any."""
+
+    def __init__(self, dp):
+        super().__init__()
+        self.dp = dp
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        run = self.normed if func is F.batch_norm else func
+        return run(*args, **(kwargs or {}))
+
+    def normed(
+        self, x, mean, variance, weight=None, bias=None, training=False, momentum=0.1, eps=1e-5
+    ):
+        if not training:
+            return F.batch_norm(x, mean, variance, weight, bias, False, momentum, eps)
+        out, *found = SyncedNorm.apply(x, weight, bias, eps, self.dp)
+        count = x.numel() // x.shape[1] * self.dp.size()
+        found[1] = found[1] * count / (count - 1)
+        for held, new in zip((mean, variance), found, strict=True):
+            if held is not None:
+                held.copy_(held + (new.detach() - held) * momentum)
+        return out
+
+
 class Synced:
     """A batch norm that in train mode takes the statistics of the batch of all ranks of `dp`."""
 
-    def forward(self, x):
-        if not self.training and self.running_mean is not None:
-            return super().forward(x)
-        out, mean, variance = SyncedNorm.apply(x, self.weight, self.bias, self.eps, self.dp)
-        if self.running_mean is not None:
-            count = x.numel() // x.shape[1] * self.dp.size()
-            self.num_batches_tracked.add_(1)
-            for held, new in (
-                (self.running_mean, mean),
-                (self.running_var, variance * count / (count - 1)),
-            ):
-                held.copy_(held + (new.detach() - held) * self.momentum)
-        return out
+    def forward(self, *args, **kwargs):
+        with SyncedStatistics(self.dp):
+            return super().forward(*args, **kwargs)
 
 
 def synced_norms(model, dp):

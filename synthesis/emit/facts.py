@@ -28,7 +28,8 @@ class ModuleFact:
     kind: str
     """Class name."""
     base: str
-    """`Linear`, `Conv1D`, `Embedding` where the class is one of these, else the class name."""
+    """`Linear`, `Conv1D`, `Embedding` where the class is one of these, `BatchNorm` where it is one
+    of any number of dims, else the class name."""
     params: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
     """Own parameters (not those of children) with their shapes."""
     ints: Mapping[str, int] = field(default_factory=dict[str, int])

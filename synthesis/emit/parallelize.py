@@ -470,7 +470,7 @@ def parallelize_code(
     imports.append(("torch.distributed.device_mesh", "DeviceMesh"))
     body = [line]
     needs += used
-    norms = any(fact.kind.startswith("BatchNorm") for fact in facts.modules)
+    norms = any(fact.base == "BatchNorm" for fact in facts.modules)
     if norms and plan.batch_ranks > 1:
         body.append(f"    synced_norms(model, {batch_mesh(plan)})")
         needs += [SNIPPETS["synced_norms"], *[SNIPPETS["one_dim"]] * bool(plan.replicate)]

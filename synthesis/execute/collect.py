@@ -57,6 +57,9 @@ def _base(module: torch.nn.Module) -> str:
         return "Linear"
     if isinstance(module, torch.nn.Embedding):
         return "Embedding"
+    norms = torch.nn.modules.batchnorm._BatchNorm
+    if isinstance(module, norms) and not isinstance(module, torch.nn.SyncBatchNorm):
+        return "BatchNorm"
     return type(module).__name__
 
 

@@ -193,6 +193,24 @@ class Centred(nn.Module):
         return self.norm(self.up(x)[..., :3])
 
 
+class Activated(nn.BatchNorm1d):
+    """A norm with code of its own, and an activation behind it."""
+
+    def forward(self, x):
+        mean, variance = self.running_mean, self.running_var
+        train = self.training
+        if train:
+            self.num_batches_tracked.add_(1)
+        x = F.batch_norm(x, mean, variance, self.weight, self.bias, train, self.momentum, self.eps)
+        return F.silu(x)
+
+
+class CentredAndActivated(Centred):
+    def __init__(self):
+        super().__init__()
+        self.norm = Activated(3)
+
+
 class Bent(nn.Module):
     """Functions that DTensors have no rules for, around a tensor that it makes."""
 
@@ -399,10 +417,24 @@ def test_no_row_makes_a_weight_of_a_piece(tmp_path: Path) -> None:
     assert isinstance(found.judged(), Proof)
 
 
-def test_statistics_of_a_batch_that_ranks_hold_together_are_proved(tmp_path: Path) -> None:
-    found = planned(tmp_path, "Centred", Mesh.of(dp=2))
+SYNCED = '    synced_norms(model, mesh["dp"])\n'
+
+
+@pytest.mark.parametrize("model", ["Centred", "CentredAndActivated"])
+def test_statistics_of_a_batch_that_ranks_hold_together_are_proved(
+    tmp_path: Path, model: str
+) -> None:
+    found = planned(tmp_path, model, Mesh.of(dp=2))
     assert isinstance(found.judged(), Proof)
-    wrong = found.edited('    synced_norms(model, mesh["dp"])\n', "").judged()
+    wrong = found.edited(SYNCED, "").judged()
+    assert isinstance(wrong, Counterexample), wrong
+
+
+def test_a_norm_whose_own_code_is_left_out_is_refuted(tmp_path: Path) -> None:
+    plain = '    model.norm.__class__ = type("Plain", (type(model.norm), nn.BatchNorm1d), {})\n'
+    plain += "    type(model.norm).forward = nn.BatchNorm1d.forward\n"
+    found = planned(tmp_path, "CentredAndActivated", Mesh.of(dp=2))
+    wrong = found.edited(SYNCED, plain + SYNCED).judged()
     assert isinstance(wrong, Counterexample), wrong
 
 
