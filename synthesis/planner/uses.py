@@ -606,8 +606,25 @@ class _Scope:
             return False
         if channels:
             return len(before) == len(after) > 2 and before[1] == 1 < after[1]
+        if dim is None:
+            return any(self._is_spread(operand, d) for d in range(len(before)))
         at = self._dim_of(node, operand, dim)
-        return dim is not None and after[dim] > 1 and (at is None or before[at] == 1)
+        return after[dim] > 1 and (at is None or before[at] == 1)
+
+    def _is_spread(self, value: str, dim: int) -> bool:
+        """Whether dims are joined in one, and all entries along one of them are alike: those of a
+        mask that all heads share."""
+        made = self.producers.get(value)
+        wide = self.producers.get(made.inputs[0]) if made and made.op == "reshape" else None
+        if made is None or wide is None or wide.op != "expand":
+            return False
+        shape, held = self.shape(value), self.shape(made.inputs[0])
+        outer, inner = math.prod(shape[:dim]), math.prod(shape[: dim + 1])
+        ends = [math.prod(held[:i]) for i in range(len(held) + 1)]
+        joined = [i for i in range(len(held)) if outer <= ends[i] < ends[i + 1] <= inner]
+        more = len(held) - len(self.shape(wide.inputs[0]))
+        spread = (i < more or self.shape(wide.inputs[0])[i - more] < held[i] for i in joined)
+        return len(joined) > 1 and any(spread)
 
     def _mixes(self, node: Node, dim: int | None, channels: bool) -> bool:
         """Whether a node joins channels, or sums up all of them or a `dim`."""

@@ -73,6 +73,39 @@ def test_what_chooses_entries_is_not_followed() -> None:
     assert down.follows == {"up.weight"}
 
 
+@pytest.mark.parametrize(
+    ("mask", "spread", "follows"),
+    [
+        ((2, 1, 1, 4), (2, 2, 1, 4), {"q.weight", "k.weight", "v.weight"}),
+        ((1, 1, 1, 4), (2, 2, 1, 4), {"q.weight", "k.weight", "v.weight"}),
+        ((2, 2, 1, 1), (2, 2, 1, 4), set[str]()),
+        ((2, 2, 1, 4), (2, 2, 1, 4), set[str]()),
+    ],
+)
+def test_a_mask_that_all_heads_share_is_no_obstacle_to_a_row(
+    mask: tuple[int, ...], spread: tuple[int, ...], follows: set[str]
+) -> None:
+    """Where heads are joined with the batch; one that each head has its own of is an obstacle."""
+    b = Builder("masked")
+    x, held = b.input("x", decoder.f64(8, 8)), b.input("mask", decoder.f64(*mask))
+    made: list[str] = []
+    for name in "qkv":
+        y = b.add("mm", x, b.param(f"{name}.weight", decoder.f64(8, 8)))
+        y = b.add("permute", b.add("reshape", y, shape=(2, 4, 2, 4)), dims=(0, 2, 1, 3))
+        made.append(b.add("reshape", y, shape=(4, 4, 4)))
+    q, k, v = made
+    scores = b.add("bmm", q, b.add("permute", k, dims=(0, 2, 1)))
+    seen = b.add("expand", held, shape=spread) if mask != spread else held
+    scores = b.add("add", scores, b.add("reshape", seen, shape=(4, 1, 4)))
+    y = b.add(
+        "permute", b.add("reshape", b.add("bmm", scores, v), shape=(2, 2, 4, 4)), dims=(0, 2, 1, 3)
+    )
+    y = b.add("mm", b.add("reshape", y, shape=(8, 8)), b.param("o.weight", decoder.f64(8, 8)))
+    b.output(y, "output", "out")
+    (o,) = [m for m in modules(b.build()) if m.path == "o"]
+    assert o.follows == follows
+
+
 def test_heads_are_read_off_the_reshape() -> None:
     found = by_path(decoder.decoder(layers=2, kv=2))
     assert [found[f"layers.*.attn.{n}"].heads for n in "qkvo"] == [4, 2, 2, 0]
