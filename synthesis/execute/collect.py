@@ -57,8 +57,7 @@ def _base(module: torch.nn.Module) -> str:
         return "Linear"
     if isinstance(module, torch.nn.Embedding):
         return "Embedding"
-    norms = torch.nn.modules.batchnorm._BatchNorm
-    if isinstance(module, norms) and not isinstance(module, torch.nn.SyncBatchNorm):
+    if isinstance(module, torch.nn.BatchNorm1d | torch.nn.BatchNorm2d | torch.nn.BatchNorm3d):
         return "BatchNorm"
     return type(module).__name__
 
