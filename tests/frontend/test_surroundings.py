@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
+
 import pytest
 
 from shardproof.synthesis.frontends.torch.request import CaptureRequest
@@ -75,3 +78,13 @@ def test_what_is_the_same_in_each_process_is_not_told(user_model, condition):
 
 def test_what_libraries_read_is_not_told(user_model):
     assert not told(user_model, "tempfile.gettempdir() == ''", "import tempfile\n")
+
+
+class Later(ModuleType):
+    def __getattr__(self, name):
+        raise ImportError(f"{self.__name__} is not installed")
+
+
+def test_a_module_that_is_imported_lazily_is_asked_for_nothing(user_model, monkeypatch):
+    monkeypatch.setitem(sys.modules, "not_installed", Later("not_installed"))
+    assert told(user_model, "x is None") == []
