@@ -130,7 +130,7 @@ def obstacle(
             continue  # weights that are worked out whole
         if node.op == "shard_slice" and (module in few_heads or _is_made_local(scope, node)):
             continue
-        if node.op == "shard_slice" and _takers(scope, node) <= recurrent:
+        if node.op == "shard_slice" and _enters(scope, node, recurrent):
             continue  # a step takes its share of the state it is given
         if (not module and node.op == "all_reduce") or node is last:
             continue
@@ -246,15 +246,15 @@ def _local(scope: Scope, value: str, dim: int | None, known: bool) -> bool:
     return (made.op == "expand" and bool(broadcast)) or _local(scope, *each[0], known)
 
 
-def _takers(scope: Scope, node: Node) -> set[str]:
-    """The modules that work on what is sliced, past views of it."""
+def _enters(scope: Scope, node: Node, modules: Collection[str]) -> bool:
+    """Whether some modules alone work on what is sliced, past views of it."""
     todo, found = [*node.outputs], set[str]()
     for value in todo:
         for reader in scope.readers(value):
             is_view = lookup(reader.op).kind == "view" and len(reader.inputs) == 1
             todo += reader.outputs if is_view else ()
             found |= set() if is_view else {reader.source.module}
-    return found
+    return bool(found) and found.issubset(modules)
 
 
 def _makers(scope: Scope, asking: Node, moved: Node, owners: Collection[str]) -> frozenset[str]:
@@ -349,7 +349,7 @@ def unexpressed(
             continue
         bare = style in ("replicate", "channels") or path in convs
         free = node.op == "shard_slice" and (
-            _is_made_local(scope, node) or _takers(scope, node) <= recurrent
+            _is_made_local(scope, node) or _enters(scope, node, recurrent)
         )
         free |= path in made and _of_params(passed, scope, node)
         if _moves(node, tp) and bare and not free:
