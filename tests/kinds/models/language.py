@@ -26,11 +26,11 @@ class Cells(nn.Module):
 
     def forward(self, ids, y):
         a, b, out = None, None, []
-        for token in self.emb(ids).unbind(1):
+        for token in self.emb(ids[:, :2]).unbind(1):
             a = self.first(token, a)
             b = self.second(a, b)
-            out.append(b[0])
-        return F.cross_entropy(self.head(torch.stack(out, 2).transpose(1, 2)).transpose(1, 2), y)
+            out.append(self.head(b[0]))
+        return F.cross_entropy(torch.stack(out, 2), y[:, :2])
 
 
 class Lstm(Recurrent):
