@@ -38,7 +38,7 @@ from shardproof.verifier.verdict import Counterexample, Unknown
 
 FOLDER = ROOT / "benchmarks" / "loops"
 RESULTS = ROOT / "benchmarks" / "results" / "loops.jsonl"
-DRAWS = (20, 28, 36)
+DRAWS = (20, 28, 36, 41)
 """How many loops there were after each draw."""
 WORDS = {Proof: "proved", Counterexample: "refuted", Unknown: "unknown"}
 
@@ -414,6 +414,52 @@ LOOPS = (
         ),
         ranks="tp=2",
         rows=None,
+    ),
+    Loop(
+        "moco",
+        "main_moco.py",
+        ("first=f32[4,8]", "second=f32[4,8]"),
+        (
+            ("main_moco.py", " + N * get_rank()", ""),
+            ("main_moco.py", "            self._update_momentum_encoder(m)\n", "            if get_rank() == 0:\n                self._update_momentum_encoder(m)\n"),
+        ),
+    ),
+    Loop(
+        "vicreg",
+        "main_vicreg.py",
+        ("x=f32[6,5]", "y=f32[6,5]"),
+        (
+            ("main_vicreg.py", "        dist.all_reduce(all_gradients)\n", ""),
+            ("main_vicreg.py", "model = wrap(VICReg())", "model = wrap(VICReg(6 // (dist.get_world_size() if dist.is_initialized() else 1)))"),
+        ),
+    ),
+    Loop(
+        "sam",
+        "train.py",
+        ("inputs=f32[8,6]", "targets=i64[8]<5"),
+        (
+            ("train.py", "    predictions = model(inputs)\n    loss = smooth_crossentropy(predictions, targets).mean()\n    loss.backward()\n", "    with getattr(model, 'no_sync', torch.enable_grad)():\n        loss = smooth_crossentropy(model(inputs), targets).mean()\n        loss.backward()\n"),
+            ("train.py", "second.mean().backward()", "(second.sum() / 8).backward()"),
+        ),
+    ),
+    Loop(
+        "gradcache",
+        "train.py",
+        ("questions=i64[8,3]<9", "passages=i64[8,3]<9"),
+        (
+            ("grad_cache.py", "scale_loss=True", "scale_loss=False"),
+            ("grad_cache.py", "[model.no_sync for _ in range(len(model_inputs) - 1)] + [nullcontext]", "[nullcontext] + [model.no_sync for _ in range(len(model_inputs) - 1)]"),
+        ),
+    ),
+    Loop(
+        "distadam",
+        "train.py",
+        ("inputs=i64[4,3]<8", "targets=i64[4,3]<8"),
+        (
+            ("train.py", "op=dist.ReduceOp.AVG", "op=dist.ReduceOp.SUM"),
+            ("train.py", "p_slice = p[rank * rank_size : (rank + 1) * rank_size]", "p_slice = p[:rank_size]"),
+        ),
+        drawn=(("train.py", "grad, op=dist.ReduceOp.AVG,", "grad / world_size,"),),
     ),
 )  # fmt: skip
 

@@ -119,6 +119,28 @@ def test_a_wrong_step_of_what_is_held_is_refuted(made: Make, name: str) -> None:
     made(changed(*one), changed(*many)).refuted()
 
 
+UPDATE = "p.sub_(0.1 * p.grad)"
+DATA = {
+    "new values": "p.data = p.data - {rate} * p.grad",
+    "a copy, written": "p.data = p.data.clone()\n                p.data.sub_({rate} * p.grad)",
+    "back": "old = p.data.clone()\n                p.add_(1)\n"
+    "                p.data = old - {rate} * p.grad",
+}
+
+
+@pytest.mark.parametrize("how", DATA)
+def test_a_step_may_set_the_data_of_parameters(made: Make, how: str) -> None:
+    right, wrong = (changed((UPDATE, DATA[how].format(rate=r))) for r in (0.1, 0.2))
+    made(TEXT, right).proved()
+    made(TEXT, wrong).refuted()
+
+
+def test_memory_that_two_parameters_come_to_share_is_refused(made: Make) -> None:
+    both = changed((UPDATE, f"{UPDATE}\n        own[1].data = own[0].data"))
+    with pytest.raises(CaptureError, match="a step reads parameter a and parameter b, which share"):
+        made(both, both).check()
+
+
 @pytest.mark.parametrize("alone", ["one", "many"])
 def test_what_one_side_alone_changes_is_refused(made: Make, alone: str) -> None:
     less = changed(("    kept.take(model)\n", ""))

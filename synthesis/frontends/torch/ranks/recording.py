@@ -9,7 +9,8 @@ half the time of a trace.
 
 import operator
 import weakref
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -64,13 +65,22 @@ class Recorder(TorchDispatchMode):
         """End the graph."""
         self.graph.output(self._operand(values))
 
-    def moved(self) -> list[int]:
-        """The tensors given, by number, that were given other memory which holds other values."""
-        return [
-            index
+    def moved(self, written: Set[int]) -> dict[int, torch.Tensor]:
+        """The tensors given, by number, that were given other memory which may hold other values:
+        what is no copy, or of which the old or the new memory is `written`."""
+        return {
+            index: t
             for index, (node, t) in enumerate(self.given)
-            if _memory(t) != self.nodes[id(t)][2] and copied(self._operand(t)) is not node
-        ]
+            if (was := self.nodes[id(t)][2]) != (now := _memory(t))
+            and (copied(self._operand(t)) is not node or written & {was[0].number, now[0].number})
+        }
+
+    def shared(self, written: Set[int]) -> list[int]:
+        """Of the tensors given that are read, by number, those with memory that is `written` and
+        that another has which is read: a write changes both."""
+        memory = {i: self.nodes[id(t)][2][0].number for i, (n, t) in enumerate(self.given) if n.users}
+        count = Counter(memory.values())
+        return [i for i, place in memory.items() if count[place] > 1 and place in written]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}

@@ -158,8 +158,8 @@ def follow(order: Order) -> Followed:
         # Checkpointing asks by the key of the recorder, and does otherwise where it compiles.
         stack.enter_context(patch.object(checkpoint, "_is_compiling", lambda *_: False))
         with recorder:
-            recorder.returns(run(order, params, apart, given[-1], found, roles))
-        _none_moved(recorder, given)
+            values = run(order, params, apart, given[-1], found, roles)
+            recorder.returns([*values, *_moved(recorder, given, order, roles)])
         _none_padded(recorder, found.pieces, order.watch.places.root)
         if order.step is not None:
             _none_replaced(model, params)
@@ -393,14 +393,38 @@ def _none_padded(recorder: Recorder, pieces: dict[str, torch.Tensor], root: str)
             )
 
 
-def _none_moved(recorder: Recorder, given: tuple[dict[str, Any], ...]) -> None:
-    """Refuse a parameter or a buffer of which `data` was set to other values."""
-    names = [f"{kind} {n}" for kind, g in zip(_KINDS, given, strict=True) for n in g]
-    for index in recorder.moved():
+def _moved(
+    recorder: Recorder,
+    given: tuple[dict[str, Any], ...],
+    order: Order,
+    roles: list[tuple[str, str]],
+) -> list[torch.Tensor]:
+    """What stands where a step set the `data` of a parameter or of its state; `roles` names it.
+
+    Raises:
+        CaptureError: the call is no step; what is read lies in memory that is written for another.
+    """
+    names = [(kind, n) for kind, g in zip(_KINDS, given, strict=True) for n in g]
+    written = {held._cdata for held in order.watch.seen.written}
+    found = list[torch.Tensor]()
+    for index, value in recorder.moved(written).items():
+        kind, name = names[index]
+        if order.step is None or kind == "argument":
+            raise CaptureError(
+                f"the module changes the {kind} {name} by setting its data",
+                hint="write into it (copy_), or leave it as it is",
+            )
+        role = LEFT if order.step.is_gradient(name) else REPLACED
+        if (role, name) not in roles:
+            roles.append((role, name))
+            found.append(value)
+    shared = [" ".join(names[index]) for index in recorder.shared(written)]
+    if order.step is not None and shared:
         raise CaptureError(
-            f"the module changes the {names[index]} by setting its data",
-            hint="write into it (copy_), or leave it as it is",
+            f"a step reads {' and '.join(shared)}, which share memory that it writes into",
+            hint="keep a copy: clone()",
         )
+    return found
 
 
 def _none_replaced(model: nn.Module, params: dict[str, Any]) -> None:
@@ -488,10 +512,11 @@ def _described(
         [o for o in traced.outputs if (o[0] in (REPLACED, LEFT)) == new] for new in (False, True)
     )
     held = {**traced.params, **traced.buffers}
+    stand = {name for _, name, _ in replaced}
     for node in nodes:
         if node.op == "call_function" and node.target is _aten.copy_.default:
             name = held[node.args[0]]
-            if copied(node.args[1]) is not node.args[0]:
+            if name not in stand and copied(node.args[1]) is not node.args[0]:
                 traced.state.add(name)
                 traced.outputs.append(("output", name, node.args[1]))
             graph.erase_node(node)
