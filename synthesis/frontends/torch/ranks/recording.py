@@ -78,9 +78,11 @@ class Recorder(TorchDispatchMode):
     def shared(self, written: Set[int]) -> list[int]:
         """Of the tensors given that are read, by number, those with memory that is `written` and
         that another has which is read: a write changes both."""
-        memory = {i: self.nodes[id(t)][2][0].number for i, (n, t) in enumerate(self.given) if n.users}
-        count = Counter(memory.values())
-        return [i for i, place in memory.items() if count[place] > 1 and place in written]
+        read = [(i, t) for i, (node, t) in enumerate(self.given) if node.users]
+        places = [self.nodes[id(t)][2][0].number for _, t in read]
+        count = Counter(places)
+        at = zip(read, places, strict=True)
+        return [i for (i, _), place in at if count[place] > 1 and place in written]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
