@@ -9,6 +9,7 @@ from shardproof.agent.check.consts import same_tables
 from shardproof.agent.check.contract import Placed, Statements, agree, no_rank, untrained
 from shardproof.agent.check.depth import in_depth
 from shardproof.agent.check.parts import in_parts
+from shardproof.agent.check.zigzag import in_order_of_ranks, told as told_orders
 from shardproof.agent.repair.repairing import told
 from shardproof.agent.run.errors import InputError
 from shardproof.synthesis.frontends.rank_programs import Ingested, judged
@@ -140,6 +141,28 @@ def _held(captured: RanksCaptured, stated: Statements, tell: Tell, compared: Com
 
 
 def _checked(
+    captured: RanksCaptured, stated: Statements, tell: Tell, compared: Compared = ALL
+) -> Checked:
+    """What comes of the first way to see rows in a stated order that decides; else of the first."""
+    found: Checked | None = None
+    problem: InputError | None = None
+    for ordered, plain in in_order_of_ranks(captured, stated):
+        try:
+            made = _of_rows(ordered, plain, tell, compared)
+        except InputError as other:
+            problem = problem or other
+            continue
+        made = replace(made, placed=told_orders(made.placed, stated))
+        if not isinstance(made.verdict, Unknown):
+            return made
+        found = found or made
+    if found is None:
+        assert problem is not None
+        raise problem
+    return found
+
+
+def _of_rows(
     captured: RanksCaptured, stated: Statements, tell: Tell, compared: Compared = ALL
 ) -> Checked:
     """Read the texts of all ranks, make the contract, and decide.

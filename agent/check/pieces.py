@@ -16,8 +16,8 @@ from shardproof.synthesis.frontends.torch.ranks.pairing import (
     pair_names,
     pair_names_of_arguments,
 )
-from shardproof.synthesis.frontends.torch.ranks.stated import LayoutLine, layout_for
-from shardproof.verifier.kernel.layout import Layout
+from shardproof.synthesis.frontends.torch.ranks.stated import LayoutLine, layout_for, zigzag_of
+from shardproof.verifier.kernel.layout import Atom, Layout, normal
 from shardproof.verifier.kernel.program.types import Mesh
 from shardproof.verifier.refute.scatter import cut
 
@@ -92,7 +92,11 @@ class Pieces:
         arguments = pair_names_of_arguments(
             list(self.inputs), first["arguments"], first["any"], first["class"]
         )
-        cuts = [{n: cut_out(layout, at) for n, layout in self.inputs.items()} for at in coords]
+        lines = self.stated.inputs
+        cuts = [
+            {n: cut_out(layout, at, _zigzag(lines, n)) for n, layout in self.inputs.items()}
+            for at in coords
+        ]
         return {
             "parameters": parameters,
             "buffers": buffers,
@@ -143,7 +147,7 @@ class Pieces:
             return {"dim": parts.dim, "parts": made}
         option = "--output-layout" if kind == "output" else "--layout"
         layout = decide(kind, name, whole, local, None, lines, self.mesh, option).layout
-        return cut_out(layout, at)
+        return cut_out(layout, at, _zigzag(lines, name) if kind == "output" else None)
 
     def _outputs(self, said: Sequence[Sequence[Said]]) -> list[Said]:
         one, *ranks = said
@@ -169,7 +173,7 @@ class Pieces:
                     if {fold for _, fold in stated.partial} != {"sum"}:
                         raise UnlikeError(f"the output {name} is a pending fold that is not a sum")
                     pending = [n for n, _ in stated.partial]
-                    pieces.append(cut_out(Layout(stated.dims), at))
+                    pieces.append(cut_out(Layout(stated.dims), at, _zigzag(lines, name)))
                     continue
                 pieces.append(self.output(name, whole, local, at))
             out.append(
@@ -185,9 +189,27 @@ class Pieces:
         return out
 
 
-def cut_out(layout: Layout, at: Mapping[str, int]) -> Said | None:
-    """How a rank cuts its piece out of the whole; None where it holds all of it."""
+def _zigzag(lines: Sequence[LayoutLine], name: str) -> tuple[int, str] | None:
+    return next((said for s in lines if s.fits(name) and (said := zigzag_of(s))), None)
+
+
+def cut_out(
+    layout: Layout, at: Mapping[str, int], zigzag: tuple[int, str] | None = None
+) -> Said | None:
+    """How a rank cuts its piece out of the whole; None where it holds all of it. With a zigzag, a
+    piece of each half, of the second counted from its end."""
     if not layout.sharded:
         return None
+    if zigzag is not None and zigzag[1] in layout.sharded:
+        dim, name = zigzag[0] % len(layout.dims), zigzag[1]
+        own, rest = layout.dims[dim]
+        half = layout.with_dim(dim, normal((own, Atom(rest.size // 2))))
+        extent = own.size * rest.size // 2
+        ends = (at, {**at, name: own.size - 1 - at[name]})
+        parts = enumerate(cut_out(half, end) for end in ends)
+        return {
+            "dim": dim,
+            "parts": [{"start": i * extent, "extent": extent, "piece": p} for i, p in parts],
+        }
     sizes, index = cut(layout, at)
     return {"sizes": sizes, "index": index, "shape": layout.local_shape}

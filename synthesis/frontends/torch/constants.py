@@ -3,7 +3,7 @@
 Kinds: one value, an index ramp, a band of a matrix (causal and sliding-window masks), or opaque.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -92,6 +92,14 @@ def recognise(value: Array, dtype: str) -> Constant:
     """Raises ValueError for NaN."""
     small = cut(value)
     return Constant(tuple(value.shape), tuple(small.shape), dtype, _structure(small, dtype))
+
+
+def table(value: Array, dtype: str) -> Constant:
+    """As `recognise`, but nothing is said of entries that are not all equal."""
+    found = recognise(value, dtype)
+    small = np.ascontiguousarray(cut(value))
+    alike = isinstance(found.structure, Full)
+    return found if alike else replace(found, structure=Opaque(content_name(small), small))
 
 
 def opaque(value: Array, dtype: str, label: str) -> Constant:

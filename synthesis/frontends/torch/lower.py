@@ -3,7 +3,7 @@
 # pyright: basic
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -134,6 +134,7 @@ class Lowering:
     """
 
     emit: type[Emit] = Emit
+    recognise: Callable[[Any, str], Constant] = staticmethod(recognise)
 
     def __init__(
         self,
@@ -209,7 +210,7 @@ class Lowering:
             if node in self.unread:
                 self.constants[node] = opaque(array, dtype, self.unread[node])
             else:
-                self.constants[node] = recognise(array, dtype)
+                self.constants[node] = self.recognise(array, dtype)
         except ValueError as problem:
             raise self._error(node, f"a constant holds {problem}") from None
 

@@ -12,7 +12,7 @@ from torch import fx
 from shardproof.synthesis.frontends.torch.aten.table import Emit
 from shardproof.synthesis.frontends.torch.bias_normalize import leading_dims
 from shardproof.synthesis.frontends.torch.cancelled import TALKING, without_cancelled
-from shardproof.synthesis.frontends.torch.constants import Constant
+from shardproof.synthesis.frontends.torch.constants import Constant, table
 from shardproof.synthesis.frontends.torch.lower import Lowered, Lowering, type_of
 from shardproof.synthesis.frontends.torch.masked_gather import read_windows
 from shardproof.synthesis.frontends.torch.provenance import Provenance
@@ -61,6 +61,10 @@ class _RankLowering(Lowering):
             self.state[path] = self.buffers[name].detach().numpy()
 
 
+class _OfTables(_RankLowering):
+    recognise = staticmethod(table)
+
+
 def lower_rank(
     traced: Traced,
     buffers: Mapping[str, torch.Tensor],
@@ -74,18 +78,19 @@ def lower_rank(
     filled: Mapping[str, str] | None = None,
     below: Mapping[str, int] | None = None,
     ignored: Mapping[str, int] | None = None,
+    tables: bool = False,
 ) -> Lowered:
     """The program of a rank, on the whole mesh; `groups` maps process groups to the mesh dims that
     they run along. `opened`: in primitive ops, rows merged as `leading_dims` has them; else as it
     was lowered, as capture has it on one device. `known`: constants of other ranks, by how they
     are derived; those of this one are added to them. `filled`: buffers of any value. `below`:
     integers of an input are from 0 to that less one. `ignored`: an integer that entries of an
-    input may be besides.
+    input may be besides. `tables`: constants are tables, such as positions whose order is stated.
 
     Raises:
         CaptureError: an op that has no meaning in the language, with its source line.
     """
-    lowering = _RankLowering(
+    lowering = (_OfTables if tables else _RankLowering)(
         *(traced, buffers, provenance, canonical, name, mesh),
         *(groups, known, filled, below, ignored),
     )

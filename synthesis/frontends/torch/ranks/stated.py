@@ -12,11 +12,12 @@ from shardproof.verifier.kernel.program.types import Mesh
 from shardproof.verifier.text.contract import read_layout
 
 FORM = (
-    "NAME=R, NAME=S(0)@tp, NAME=S(0)@dp,S(1)@tp, by atoms NAME=[8][3 2@tp 4], or NAME=@tp where "
-    "the shape says which dim"
+    "NAME=R, NAME=S(0)@tp, NAME=S(0)@dp,S(1)@tp, zigzag(1)@cp or striped(1)@cp in place of "
+    "S(1)@cp, by atoms NAME=[8][3 2@tp 4], or NAME=@tp where the shape says which dim"
 )
+_REORDERED = re.compile(r"(zigzag|striped)(?=\((-?\d+)\))")
 _PLACED = re.compile(
-    rf"^(?P<kind>S\(-?\d+\)|Shard\(-?\d+\)|P(\(({'|'.join(FOLDS)})\))?|R|Replicate)(@(?P<dim>\w+))?$"
+    rf"^(?P<kind>(S|zigzag|striped)\(-?\d+\)|Shard\(-?\d+\)|P(\(({'|'.join(FOLDS)})\))?|R|Replicate)(@(?P<dim>\w+))?$"
 )
 
 
@@ -48,7 +49,7 @@ def read_lines(items: Sequence[str], option: str) -> tuple[LayoutLine, ...]:
     out: list[LayoutLine] = []
     for item in items:
         if "=" in item:
-            out.append(_line(item, f"{option} {item}"))
+            out.append(_line(item, f"{option} {item}", option))
             continue
         try:
             text = Path(item).read_text(encoding="utf-8-sig")
@@ -59,7 +60,7 @@ def read_lines(items: Sequence[str], option: str) -> tuple[LayoutLine, ...]:
             ) from None
         for number, line in enumerate(text.splitlines(), 1):
             if words := line.partition("#")[0].strip():
-                out.append(_line(words, f"{item}:{number}"))
+                out.append(_line(words, f"{item}:{number}", option))
     return tuple(out)
 
 
@@ -73,12 +74,13 @@ def on_mesh(lines: Iterable[LayoutLine], mesh: Mesh) -> None:
                 )
 
 
-def _line(text: str, where: str) -> LayoutLine:
+def _line(text: str, where: str, option: str) -> LayoutLine:
     name, equals, placed = (part.strip() for part in text.partition("="))
     if not equals or not name or not placed:
         raise CaptureError(f"{where}: {text!r} states no layout", hint=f"write {FORM}")
     line = LayoutLine(name, placed, where)
-    _placements(line)
+    if any("zigzag" in kind for _, kind in _placements(line)) and option == "--layout":
+        raise CaptureError(f"{where}: a zigzag is of inputs and outputs, not of parameters")
     return line
 
 
@@ -94,6 +96,15 @@ def _placements(line: LayoutLine) -> list[tuple[str, str]]:
         if match["dim"] is not None:
             parts.append((match["dim"], match["kind"]))
     return parts
+
+
+def zigzag_of(line: LayoutLine) -> tuple[int, str] | None:
+    """The dim of which each rank holds a chunk from each end, and over which mesh dim; None of
+    another statement."""
+    for name, kind in _placements(line):
+        if (match := _REORDERED.match(kind)) and match[1] == "zigzag":
+            return int(match[2]), name
+    return None
 
 
 def filled_buffers(
@@ -123,9 +134,27 @@ def layout_for(
 
 
 def _layout(line: LayoutLine, shape: tuple[int, ...], mesh: Mesh) -> Layout:
+    """Of a zigzag, the layout of rows that lie in the order of the ranks."""
     atoms = line.text.startswith("[")
-    words = line.text if atoms else " ".join(f"{dim}={kind}" for dim, kind in _placements(line))
+    placed = _placements(line)
+    words = " ".join(f"{dim}={_REORDERED.sub('S', kind)}" for dim, kind in placed)
     try:
-        return read_layout(words, shape, mesh)
+        layout = read_layout(line.text if atoms else words, shape, mesh)
     except ValueError as problem:
         raise CaptureError(f"{line.where}: {problem}") from None
+    for name, kind in placed:
+        match = _REORDERED.match(kind)
+        if match is None or mesh[name] == 1:
+            continue
+        dim, parts = int(match[2]) % len(shape), mesh[name] * (1 + (match[1] == "zigzag"))
+        own, *rest = layout.dims[dim]
+        if own.mesh_dim != name or any(a.mesh_dim for a in rest):
+            raise CaptureError(f"{line.where}: another mesh dim splits dim {dim} too")
+        if shape[dim] % parts:
+            raise CaptureError(
+                f"{line.where}: dim {dim} of shape {list(shape)} is not divisible by {parts}",
+                hint=f"a zigzag over {name} has two chunks on each of {mesh[name]} ranks",
+            )
+        if match[1] == "striped":
+            layout = layout.with_dim(dim, (*rest, own))
+    return layout

@@ -42,12 +42,12 @@ _Put = tuple[str, _Strided | tuple[int, list[int], int]]
 
 
 def pieces(
-    program: Program, mine: Tables, whole: Tables, mesh: Mesh, rank: int
+    program: Program, mine: Tables, whole: Tables, mesh: Mesh, rank: int, split_alone: bool = False
 ) -> tuple[Program, dict[str, str]]:
     """The program with tables that are this rank's chunk of one of the model's under the name of
     that, and for each the placement of which it is the chunk: `S(0)@tp`. A chunk of each of many
     parts, as heads inside a batch are, becomes that chunk of the model's; a table of other rows, as
-    zigzag positions are, slices of it, in blocks of one extent."""
+    zigzag positions are, slices of it, in blocks of one extent. `split_alone`: only chunks."""
     coords = mesh.coords()[rank]
     used = {i.name for i in program.inputs}
     names: dict[str, str] = {}
@@ -64,7 +64,7 @@ def pieces(
                 names[item.name], placed[name] = name, split
                 break
         else:
-            for name, table in whole.items():
+            for name, table in whole.items() if not split_alone else ():
                 if _label(name) != _label(item.name) or name in placed:
                     continue
                 part, all_of_it = np.asarray(mine[item.name]), np.asarray(table)

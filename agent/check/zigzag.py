@@ -1,0 +1,138 @@
+"""Inputs and outputs of which each rank holds two chunks of rows: one from each end.
+
+`--input-layout "ids=zigzag(1)@cp"` says of N ranks that rank r holds the chunks r and 2N-1-r of 2N.
+The one-device program is compared on its rows in the order in which the ranks have them: a
+permutation, after which each rank holds a chunk.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from shardproof.agent.check.contract import Placed, Statements
+from shardproof.synthesis.frontends.torch.aten.table import content_name
+from shardproof.synthesis.frontends.torch.ranks.pairing import GRAD_OF_INPUT
+from shardproof.synthesis.frontends.torch.ranks.permuted_rows import Chunks, permuted
+from shardproof.synthesis.frontends.torch.ranks.result import Rank, RanksCaptured
+from shardproof.synthesis.frontends.torch.ranks.stated import LayoutLine, zigzag_of
+from shardproof.synthesis.frontends.torch.ranks.tables import Tables, pieces
+from shardproof.verifier.kernel.program.program import Input
+from shardproof.verifier.kernel.program.types import Mesh, TensorType
+
+IN_ZIGZAG = "its rows in zigzag order, as stated"
+
+
+def chunks(count: int) -> tuple[int, ...]:
+    """Which of 2N chunks ranks hold, one rank after the other: 0, 2N-1, 1, 2N-2, ..."""
+    return tuple(c for rank in range(count) for c in (rank, 2 * count - 1 - rank))
+
+
+def in_order_of_ranks(
+    captured: RanksCaptured, stated: Statements
+) -> Iterator[tuple[RanksCaptured, Statements]]:
+    """The same of a one-device program whose rows lie as the ranks have them, each rank with a
+    chunk; gradients of inputs lie as the inputs do. Scores of rows with rows lie so along both, or
+    along the first. At last, tables such as masks are what the ranks have, whatever that is."""
+    mesh = captured.ranks[0].program.mesh
+    one = captured.one.program
+    inputs = _orders(stated.inputs, {i.path: i.type.shape for i in one.inputs}, mesh)
+    shapes = {o.path: one.types[o.value].shape for o in one.outputs if o.role != "grad"}
+    outputs = _orders(stated.outputs, shapes, mesh)
+    if not inputs and not outputs:
+        yield captured, stated
+        return
+    outputs |= {GRAD_OF_INPUT + name: order for name, order in inputs.items()}
+    plain = replace(stated, inputs=_plain(stated.inputs), outputs=_plain(stated.outputs))
+    (along,) = {name for line in (*stated.inputs, *stated.outputs) for name in _over(line)}
+    for most, own in ((2, False), (1, False), (2, True)):
+        program, consts = permuted(one, inputs, outputs, captured.one.consts, most)
+        if own:
+            alone = _alone(captured, consts, along)
+            types = {n: TensorType(t.shape, kind) for n, (t, kind) in alone.items()}
+            more = (Input(n, kind, "const", n) for n, kind in types.items())
+            program = replace(
+                program,
+                inputs=(*program.inputs, *more),
+                types={**program.types, **types},
+            )
+            consts |= {n: t for n, (t, _) in alone.items()}
+        side = replace(captured.one, program=program, consts=consts)
+        ranks = (_with_tables(rank, consts, number) for number, rank in captured.numbered)
+        yield replace(captured, one=side, ranks=tuple(ranks)), plain
+
+
+def _over(line: LayoutLine) -> Iterator[str]:
+    if (said := zigzag_of(line)) is not None:
+        yield said[1]
+
+
+def _alone(captured: RanksCaptured, consts: Tables, along: str) -> dict[str, tuple[Any, str]]:
+    """Tables that ranks have and one device has not, those of all ranks along a mesh dim as one;
+    each with its dtype."""
+    mesh = captured.ranks[0].program.mesh
+    held: dict[int, list[tuple[Any, str]]] = {}
+    for number, rank in captured.numbered:
+        given = _with_tables(rank, consts, number)
+        held[mesh.coords()[number][along]] = [
+            (rank.consts[i.name], i.type.dtype)
+            for i in given.compared.inputs
+            if i.role == "const" and i.name not in consts and i.name in rank.consts
+        ]
+    rows = [held[at] for at in sorted(held)]
+    if len(rows) < mesh[along] or len(set(map(len, rows))) > 1:
+        return {}
+    found: dict[str, tuple[Any, str]] = {}
+    for pieces_of in zip(*rows, strict=True):
+        tables = [table for table, _ in pieces_of]
+        if len({t.shape for t in tables}) == 1 and tables[0].ndim:
+            table = np.concatenate(tables)
+            found[content_name(table)] = table, pieces_of[0][1]
+    return found
+
+
+def _with_tables(rank: Rank, consts: Tables, number: int) -> Rank:
+    """A rank whose tables are pieces of those in the order of the ranks."""
+    mesh = rank.program.mesh
+    program, placed = pieces(rank.program, rank.consts, consts, mesh, number, split_alone=True)
+    compared, _ = pieces(rank.compared, rank.consts, consts, mesh, number, split_alone=True)
+    named = {n: consts[n] for n in placed}
+    return replace(
+        rank,
+        program=program,
+        compared=compared,
+        tables={**rank.tables, **placed},
+        consts={**rank.consts, **named},
+    )
+
+
+def told(placed: Sequence[Placed], stated: Statements) -> tuple[Placed, ...]:
+    """Lines of the contract, of which some say in which order rows are."""
+    lines = {"input": stated.inputs, "output": stated.outputs}
+    return tuple(
+        replace(p, how=IN_ZIGZAG)
+        if any(line.fits(p.name) and zigzag_of(line) for line in lines.get(p.kind, ()))
+        else p
+        for p in placed
+    )
+
+
+def _orders(
+    lines: Sequence[LayoutLine], shapes: Mapping[str, tuple[int, ...]], mesh: Mesh
+) -> dict[str, Chunks]:
+    found: dict[str, Chunks] = {}
+    for line in lines:
+        said = zigzag_of(line)
+        if said is not None and mesh[said[1]] > 1:
+            dim, name = said
+            fitting = {path: shape for path, shape in shapes.items() if line.fits(path)}
+            found |= {
+                path: Chunks(dim % len(shape), chunks(mesh[name]))
+                for path, shape in fitting.items()
+            }
+    return found
+
+
+def _plain(lines: Sequence[LayoutLine]) -> tuple[LayoutLine, ...]:
+    return tuple(replace(line, text=line.text.replace("zigzag(", "S(")) for line in lines)
