@@ -38,7 +38,7 @@ from shardproof.verifier.verdict import Counterexample, Unknown
 
 FOLDER = ROOT / "benchmarks" / "loops"
 RESULTS = ROOT / "benchmarks" / "results" / "loops.jsonl"
-DRAWS = (20, 28, 36, 41)
+DRAWS = (20, 28, 36, 42)
 """How many loops there were after each draw."""
 WORDS = {Proof: "proved", Counterexample: "refuted", Unknown: "unknown"}
 
@@ -57,6 +57,8 @@ class Loop:
     of the row, of a narrow dtype a wide one."""
     rows: int | None = 0
     """The dim of the inputs along which ranks have their rows; None: they have all."""
+    split: str = "S"
+    """How they have these, as `--input-layout` says it."""
 
     @property
     def mesh(self) -> Mesh:
@@ -66,7 +68,7 @@ class Loop:
     def layouts(self) -> tuple[str, ...]:
         if self.rows is None:
             return ()
-        placed = ",".join(f"S({self.rows})@{dim}" for dim in self.mesh.names)
+        placed = ",".join(f"{self.split}({self.rows})@{dim}" for dim in self.mesh.names)
         return tuple(f"{i.partition('=')[0]}={placed}" for i in self.inputs)
 
 
@@ -460,6 +462,18 @@ LOOPS = (
             ("train.py", "p_slice = p[rank * rank_size : (rank + 1) * rank_size]", "p_slice = p[:rank_size]"),
         ),
         drawn=(("train.py", "grad, op=dist.ReduceOp.AVG,", "grad / world_size,"),),
+    ),
+    Loop(
+        "context",
+        "train.py",
+        ("input_ids=i64[2,8]<11", "target_ids=i64[2,8]<11|-100"),
+        (
+            ("zigzag.py", "last = 2 * world_size - 1 - rank", "last = world_size + rank"),
+            ("train.py", "        position_ids = positions(dist.get_rank(group), world_size, local)\n", "        position_ids = position_ids + dist.get_rank(group) * local\n"),
+        ),
+        ranks="cp=2",
+        rows=1,
+        split="zigzag",
     ),
 )  # fmt: skip
 

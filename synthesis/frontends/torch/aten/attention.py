@@ -4,7 +4,10 @@ import math
 from fractions import Fraction
 from typing import Any
 
-from shardproof.synthesis.frontends.torch.aten.table import Emit, aten
+import numpy as np
+
+from shardproof.synthesis.frontends.torch.aten.table import INFINITY, Emit, aten
+from shardproof.verifier.kernel.composites.attention import LOW
 
 
 def _scale(e: Emit, q: str, scale: Any) -> Fraction:
@@ -40,15 +43,36 @@ def _weights(e: Emit, q: str, k: str, causal: bool, mask: str | None, scale: Fra
     (n, h, i, _), j = e.shape(q), e.shape(k)[2]
     scores = e.add("bmm", _rows(e, q), e.permute(_rows(e, k), (0, 2, 1)))
     scores = e.scale(e.reshape(scores, (n, h, i, j)), scale)
-    low = e.full(-(2**120), (), e.type(q).dtype)
-    if causal:
+    low = e.full(LOW, (), e.type(q).dtype)
+    if causal and e.tables:
+        scores = e.add("where", e.table_of(np.tri(i, j, dtype=bool)), scores, low)
+    elif causal:
         keep = e.add("le", e.iota((1, j), 1), e.iota((i, 1), 0))
         scores = e.add("where", keep, scores, low)
-    if mask is not None and e.type(mask).dtype == "bool":
-        scores = e.add("where", mask, scores, low)
+    if mask is not None and (keep := _kept(e, mask)):
+        scores = e.add("where", keep, scores, low)
     elif mask is not None:
         scores = e.add("add", scores, mask)
     return e.add("softmax", scores)
+
+
+def _kept(e: Emit, mask: str) -> str:
+    """The entries that a mask keeps: a boolean one, or zeros and minus infinities, which PyTorch
+    makes of that. Empty of another."""
+    if e.type(mask).dtype == "bool":
+        return mask
+    table = e.consts.get(mask)
+    if table is not None:
+        two = bool(((table == 0) | np.isneginf(table)).all())
+        return e.table_of(table == 0) if two else ""
+    node = e.made(mask)
+    if node is not None and node.op in ("reshape", "expand"):
+        keep = _kept(e, node.inputs[0])
+        return keep and e.add(node.op, keep, **node.attrs)
+    if node is None or node.op != "where":
+        return ""
+    values = tuple(map(e.constant, node.inputs[1:]))
+    return node.inputs[0] if values == (0, -INFINITY) else ""
 
 
 @aten("_scaled_dot_product_flash_attention_for_cpu.default")
@@ -65,7 +89,7 @@ def flash_attention_for_cpu(
 ) -> tuple[str, None]:
     """The log-sum-exp that PyTorch keeps for the backward is not needed: it is recomputed."""
     k, v = _shared(e, k, q), _shared(e, v, q)
-    if attn_mask is None:
+    if attn_mask is None and not (causal and e.tables):
         return e.add("sdpa", q, k, v, causal=causal, scale=_scale(e, q, scale)), None
     p = _weights(e, q, k, causal, attn_mask, _scale(e, q, scale))
     return _out(e, p, v), None

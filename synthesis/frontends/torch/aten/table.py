@@ -82,6 +82,9 @@ class Emit:
     Merging stays within one `scope` (block, direction), so that repeated blocks remain alike.
     """
 
+    tables = False
+    """Whether constants are tables, whatever is in them."""
+
     def __init__(self, builder: Builder) -> None:
         self.b = builder
         self.scope: tuple[str, str] = ("", "")
@@ -107,6 +110,14 @@ class Emit:
         """Values of constant inputs."""
         self._known: dict[Any, str] = {}
         self._made: dict[str, tuple[str, str, dict[str, Attr], Source, bool]] = {}
+
+    def table_of(self, value: NDArray[Any]) -> str:
+        """A constant of which nothing is said but what is in it."""
+        name, kind = content_name(value), "bool" if value.dtype == bool else "f32"
+        if name not in self.b.types:
+            self.b.input(name, TensorType(value.shape, kind), "const")
+        self.consts[name] = value
+        return name
 
     def mesh_dim(self, group: str) -> str | tuple[str, ...]:
         if group not in self.groups:

@@ -61,7 +61,12 @@ class _RankLowering(Lowering):
             self.state[path] = self.buffers[name].detach().numpy()
 
 
+class _Tables(_Apart):
+    tables = True
+
+
 class _OfTables(_RankLowering):
+    emit = _Tables
     recognise = staticmethod(table)
 
 

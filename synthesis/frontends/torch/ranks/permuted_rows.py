@@ -22,6 +22,7 @@ from shardproof.verifier.kernel.program.errors import IRError
 from shardproof.verifier.kernel.program.program import Input, Node, Program, live
 from shardproof.verifier.kernel.program.registry import infer_types
 from shardproof.verifier.kernel.program.types import NO_MESH, Attr, Mesh
+from shardproof.verifier.ops import facets
 from shardproof.verifier.provers.relate.rules import Rules
 
 MOST = 64
@@ -70,11 +71,13 @@ class _Carrying:
         self.b.reserve(program.types)
         ordered = [(i, self._chunks(i)) for i in program.inputs]
         self.extents = {i.type.shape[c.dim] for i, c in ordered if c is not None}
+        self.shapes = frozenset(t.shape for t in program.types.values())
         self.states: dict[str, dict[Layout, str]] = {}
         """How each value lies that the new program has, with its name there: chunks in the order
         are bound to `rows`."""
         self.made: dict[str, Node] = {}
-        """The op of each value that is made of tables alone: it is computed where it is read."""
+        """The op of each value that is made of tables alone, or that spreads another and so lies in
+        any order: it is computed where it is read."""
 
     def _chunks(self, item: Input) -> Chunks | None:
         """How an input lies; a cotangent lies as its output does."""
@@ -114,9 +117,14 @@ class _Carrying:
     def _is_table(self, value: str) -> bool:
         return value in self.made or (value in self.tables and value in self.states)
 
+    def _lies(self, value: str) -> bool:
+        """Whether a value has chunks in the order, as it was made."""
+        return any(state.sharded for state in islice(self.states[value], 1))
+
     def _take(self, node: Node) -> None:
         plain = node.body is None and len(node.outputs) == 1
-        if plain and all(map(self._is_table, node.inputs)):
+        spreads = plain and facets(node.op).spreads and not any(map(self._lies, node.inputs))
+        if spreads or (plain and all(map(self._is_table, node.inputs))):
             self.made[node.outputs[0]] = node
             self.states[node.outputs[0]] = {}
             return
@@ -168,7 +176,8 @@ class _Carrying:
             for attrs in self._local(node, shape):
                 try:
                     (local,) = infer_types(node.op, types, attrs, NO_MESH, None)
-                    placed = self.rules.place(replace(node, attrs=attrs), layouts, frozenset())
+                    asked = replace(node, attrs=attrs)
+                    placed = self.rules.place(asked, layouts, frozenset(), self.shapes)
                 except (Refused, IRError):
                     continue
                 for option in placed:
@@ -228,6 +237,10 @@ class _Carrying:
         """A value of tables alone, as it lies so: of operands that lie so that it does."""
         whole = tuple(map(self._whole, node.inputs))
         options = [[w, *self._may(v, {state})] for w, v in zip(whole, node.inputs, strict=True)]
+        options = [
+            list(dict.fromkeys((*o, *self.states[v])))
+            for o, v in zip(options, node.inputs, strict=True)
+        ]
         given = next(
             (
                 way
@@ -239,7 +252,8 @@ class _Carrying:
         with self.b.at(node.source):
             names = [self._get(v, at) for v, at in zip(node.inputs, given, strict=True)]
             (made,) = self.b.add_node(node.op, names, dict(node.attrs))
-            return self._put(made, state, self.order) if given == whole else made
+            put = state.sharded and given == whole and state not in self._results(node, whole)
+            return self._put(made, state, self.order) if put else made
 
     def _put(self, name: str, state: Layout, order: tuple[int, ...]) -> str:
         """A value whose chunks lie in an order, where a layout binds them."""
