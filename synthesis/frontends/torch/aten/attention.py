@@ -89,7 +89,7 @@ def flash_attention_for_cpu(
 ) -> tuple[str, None]:
     """The log-sum-exp that PyTorch keeps for the backward is not needed: it is recomputed."""
     k, v = _shared(e, k, q), _shared(e, v, q)
-    if attn_mask is None and not (causal and e.tables):
+    if attn_mask is None and e.fused:
         return e.add("sdpa", q, k, v, causal=causal, scale=_scale(e, q, scale)), None
     p = _weights(e, q, k, causal, attn_mask, _scale(e, q, scale))
     return _out(e, p, v), None

@@ -82,6 +82,8 @@ class Emit:
     Merging stays within one `scope` (block, direction), so that repeated blocks remain alike.
     """
 
+    fused = True
+    """Whether attention is one op in the forward; else it is written as its backward computes it."""
     tables = False
     """Whether constants are tables, whatever is in them."""
 

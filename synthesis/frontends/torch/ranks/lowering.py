@@ -35,6 +35,8 @@ _KEPT = "kept."
 class _Apart(Emit):
     """Never makes one collective of two, and none where a group is one rank."""
 
+    fused = False
+
     def add(self, op: str, *inputs: str, **attrs: Attr) -> str:
         if lookup(op).kind not in TALKING:
             return super().add(op, *inputs, **attrs)
