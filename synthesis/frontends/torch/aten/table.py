@@ -83,7 +83,7 @@ class Emit:
     """
 
     fused = True
-    """Whether attention is one op in the forward; else it is written as its backward computes it."""
+    """Whether attention is one op in the forward; else it is written as backwards compute it."""
     tables = False
     """Whether constants are tables, whatever is in them."""
 
