@@ -136,7 +136,9 @@ class Check(Action, work="check.starting:check", limited=True, formats=True):
         "NAME=PLACEMENT|FILE",
     )
     input_layout: Words = option(
-        (), "Layout of an input. Default: replicated.", "NAME=PLACEMENT|FILE"
+        (),
+        "Layout of an input: ids=S(1)@cp, zigzag(1)@cp or striped(1)@cp. Default: replicated.",
+        "NAME=PLACEMENT|FILE",
     )
     output_layout: Words = option(
         (), "Layout of an output. Default: from its shape.", "NAME=PLACEMENT|FILE"

@@ -8,8 +8,8 @@ from shardproof.agent.check import dropout, losses
 from shardproof.agent.check.consts import same_tables
 from shardproof.agent.check.contract import Placed, Statements, agree, no_rank, untrained
 from shardproof.agent.check.depth import in_depth
+from shardproof.agent.check.orders import in_order_of_ranks, told as told_orders
 from shardproof.agent.check.parts import in_parts
-from shardproof.agent.check.zigzag import in_order_of_ranks, told as told_orders
 from shardproof.agent.repair.repairing import told
 from shardproof.agent.run.errors import InputError
 from shardproof.synthesis.frontends.rank_programs import Ingested, judged
@@ -152,7 +152,8 @@ def _checked(
         except InputError as other:
             problem = problem or other
             continue
-        made = replace(made, placed=told_orders(made.placed, stated))
+        mesh = captured.ranks[0].program.mesh
+        made = replace(made, placed=told_orders(made.placed, stated, mesh))
         if not isinstance(made.verdict, Unknown):
             return made
         found = found or made

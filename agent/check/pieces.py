@@ -16,8 +16,13 @@ from shardproof.synthesis.frontends.torch.ranks.pairing import (
     pair_names,
     pair_names_of_arguments,
 )
-from shardproof.synthesis.frontends.torch.ranks.stated import LayoutLine, layout_for, zigzag_of
-from shardproof.verifier.kernel.layout import Atom, Layout, normal
+from shardproof.synthesis.frontends.torch.ranks.stated import (
+    LayoutLine,
+    RowOrder,
+    layout_for,
+    order_of,
+)
+from shardproof.verifier.kernel.layout import Atom, Layout
 from shardproof.verifier.kernel.program.types import Mesh
 from shardproof.verifier.refute.scatter import cut
 
@@ -94,7 +99,7 @@ class Pieces:
         )
         lines = self.stated.inputs
         cuts = [
-            {n: cut_out(layout, at, _zigzag(lines, n)) for n, layout in self.inputs.items()}
+            {n: cut_out(laid, at, self._order(lines, n, laid)) for n, laid in self.inputs.items()}
             for at in coords
         ]
         return {
@@ -147,7 +152,10 @@ class Pieces:
             return {"dim": parts.dim, "parts": made}
         option = "--output-layout" if kind == "output" else "--layout"
         layout = decide(kind, name, whole, local, None, lines, self.mesh, option).layout
-        return cut_out(layout, at, _zigzag(lines, name) if kind == "output" else None)
+        return cut_out(layout, at, self._order(lines, name, layout) if kind == "output" else None)
+
+    def _order(self, lines: Sequence[LayoutLine], name: str, layout: Layout) -> RowOrder | None:
+        return order_of(lines, name, len(layout.dims), self.mesh)
 
     def _outputs(self, said: Sequence[Sequence[Said]]) -> list[Said]:
         one, *ranks = said
@@ -173,7 +181,8 @@ class Pieces:
                     if {fold for _, fold in stated.partial} != {"sum"}:
                         raise UnlikeError(f"the output {name} is a pending fold that is not a sum")
                     pending = [n for n, _ in stated.partial]
-                    pieces.append(cut_out(Layout(stated.dims), at, _zigzag(lines, name)))
+                    order = self._order(lines, name, stated)
+                    pieces.append(cut_out(Layout(stated.dims), at, order))
                     continue
                 pieces.append(self.output(name, whole, local, at))
             out.append(
@@ -189,21 +198,17 @@ class Pieces:
         return out
 
 
-def _zigzag(lines: Sequence[LayoutLine], name: str) -> tuple[int, str] | None:
-    return next((said for s in lines if s.fits(name) and (said := zigzag_of(s))), None)
-
-
-def cut_out(
-    layout: Layout, at: Mapping[str, int], zigzag: tuple[int, str] | None = None
-) -> Said | None:
-    """How a rank cuts its piece out of the whole; None where it holds all of it. With a zigzag, a
-    piece of each half, of the second counted from its end."""
+def cut_out(layout: Layout, at: Mapping[str, int], order: RowOrder | None = None) -> Said | None:
+    """How a rank cuts its piece out of the whole; None where it holds all of it. Of a zigzag, that
+    is a piece of each half, of the second counted from its end."""
     if not layout.sharded:
         return None
-    if zigzag is not None and zigzag[1] in layout.sharded:
-        dim, name = zigzag[0] % len(layout.dims), zigzag[1]
+    if order is not None:
+        dim, name = order.dim, order.mesh_dim
         own, rest = layout.dims[dim]
-        half = layout.with_dim(dim, normal((own, Atom(rest.size // 2))))
+        if order.kind == "striped":
+            return cut_out(layout.with_dim(dim, (rest, own)), at)
+        half = layout.with_dim(dim, (own, Atom(rest.size // 2)))
         extent = own.size * rest.size // 2
         ends = (at, {**at, name: own.size - 1 - at[name]})
         parts = enumerate(cut_out(half, end) for end in ends)

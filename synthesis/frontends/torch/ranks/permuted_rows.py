@@ -257,16 +257,23 @@ class _Carrying:
 
     def _put(self, name: str, state: Layout, order: tuple[int, ...]) -> str:
         """A value whose chunks lie in an order, where a layout binds them."""
-        shape = self.b.types[name].shape
-        atoms = [a for dim in state.dims for a in dim]
-        name = self.b.add("reshape", name, shape=tuple(a.size for a in atoms))
-        for axis, atom in enumerate(atoms):
-            if atom.mesh_dim is not None:
-                parts = (
-                    self.b.add("slice", name, dim=axis, start=c, stop=c + 1, step=1) for c in order
-                )
-                name = self.b.add("concat", *parts, dim=axis)
-        return self.b.add("reshape", name, shape=shape)
+        for dim, atoms in enumerate(state.dims):
+            shape, at = self.b.types[name].shape, 0
+            if not any(a.mesh_dim for a in atoms):
+                continue
+            if len(atoms) > 2 or atoms[0].mesh_dim is None:
+                sizes = [a.size for a in atoms]
+                name = self.b.add("reshape", name, shape=(*shape[:dim], *sizes, *shape[dim + 1 :]))
+                at = next(i for i, a in enumerate(atoms) if a.mesh_dim)
+            step = self.b.types[name].shape[dim + at] // len(order)
+            parts = (
+                self.b.add("slice", name, dim=dim + at, start=c * step, stop=(c + 1) * step, step=1)
+                for c in order
+            )
+            name = self.b.add("concat", *parts, dim=dim + at)
+            if self.b.types[name].shape != shape:
+                name = self.b.add("reshape", name, shape=shape)
+        return name
 
     def _laid(self, table: NDArray[Any], state: Layout) -> NDArray[Any]:
         atoms = [a for dim in state.dims for a in dim]

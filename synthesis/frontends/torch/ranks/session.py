@@ -100,7 +100,7 @@ from shardproof.synthesis.frontends.torch.ranks.request import (
 )
 from shardproof.synthesis.frontends.torch.ranks.result import Doubt, Draw, Loaded, Rank, Side, Told
 from shardproof.synthesis.frontends.torch.ranks.sharded import precisions
-from shardproof.synthesis.frontends.torch.ranks.stated import filled_buffers, layout_for, zigzag_of
+from shardproof.synthesis.frontends.torch.ranks.stated import filled_buffers, layout_for, ordered
 from shardproof.synthesis.frontends.torch.ranks.states import (
     KeptError,
     as_buffer,
@@ -798,7 +798,7 @@ def _lowered(
     if doubts and one is None:
         raise doubts[0].refusal
     below = {s.name: s.limit for s in side.specs} | ranges(draws)
-    zigzag = any(zigzag_of(line) for line in side.request.input_layouts)
+    reordered = any(map(ordered, side.request.input_layouts))
     lowered = lower_rank(
         followed.traced,
         held.values,
@@ -810,7 +810,7 @@ def _lowered(
         filled=held.names,
         below=below,
         ignored=ignored_in(side.specs),
-        tables=zigzag,
+        tables=reordered,
     )
     program, placed = lowered.program, {}
     program, drawn = in_rows(program, tuple(draws.values()))
@@ -826,7 +826,7 @@ def _lowered(
         paired = pair_draws(drawn, one.draws)
         program = _called(program, {d.name: p.name for d, p in zip(drawn, paired, strict=True)})
         program, placed = pieces(
-            program, lowered.consts, one.consts, side.mesh, side.rank, split_alone=zigzag
+            program, lowered.consts, one.consts, side.mesh, side.rank, split_alone=reordered
         )
         drawn = tuple(paired)
     read = {i.name for i in program.inputs if i.role == "const"}

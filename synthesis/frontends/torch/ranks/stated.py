@@ -15,7 +15,7 @@ FORM = (
     "NAME=R, NAME=S(0)@tp, NAME=S(0)@dp,S(1)@tp, zigzag(1)@cp or striped(1)@cp in place of "
     "S(1)@cp, by atoms NAME=[8][3 2@tp 4], or NAME=@tp where the shape says which dim"
 )
-_REORDERED = re.compile(r"(zigzag|striped)(?=\((-?\d+)\))")
+_ORDERED = re.compile(r"(zigzag|striped)(?=\((-?\d+)\))")
 _PLACED = re.compile(
     rf"^(?P<kind>(S|zigzag|striped)\(-?\d+\)|Shard\(-?\d+\)|P(\(({'|'.join(FOLDS)})\))?|R|Replicate)(@(?P<dim>\w+))?$"
 )
@@ -79,8 +79,8 @@ def _line(text: str, where: str, option: str) -> LayoutLine:
     if not equals or not name or not placed:
         raise CaptureError(f"{where}: {text!r} states no layout", hint=f"write {FORM}")
     line = LayoutLine(name, placed, where)
-    if any("zigzag" in kind for _, kind in _placements(line)) and option == "--layout":
-        raise CaptureError(f"{where}: a zigzag is of inputs and outputs, not of parameters")
+    if ordered(line) and option == "--layout":
+        raise CaptureError(f"{where}: an order of rows is of inputs and outputs, not of parameters")
     return line
 
 
@@ -98,13 +98,35 @@ def _placements(line: LayoutLine) -> list[tuple[str, str]]:
     return parts
 
 
-def zigzag_of(line: LayoutLine) -> tuple[int, str] | None:
-    """The dim of which each rank holds a chunk from each end, and over which mesh dim; None of
-    another statement."""
-    for name, kind in _placements(line):
-        if (match := _REORDERED.match(kind)) and match[1] == "zigzag":
-            return int(match[2]), name
+@dataclass(frozen=True)
+class RowOrder:
+    """Rows of which ranks hold others than a chunk each, in the order of the ranks."""
+
+    kind: str
+    """`zigzag`: a chunk from each end; `striped`: every N-th row."""
+    dim: int
+    mesh_dim: str
+
+    def chunks(self, extent: int, count: int) -> tuple[int, ...]:
+        """Which of equal chunks `count` ranks hold, one rank after the other: of a zigzag 0, 2N-1,
+        1, 2N-2, ..."""
+        if self.kind == "striped":
+            return tuple(c for rank in range(count) for c in range(rank, extent, count))
+        return tuple(c for rank in range(count) for c in (rank, 2 * count - 1 - rank))
+
+
+def order_of(lines: Iterable[LayoutLine], name: str, dims: int, mesh: Mesh) -> RowOrder | None:
+    """The order that is stated of the rows of a tensor with so many dims; None: that of ranks."""
+    for line in lines:
+        for over, kind in _placements(line) if line.fits(name) else ():
+            if (match := _ORDERED.match(kind)) and mesh[over] > 1:
+                return RowOrder(match[1], int(match[2]) % dims, over)
     return None
+
+
+def ordered(line: LayoutLine) -> bool:
+    """Whether a statement says in which order rows are."""
+    return any(_ORDERED.match(kind) for _, kind in _placements(line))
 
 
 def filled_buffers(
@@ -134,16 +156,16 @@ def layout_for(
 
 
 def _layout(line: LayoutLine, shape: tuple[int, ...], mesh: Mesh) -> Layout:
-    """Of a zigzag, the layout of rows that lie in the order of the ranks."""
+    """Where an order is stated, the layout of rows that lie in the order of the ranks."""
     atoms = line.text.startswith("[")
     placed = _placements(line)
-    words = " ".join(f"{dim}={_REORDERED.sub('S', kind)}" for dim, kind in placed)
+    words = " ".join(f"{dim}={_ORDERED.sub('S', kind)}" for dim, kind in placed)
     try:
         layout = read_layout(line.text if atoms else words, shape, mesh)
     except ValueError as problem:
         raise CaptureError(f"{line.where}: {problem}") from None
     for name, kind in placed:
-        match = _REORDERED.match(kind)
+        match = _ORDERED.match(kind)
         if match is None or mesh[name] == 1:
             continue
         dim, parts = int(match[2]) % len(shape), mesh[name] * (1 + (match[1] == "zigzag"))
@@ -155,6 +177,4 @@ def _layout(line: LayoutLine, shape: tuple[int, ...], mesh: Mesh) -> Layout:
                 f"{line.where}: dim {dim} of shape {list(shape)} is not divisible by {parts}",
                 hint=f"a zigzag over {name} has two chunks on each of {mesh[name]} ranks",
             )
-        if match[1] == "striped":
-            layout = layout.with_dim(dim, (*rest, own))
     return layout

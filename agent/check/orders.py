@@ -1,10 +1,11 @@
-"""Inputs and outputs of which each rank holds two chunks of rows: one from each end.
+"""Inputs and outputs of which each rank holds rows from several places.
 
-`--input-layout "ids=zigzag(1)@cp"` says of N ranks that rank r holds the chunks r and 2N-1-r of 2N.
-The one-device program is compared on its rows in the order in which the ranks have them: a
-permutation, after which each rank holds a chunk.
+`--input-layout "ids=zigzag(1)@cp"` says of N ranks that rank r holds the chunks r and 2N-1-r of 2N,
+`striped(1)@cp` that it holds every N-th row. The one-device program is compared on its rows in the
+order in which the ranks have them: a permutation, after which each rank holds a chunk.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,21 +13,17 @@ from typing import Any
 import numpy as np
 
 from shardproof.agent.check.contract import Placed, Statements
+from shardproof.agent.run.errors import InputError
 from shardproof.synthesis.frontends.torch.aten.table import content_name
 from shardproof.synthesis.frontends.torch.ranks.pairing import GRAD_OF_INPUT
 from shardproof.synthesis.frontends.torch.ranks.permuted_rows import Chunks, permuted
 from shardproof.synthesis.frontends.torch.ranks.result import Rank, RanksCaptured
-from shardproof.synthesis.frontends.torch.ranks.stated import LayoutLine, zigzag_of
+from shardproof.synthesis.frontends.torch.ranks.stated import LayoutLine, RowOrder, order_of
 from shardproof.synthesis.frontends.torch.ranks.tables import Tables, pieces
 from shardproof.verifier.kernel.program.program import Input
 from shardproof.verifier.kernel.program.types import Mesh, TensorType
 
-IN_ZIGZAG = "its rows in zigzag order, as stated"
-
-
-def chunks(count: int) -> tuple[int, ...]:
-    """Which of 2N chunks ranks hold, one rank after the other: 0, 2N-1, 1, 2N-2, ..."""
-    return tuple(c for rank in range(count) for c in (rank, 2 * count - 1 - rank))
+IN_ORDER = "its rows in {kind} order, as stated"
 
 
 def in_order_of_ranks(
@@ -37,15 +34,31 @@ def in_order_of_ranks(
     along the first. At last, tables such as masks are what the ranks have, whatever that is."""
     mesh = captured.ranks[0].program.mesh
     one = captured.one.program
-    inputs = _orders(stated.inputs, {i.path: i.type.shape for i in one.inputs}, mesh)
-    shapes = {o.path: one.types[o.value].shape for o in one.outputs if o.role != "grad"}
-    outputs = _orders(stated.outputs, shapes, mesh)
-    if not inputs and not outputs:
+    shapes = {i.path: i.type.shape for i in one.inputs if i.role == "input"}
+    results = {o.path: one.types[o.value].shape for o in one.outputs if o.role != "grad"}
+    orders = _orders(stated.inputs, shapes, mesh), _orders(stated.outputs, results, mesh)
+    if not any(orders):
         yield captured, stated
         return
-    outputs |= {GRAD_OF_INPUT + name: order for name, order in inputs.items()}
+    inputs, outputs = (
+        {n: Chunks(o.dim, o.chunks(of[n][o.dim], mesh[o.mesh_dim])) for n, o in some.items()}
+        for some, of in zip(orders, (shapes, results), strict=True)
+    )
+    if len({chunks.order for chunks in (*inputs.values(), *outputs.values())}) > 1:
+        raise InputError(
+            "rows of inputs and outputs are in several orders",
+            where="--input-layout, --output-layout",
+            expected="one order, of dims of one extent, over one mesh dim",
+        )
+    if captured.one.draws:
+        raise InputError(
+            "dropout draws for rows of which an order is stated",
+            where="--input-layout, --output-layout",
+            hint="set dropout to 0",
+        )
+    outputs |= {GRAD_OF_INPUT + name: chunks for name, chunks in inputs.items()}
     plain = replace(stated, inputs=_plain(stated.inputs), outputs=_plain(stated.outputs))
-    (along,) = {name for line in (*stated.inputs, *stated.outputs) for name in _over(line)}
+    along = next(iter((*orders[0].values(), *orders[1].values()))).mesh_dim
     for most, own in ((2, False), (1, False), (2, True)):
         program, consts = permuted(one, inputs, outputs, captured.one.consts, most)
         if own:
@@ -61,11 +74,6 @@ def in_order_of_ranks(
         side = replace(captured.one, program=program, consts=consts)
         ranks = (_with_tables(rank, consts, number) for number, rank in captured.numbered)
         yield replace(captured, one=side, ranks=tuple(ranks)), plain
-
-
-def _over(line: LayoutLine) -> Iterator[str]:
-    if (said := zigzag_of(line)) is not None:
-        yield said[1]
 
 
 def _alone(captured: RanksCaptured, consts: Tables, along: str) -> dict[str, tuple[Any, str]]:
@@ -107,12 +115,12 @@ def _with_tables(rank: Rank, consts: Tables, number: int) -> Rank:
     )
 
 
-def told(placed: Sequence[Placed], stated: Statements) -> tuple[Placed, ...]:
+def told(placed: Sequence[Placed], stated: Statements, mesh: Mesh) -> tuple[Placed, ...]:
     """Lines of the contract, of which some say in which order rows are."""
     lines = {"input": stated.inputs, "output": stated.outputs}
     return tuple(
-        replace(p, how=IN_ZIGZAG)
-        if any(line.fits(p.name) and zigzag_of(line) for line in lines.get(p.kind, ()))
+        replace(p, how=IN_ORDER.format(kind=order.kind))
+        if (order := order_of(lines.get(p.kind, ()), p.name, len(p.layout.dims), mesh))
         else p
         for p in placed
     )
@@ -120,19 +128,12 @@ def told(placed: Sequence[Placed], stated: Statements) -> tuple[Placed, ...]:
 
 def _orders(
     lines: Sequence[LayoutLine], shapes: Mapping[str, tuple[int, ...]], mesh: Mesh
-) -> dict[str, Chunks]:
-    found: dict[str, Chunks] = {}
-    for line in lines:
-        said = zigzag_of(line)
-        if said is not None and mesh[said[1]] > 1:
-            dim, name = said
-            fitting = {path: shape for path, shape in shapes.items() if line.fits(path)}
-            found |= {
-                path: Chunks(dim % len(shape), chunks(mesh[name]))
-                for path, shape in fitting.items()
-            }
-    return found
+) -> dict[str, RowOrder]:
+    found = {name: order_of(lines, name, len(shape), mesh) for name, shape in shapes.items()}
+    return {name: order for name, order in found.items() if order is not None}
 
 
 def _plain(lines: Sequence[LayoutLine]) -> tuple[LayoutLine, ...]:
-    return tuple(replace(line, text=line.text.replace("zigzag(", "S(")) for line in lines)
+    return tuple(
+        replace(line, text=re.sub(r"(zigzag|striped)\(", "S(", line.text)) for line in lines
+    )
