@@ -356,3 +356,57 @@ def test_a_table_that_each_rank_is_built_with_is_not_proved(tabled: Callable[...
 def test_what_the_first_step_makes_of_its_data_is_refused(tabled: Callable[..., Any]) -> None:
     with pytest.raises(CaptureError, match=r"reads loss\.weights, which a step before it made"):
         tabled(LATE).check()
+
+
+TWO = """import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+
+def one(wrap=None):
+    made, judge = nn.Linear(4, 4), nn.Linear(4, 1)
+    made, judge = (wrap(made), wrap(judge)) if wrap else (made, judge)
+    return made, judge, torch.optim.SGD(made.parameters(), 0.1), torch.optim.SGD(
+        judge.parameters(), 0.1
+    )
+
+
+def many():
+    return one(DistributedDataParallel)
+
+
+def step(made, judge, optimizer, other, x, y):
+    fake = made(x)
+    other.zero_grad()
+    loss = F.softplus(-judge(y)).mean() + F.softplus(judge(fake.detach())).mean()
+    loss.backward()
+    other.step()
+    optimizer.zero_grad()
+    F.softplus(-judge(fake)).mean().backward()
+    optimizer.step()
+    return loss.detach()
+"""
+TWO_WRONG = {
+    "right": ("", ""),
+    "not averaged": ("wrap(made), wrap(judge)", "wrap(made), judge"),
+    "another rate": ("judge.parameters(), 0.1", "judge.parameters(), 0.2 if wrap else 0.1"),
+    "a sum": ("(fake.detach())).mean()", "(fake.detach())).sum() / 8"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TWO_WRONG)
+def test_a_step_may_train_two_models(case: Callable[..., Any], name: str) -> None:
+    found = case(
+        mesh=Mesh.of(dp=2),
+        target="two_models.py:many",
+        against="two_models.py:one",
+        step="step",
+        inputs=["x=f32[8,4]", "y=f32[8,4]"],
+        input_layouts=["x=S(0)@dp", "y=S(0)@dp"],
+    )
+    (found.folder / "two_models.py").write_text(TWO.replace(*TWO_WRONG[name]))
+    if name == "right":
+        assert "state:judge.weight" in {o.path for o in found.proved().question.sequential.outputs}
+    else:
+        found.refuted()

@@ -45,7 +45,7 @@ from shardproof.synthesis.frontends.torch.ranks.placing import cut_when_asked, p
 from shardproof.synthesis.frontends.torch.ranks.result import Event
 from shardproof.synthesis.frontends.torch.ranks.sharded import refuse_uncovered
 from shardproof.synthesis.frontends.torch.ranks.spans import Span, share, storage
-from shardproof.synthesis.frontends.torch.ranks.steps import Step, step_of
+from shardproof.synthesis.frontends.torch.ranks.steps import Step, step_of, together
 from shardproof.synthesis.frontends.torch.request import split_target
 from shardproof.synthesis.frontends.torch.results import returned_names
 from shardproof.synthesis.frontends.torch.sparse_buffers import without_sparse
@@ -223,6 +223,9 @@ def build(
             if step and isinstance(made, tuple):
                 made, *others = made
                 more = tuple(others)
+                function = getattr(module, step, None)
+                if isinstance(made, nn.Module) and inspect.isfunction(function):
+                    made = together(made, more, function)
             return without_sparse(made)
 
         model, registered = _made(make, mode)

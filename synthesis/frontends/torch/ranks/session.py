@@ -109,6 +109,7 @@ from shardproof.synthesis.frontends.torch.ranks.states import (
     refuse_shared,
     zeroed,
 )
+from shardproof.synthesis.frontends.torch.ranks.steps import together_names
 from shardproof.synthesis.frontends.torch.ranks.tables import pieces
 from shardproof.synthesis.frontends.torch.ranks.tracing import (
     Order,
@@ -558,8 +559,10 @@ def _rank(
     prefixes = [f"{n}." for n, _ in model.named_children()] if pipeline is not None else None
     wrapped = prefixes or before_names(own, one.ties.keys() | set(one.params))
 
+    names = (*request.names, *together_names(model))
+
     def paired() -> dict[str, str]:
-        return pair_names(own, list(one.params), request.names, one.ties, wrapped, at)
+        return pair_names(own, list(one.params), names, one.ties, wrapped, at)
 
     side = _Module(
         *(request, built, tuple(specs), rank, mesh, places, arguments, after, answered, said, read),
@@ -584,7 +587,7 @@ def _rank(
     mine_too = {} if built.step is None else built.step.state()
     changed = {n: renamed[n] for n in states & renamed.keys()}
     states = states - changed.keys()
-    kept = changed | pair_kept(sorted(states), list(one.states), request.names, wrapped, at)
+    kept = changed | pair_kept(sorted(states), list(one.states), names, wrapped, at)
     doubted: Doubt | None = None
     if built.step is not None:
         owners = built.step.gradients(own, renamed)
@@ -595,7 +598,7 @@ def _rank(
         states = states.difference(left)
         begins = _begins_otherwise(one.rates, built.step.rates)
         doubted = Doubt(asdict(_uncleared(left[0])), ("", 0, "")) if left else begins
-    also = pair_kept(sorted(states - kept.keys()), list(one.every), request.names, wrapped, at)
+    also = pair_kept(sorted(states - kept.keys()), list(one.every), names, wrapped, at)
     for name in sorted(also.values()):
         if built.step is not None and name in mine_too:
             if built.step.is_gradient(name):
@@ -613,7 +616,7 @@ def _rank(
     name_states(followed.traced, kept)
     floats = [n for n, b in model.named_buffers() if b.is_floating_point()]
     floats += [*mine_too]
-    filled_too = pair_kept(sorted(floats), list(one.given), request.names, wrapped, at)
+    filled_too = pair_kept(sorted(floats), list(one.given), names, wrapped, at)
     followed.traced.given = set(filled_too) - followed.traced.state
     building.refuse_unknown(unknown, own_file, {*kept, *filled_too})
     renamed |= kept | filled_too
@@ -624,13 +627,13 @@ def _rank(
         )
         followed.outputs = list(one.outputs)
     draws = reaching(twice.order.watch.draws.made, followed.traced)
-    theirs = pair_kept(sorted(mine), list(one.filled), request.names, wrapped, at)
+    theirs = pair_kept(sorted(mine), list(one.filled), names, wrapped, at)
     held, pieces_of = pieces_filled(followed.traced, buffers, theirs, one.filled, mesh, at)
     found = _lowered(side, twice, buffers, canonical, draws, held, one)
     placed = {f"parameter {canonical[n]}": p for n, p in model.named_parameters()}
     apart = {f"parameter {canonical[n]}" for n in cut_in(twice.order)}
-    names = (f"output {name}" for _, name in followed.outputs)
-    placed |= dict(zip(names, followed.placed, strict=True))
+    results = (f"output {name}" for _, name in followed.outputs)
+    placed |= dict(zip(results, followed.placed, strict=True))
     placed |= {f"buffer {name}": t for name, t in mine_too.items()}
     left = {f"buffer {n}" for n in mine_too if built.step and built.step.is_gradient(n)}
     found = found if found.doubt is not None else replace(found, doubt=doubted)

@@ -10,7 +10,7 @@ gradients that nobody cleared, and tensors of whatever else TARGET returns.
 import inspect
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,7 @@ import torch
 from torch import fx, nn
 from torch._subclasses.fake_tensor import is_fake, unset_fake_temporarily
 from torch.amp.grad_scaler import GradScaler
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -59,13 +60,43 @@ class NewStateError(CaptureError):
     """A step keeps what no step before it kept: an optimizer does once there are gradients."""
 
 
+class Together(nn.Module):
+    """Several models that one step trains, under the names that it gives them."""
+
+    def __init__(self, models: Mapping[str, nn.Module]) -> None:
+        super().__init__()
+        for name, model in models.items():
+            self.add_module(name, model)
+        self.first = next(iter(models))
+
+
+def together(model: nn.Module, others: Sequence[Any], function: Any) -> nn.Module:
+    """The model of a step, with others that it is given if optimizers train parameters of them."""
+    parts = (part for other in others for _, part in _reached(other, "", set()))
+    groups = (g for part in parts if isinstance(part, Optimizer) for g in part.param_groups)
+    apart = {id(p) for g in groups for p in g["params"]} - {id(p) for p in model.parameters()}
+    first, *names = inspect.signature(function).parameters
+    more = {
+        name: other
+        for name, other in zip(names, others, strict=False)
+        if isinstance(other, nn.Module) and any(id(p) in apart for p in other.parameters())
+    }
+    return Together({first: model, **more}) if more else model
+
+
+def together_names(model: nn.Module) -> list[tuple[str, str]]:
+    """As `--param` says it: names of parameters of such models that are each wrapped to average."""
+    found = model.named_children() if isinstance(model, Together) else ()
+    return [(f"{n}.module.*", f"{n}.*") for n, m in found if isinstance(m, DistributedDataParallel)]
+
+
 @dataclass
 class Step:
     """A step, with what it works on."""
 
     function: Any
     held: tuple[Any, ...]
-    """What TARGET returns: the model first."""
+    """What TARGET returns: first the model, or those that it trains, together."""
     names: dict[int, str] = field(default_factory=dict[int, str])
     """Names of the model's parameters, by the number of the object."""
     before: dict[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor])
@@ -94,6 +125,7 @@ class Step:
         with Logging() as logging:
             model, *others = self.held
             given = model.schedule if isinstance(model, Stages) else model
+            given = getattr(model, model.first) if isinstance(model, Together) else given
             result = self.function(given, *others, *args, **kwargs)
         self.notes |= dict.fromkeys(logging.told())
         return result
