@@ -137,7 +137,7 @@ class Check(Action, work="check.starting:check", limited=True, formats=True):
     )
     input_layout: Words = option(
         (),
-        "Layout of an input: ids=S(1)@cp, zigzag(1)@cp or striped(1)@cp. Default: replicated.",
+        "Layout of an input. Also zigzag(1)@cp, striped(1)@cp. Default: replicated.",
         "NAME=PLACEMENT|FILE",
     )
     output_layout: Words = option(

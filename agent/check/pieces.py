@@ -97,9 +97,9 @@ class Pieces:
         arguments = pair_names_of_arguments(
             list(self.inputs), first["arguments"], first["any"], first["class"]
         )
-        lines = self.stated.inputs
+        said = self.stated.inputs
         cuts = [
-            {n: cut_out(laid, at, self._order(lines, n, laid)) for n, laid in self.inputs.items()}
+            {n: cut_out(laid, at, self._order(said, n, laid)) for n, laid in self.inputs.items()}
             for at in coords
         ]
         return {

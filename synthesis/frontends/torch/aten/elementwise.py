@@ -89,14 +89,18 @@ def div(e: Emit, a: Any, b: Any) -> str:
 aten("pow.Tensor_Scalar")(Emit.power)
 
 
-@aten("pow.Scalar", "exp2.default")
-def power_of(e: Emit, *given: Any) -> str:
-    """A number above 0, or 2, to the power of each entry."""
-    base, x = (2, *given)[-2:]
+@aten("pow.Scalar")
+def power_of(e: Emit, base: Any, x: str) -> str:
+    """A number above 0 to the power of each entry."""
     if base <= 0:
         raise NotImplementedError(f"{base} to a power that is not known")
     x = e.cast(x, e.result[0].dtype)
     return e.add("exp", e.add("mul", x, e.add("log", e.full(base, e.shape(x), e.type(x).dtype))))
+
+
+@aten("exp2.default")
+def exp2(e: Emit, x: str) -> str:
+    return power_of(e, 2, x)
 
 
 for _name in ("eq", "ne", "lt", "le", "gt", "ge"):

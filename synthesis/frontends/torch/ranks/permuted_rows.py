@@ -261,10 +261,11 @@ class _Carrying:
             shape, at = self.b.types[name].shape, 0
             if not any(a.mesh_dim for a in atoms):
                 continue
-            if len(atoms) > 2 or atoms[0].mesh_dim is None:
+            place = next(i for i, a in enumerate(atoms) if a.mesh_dim)
+            if len(atoms) > 2 or place > 0:
                 sizes = [a.size for a in atoms]
                 name = self.b.add("reshape", name, shape=(*shape[:dim], *sizes, *shape[dim + 1 :]))
-                at = next(i for i, a in enumerate(atoms) if a.mesh_dim)
+                at = place
             step = self.b.types[name].shape[dim + at] // len(order)
             parts = (
                 self.b.add("slice", name, dim=dim + at, start=c * step, stop=(c + 1) * step, step=1)
