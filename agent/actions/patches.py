@@ -29,7 +29,7 @@ class Diff(Action, work="patching.command:show", exits=PATCH_EXITS):
 class Apply(Action, work="patching.command:apply", exits=PATCH_EXITS):
     """Apply a proved patch to your files, all of them or none.
 
-    First the certificate is checked. The patched source is read again and proved;
+    It checks the certificate, then reads and proves the patched source again;
     --no-recapture trusts the hashes of the directory instead. Every file must have its recorded
     hash. No git command runs on your tree. `shardproof undo` reverts the patch.
 
