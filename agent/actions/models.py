@@ -221,8 +221,7 @@ class Parallelize(Asking, Constrained, Chosen, work="pipeline.starting:paralleli
     )
     run: bool | None = option(
         None,
-        "Run the patched model on local processes and compare it with one process; by default "
-        "where the model is small enough.",
+        "Run the patched model on local processes and on one, and compare. Default: if small.",
     )
     launcher: bool = option(
         False,
