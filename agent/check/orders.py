@@ -70,7 +70,7 @@ def in_order_of_ranks(
                 inputs=(*program.inputs, *more),
                 types={**program.types, **types},
             )
-            consts |= {n: t for n, (t, _) in alone.items()}
+            consts = {n: t for n, (t, _) in alone.items()} | consts
         side = replace(captured.one, program=program, consts=consts)
         ranks = (_with_tables(rank, consts, number) for number, rank in captured.numbered)
         yield replace(captured, one=side, ranks=tuple(ranks)), plain
@@ -80,21 +80,22 @@ def _alone(captured: RanksCaptured, consts: Tables, along: str) -> dict[str, tup
     """Tables that ranks have and one device has not, those of all ranks along a mesh dim as one;
     each with its dtype."""
     mesh = captured.ranks[0].program.mesh
-    held: dict[int, list[tuple[Any, str]]] = {}
+    held: dict[int, list[tuple[Any, str, bool]]] = {}
     for number, rank in captured.numbered:
-        given = _with_tables(rank, consts, number)
+        given = _with_tables(rank, consts, number).compared.inputs
         held[mesh.coords()[number][along]] = [
-            (rank.consts[i.name], i.type.dtype)
-            for i in given.compared.inputs
-            if i.role == "const" and i.name not in consts and i.name in rank.consts
+            (rank.consts[own.name], own.type.dtype, item.name in consts)
+            for own, item in zip(rank.compared.inputs, given, strict=True)
+            if own.role == "const" and own.name in rank.consts
         ]
     rows = [held[at] for at in sorted(held)]
     if len(rows) < mesh[along] or len(set(map(len, rows))) > 1:
         return {}
     found: dict[str, tuple[Any, str]] = {}
     for pieces_of in zip(*rows, strict=True):
-        tables = [table for table, _ in pieces_of]
-        if len({t.shape for t in tables}) == 1 and tables[0].ndim:
+        tables = [table for table, *_ in pieces_of]
+        whole = all(known for *_, known in pieces_of)
+        if not whole and len({t.shape for t in tables}) == 1 and tables[0].ndim:
             table = np.concatenate(tables)
             found[content_name(table)] = table, pieces_of[0][1]
     return found
