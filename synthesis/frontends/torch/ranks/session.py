@@ -828,9 +828,9 @@ def _lowered(
     else:
         paired = pair_draws(drawn, one.draws)
         program = _called(program, {d.name: p.name for d, p in zip(drawn, paired, strict=True)})
-        program, placed = pieces(
-            program, lowered.consts, one.consts, side.mesh, side.rank, split_alone=reordered
-        )
+        if not reordered:  # else tables are compared with those in the order of the ranks
+            tables = lowered.consts, one.consts
+            program, placed = pieces(program, *tables, side.mesh, side.rank)
         drawn = tuple(paired)
     read = {i.name for i in program.inputs if i.role == "const"}
     notes = [*lowered.notes, *dict.fromkeys((*side.read.read, *twice.notes))]
