@@ -69,7 +69,7 @@ DECLARED = _declared(
     ("ungraded", "Gradients are those of {loss}; what else is returned ({names}) is taken to get none.", "A loss that is made of these outside of the model has gradients that nobody compared."),
     ("beside-tensors", "What forward returns beside tensors is not compared: {names}.", "Return tensors."),
     ("kept-parameters", "{module} keeps what it makes of parameters: later calls are taken to have the same.", "Build the model anew after its parameters change."),
-    ("infinite", "Constants that are infinite or the largest of a dtype (masks) are plus or minus 2^200.", "A row that infinite numbers mask whole is NaN in PyTorch."),
+    ("infinite", "Constants that are infinite or the largest of a dtype (masks) are plus or minus 2^200, scores under them -10^30.", "A row that infinite numbers mask whole is NaN in PyTorch."),
     ("unused", "No output depends on {names}: no gradient is claimed for it.", "An optimizer must pass these by on each rank."),
     ("untrained", "Read, but reached by no gradient: {names}; none is claimed for it.", "An optimizer must pass these by on each rank."),
     ("asserts", "An assert on values of tensors is left out, and taken to hold: {where}.", "Where it fails, one device stops and so does a rank."),

@@ -38,7 +38,10 @@ LARGEST = frozenset(
     map(Fraction, (3.4028234663852886e38, 3.3895313892515355e38, 1.7976931348623157e308))
 )
 """Of f32, bf16 and f64."""
-MASKS = "Constants that are infinite or the largest of a dtype (masks) are plus or minus 2^200."
+MASKS = (
+    "Constants that are infinite or the largest of a dtype (masks) are plus or minus 2^200, scores "
+    "under them -10^30."
+)
 
 
 SIMPLE, SIMPLE_F32 = 2**40, 2**17
