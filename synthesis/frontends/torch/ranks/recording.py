@@ -9,7 +9,6 @@ half the time of a trace.
 
 import operator
 import weakref
-from collections import Counter
 from collections.abc import Collection, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,7 +22,7 @@ from torch.utils._pytree import tree_leaves
 
 from shardproof.synthesis.frontends.torch.decompose import decompositions
 from shardproof.synthesis.frontends.torch.errors import CaptureError
-from shardproof.synthesis.frontends.torch.ranks.spans import storage
+from shardproof.synthesis.frontends.torch.ranks.spans import Span, storage
 
 _aten: Any = torch.ops.aten
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
@@ -50,6 +49,7 @@ class Recorder(TorchDispatchMode):
         """By the number of a tensor: the tensor, which may be gone, the node that made it, and the
         memory that it had then."""
         self.given: list[tuple[fx.Node, torch.Tensor]] = []
+        self.spans = [Span.of(t) for t in given]
         self.memories: dict[Any, fx.Node] = {}
         """By memory and extents: the node of the tensor that had them first."""
         self.kinds: dict[Any, Any] = {}
@@ -78,11 +78,9 @@ class Recorder(TorchDispatchMode):
     def shared(self, written: Set[int]) -> list[int]:
         """Of the tensors given that are read, by number, those with memory that is `written` and
         that another has which is read: a write changes both."""
-        read = [(i, t) for i, (node, t) in enumerate(self.given) if node.users]
-        places = [self.nodes[id(t)][2][0].number for _, t in read]
-        count = Counter(places)
-        at = zip(read, places, strict=True)
-        return [i for (i, _), place in at if count[place] > 1 and place in written]
+        read = [(i, self.spans[i]) for i, (node, _) in enumerate(self.given) if node.users]
+        places = [(i, span) for i, span in read if span.storage._cdata in written]
+        return [i for i, at in places if any(at.meets(o) for k, o in places if k != i)]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
