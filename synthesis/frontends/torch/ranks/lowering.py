@@ -35,16 +35,18 @@ _KEPT = "kept."
 class _Apart(Emit):
     """Never makes one collective of two, and none where a group is one rank."""
 
-    fused = False
-
     def add(self, op: str, *inputs: str, **attrs: Attr) -> str:
         if lookup(op).kind not in TALKING:
             return super().add(op, *inputs, **attrs)
         return inputs[0] if attrs["mesh_dim"] == () else self.b.add(op, *inputs, **attrs)
 
 
+class _Opened(_Apart):
+    fused = False
+
+
 class _RankLowering(Lowering):
-    emit = _Apart
+    emit: type[Emit] = _Opened
     opened = True
 
     def _unfolded(self, constants: set[fx.Node]) -> set[fx.Node]:
@@ -63,7 +65,12 @@ class _RankLowering(Lowering):
             self.state[path] = self.buffers[name].detach().numpy()
 
 
-class _Tables(_Apart):
+class _AsCaptured(_RankLowering):
+    emit = _Apart
+    opened = False
+
+
+class _Tables(_Opened):
     tables = True
 
 
@@ -97,11 +104,11 @@ def lower_rank(
     Raises:
         CaptureError: an op that has no meaning in the language, with its source line.
     """
-    lowering = (_OfTables if tables else _RankLowering)(
+    kind = _OfTables if tables else _RankLowering if opened else _AsCaptured
+    lowering = kind(
         *(traced, buffers, provenance, canonical, name, mesh),
         *(groups, known, filled, below, ignored),
     )
-    lowering.opened = opened
     lowered = lowering.run()
     program = live(_spoken(inline(lowered.program) if opened else lowered.program))
     program = _silent(leading_dims(program) if opened else program)
