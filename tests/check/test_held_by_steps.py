@@ -12,6 +12,7 @@ import pytest
 from shardproof.synthesis.frontends.torch.errors import CaptureError
 from shardproof.verifier.kernel.program.types import Mesh
 from shardproof.verifier.proof import Proof
+from tests.commands import Command, command as command
 
 pytestmark = pytest.mark.torch
 Make = Callable[[str, str], Any]
@@ -410,3 +411,55 @@ def test_a_step_may_train_two_models(case: Callable[..., Any], name: str) -> Non
         assert "state:judge.weight" in {o.path for o in found.proved().question.sequential.outputs}
     else:
         found.refuted()
+
+
+TWO = """import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.fc(x).tanh()
+
+
+def build():
+    return trained(Net(), Net())
+
+
+def ranks(mesh):
+    group = mesh.get_group()
+    made = (DistributedDataParallel(Net(), process_group=group) for _ in range(2))
+    return trained(*made)
+
+
+def trained(q, k):
+    return q, k, torch.optim.SGD([*q.parameters(), *k.parameters()], lr=0.1)
+
+
+def train_step(q, k, optimizer, x, y):
+    optimizer.zero_grad()
+    loss = nn.functional.mse_loss(q(x) * k(y), y)
+    loss.backward()
+    optimizer.step()
+    return loss
+"""
+
+
+@pytest.mark.campaign
+def test_processes_of_a_run_hold_the_values_of_both_models(
+    command: Command, tmp_path: Path
+) -> None:
+    """Whatever weights their code draws."""
+    file = tmp_path / "two_models_of_a_run.py"
+    file.write_text(TWO)
+    given = [
+        w for n in "xy" for w in ("--input", f"{n}=f32[4,4]", "--input-layout", f"{n}=S(0)@dp")
+    ]
+    words = (f"{file}:ranks", "--against", f"{file}:build", "--step", "train_step")
+    done = command("check", *words, "--mesh", "dp=2", "--run", *given)
+    assert done.out.splitlines()[-1] == "proved", done.out + done.err

@@ -27,6 +27,7 @@ FILES = (
     Path(__file__).parents[2] / "frontends" / "torch" / "logged_loss.py",
     Path(__file__).parents[2] / "frontends" / "torch" / "results.py",
     Path(__file__).parents[2] / "frontends" / "torch" / "ranks" / "stages.py",
+    Path(__file__).parents[2] / "frontends" / "torch" / "ranks" / "several_models.py",
 )
 """What a parent of processes is made of. It imports nothing else of shardproof."""
 PATIENCE_S = 4.0

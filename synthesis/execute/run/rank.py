@@ -50,6 +50,7 @@ from arguments import (
 )
 from logged_loss import logged_loss
 from results import named_outputs, returned_names
+from several_models import first_of, together
 from stages import SCHEDULE, Stages
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
@@ -218,6 +219,8 @@ class Process:
         model = whole if model is None else model
         if self.order["step"] and isinstance(model, tuple):
             model, *self.held = model
+            if isinstance(model, nn.Module):
+                model = together(model, self.held, self.step_function())
         if isinstance(model, SCHEDULE):
             model = Stages(model)
         if not isinstance(model, nn.Module):
@@ -457,7 +460,7 @@ class Process:
         held = {n: full(p).clone() for n, p in model.named_parameters()}
         function = self.step_function()
         renamed = given["arguments"] if given is not None else {}
-        own: Any = model.schedule if isinstance(model, Stages) else model
+        own: Any = model.schedule if isinstance(model, Stages) else first_of(model)
         named = {renamed.get(n, n): v for n, v in inputs.items()}
         result = function(own, *self.held, **nested(function, named))
         outputs, loss = named_outputs(result, returned_names(function))

@@ -43,9 +43,10 @@ from shardproof.synthesis.frontends.torch.ranks.pipelines import SCHEDULE, Pipel
 from shardproof.synthesis.frontends.torch.ranks.places import Places
 from shardproof.synthesis.frontends.torch.ranks.placing import cut_when_asked, placed_by_torch
 from shardproof.synthesis.frontends.torch.ranks.result import Event
+from shardproof.synthesis.frontends.torch.ranks.several_models import together
 from shardproof.synthesis.frontends.torch.ranks.sharded import refuse_uncovered
 from shardproof.synthesis.frontends.torch.ranks.spans import Span, share, storage
-from shardproof.synthesis.frontends.torch.ranks.steps import Step, step_of, together
+from shardproof.synthesis.frontends.torch.ranks.steps import Step, step_of
 from shardproof.synthesis.frontends.torch.request import split_target
 from shardproof.synthesis.frontends.torch.results import returned_names
 from shardproof.synthesis.frontends.torch.sparse_buffers import without_sparse

@@ -10,7 +10,7 @@ gradients that nobody cleared, and tensors of whatever else TARGET returns.
 import inspect
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +27,7 @@ from shardproof.synthesis.frontends.torch.materialize import to_fake
 from shardproof.synthesis.frontends.torch.ranks.dtensors import local
 from shardproof.synthesis.frontends.torch.ranks.known import Known
 from shardproof.synthesis.frontends.torch.ranks.logged import Logged, Logging
+from shardproof.synthesis.frontends.torch.ranks.several_models import Together, first_of
 from shardproof.synthesis.frontends.torch.ranks.spans import storage
 from shardproof.synthesis.frontends.torch.ranks.stages import Stages
 from shardproof.synthesis.frontends.torch.trace import Traced
@@ -58,30 +59,6 @@ KEPT = (
 
 class NewStateError(CaptureError):
     """A step keeps what no step before it kept: an optimizer does once there are gradients."""
-
-
-class Together(nn.Module):
-    """Several models that one step trains, under the names that it gives them."""
-
-    def __init__(self, models: Mapping[str, nn.Module]) -> None:
-        super().__init__()
-        for name, model in models.items():
-            self.add_module(name, model)
-        self.first = next(iter(models))
-
-
-def together(model: nn.Module, others: Sequence[Any], function: Any) -> nn.Module:
-    """The model of a step, with others that it is given if optimizers train parameters of them."""
-    parts = (part for other in others for _, part in _reached(other, "", set()))
-    groups = (g for part in parts if isinstance(part, Optimizer) for g in part.param_groups)
-    apart = {id(p) for g in groups for p in g["params"]} - {id(p) for p in model.parameters()}
-    first, *names = inspect.signature(function).parameters
-    more = {
-        name: other
-        for name, other in zip(names, others, strict=False)
-        if isinstance(other, nn.Module) and any(id(p) in apart for p in other.parameters())
-    }
-    return Together({first: model, **more}) if more else model
 
 
 def together_names(model: nn.Module) -> list[tuple[str, str]]:
@@ -125,7 +102,7 @@ class Step:
         with Logging() as logging:
             model, *others = self.held
             given = model.schedule if isinstance(model, Stages) else model
-            given = getattr(model, model.first) if isinstance(model, Together) else given
+            given = first_of(given)
             result = self.function(given, *others, *args, **kwargs)
         self.notes |= dict.fromkeys(logging.told())
         return result
