@@ -21,6 +21,7 @@ from shardproof.agent.training import strategy
 from shardproof.agent.verdict import verdicts
 from shardproof.agent.verdict.certificates import answers, certificate_text, second
 from shardproof.synthesis.emit import ModelFacts, Patch
+from shardproof.synthesis.emit.emit import as_written
 from shardproof.synthesis.emit.launcher import FILE as LAUNCHER
 from shardproof.synthesis.emit.tp_plan import tp_plan
 from shardproof.synthesis.execute.run.running import PARAMETERS, PROCESSES
@@ -95,8 +96,8 @@ def finish(
     if isinstance(found.verdict, Proof) and facts and made.plan.dialect == TRANSFORMERS.name:
         from shardproof.agent.pipeline.loaded import loaded
 
-        rules, held = tp_plan(facts, made.plan), captured.facts.param_count
-        found.verdict = loaded(run, job.asked, rules, found.verdict, held)
+        rules = tp_plan(facts, as_written(facts, made.plan))
+        found.verdict = loaded(run, job.asked, rules, found.verdict, captured.facts.param_count)
     if isinstance(found.verdict, Proof) and written is not None:
         found.patch = written.patch
         _try(run, job, made, found, written.patch)

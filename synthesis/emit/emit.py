@@ -76,6 +76,11 @@ def _uncalled(facts: ModelFacts, plan: Plan) -> Plan:
     return replace(plan, modules=tuple(modules))
 
 
+def as_written(facts: ModelFacts, plan: Plan) -> Plan:
+    """The plan with the modules that a patch names."""
+    return _uncalled(facts, _partners(facts, spelled(facts, plan)))
+
+
 def emit(
     facts: ModelFacts,
     plan: Plan,
@@ -94,7 +99,7 @@ def emit(
     Raises:
         EmitError: a style, an extent or a loss that cannot be written; git refuses the result.
     """
-    plan = _uncalled(facts, _partners(facts, spelled(facts, plan)))
+    plan = as_written(facts, plan)
     _check_divisible(facts, plan)
     if facts.file is None:
         out = library_patch(facts, plan, layouts, Form(line_length(Path.cwd()), inline))
