@@ -256,7 +256,7 @@ class Workspace:
         assert state.planned is not None
         lowered = made.lowered
         consts = self.captured().consts
-        return Pair(made.sequential, lowered.program, lowered.contract, consts, state.planned.of)
+        return Pair(made.found.program, lowered.program, lowered.contract, consts, state.planned.of)
 
     def _programs(self) -> Pair:
         programs = self.session.state.programs

@@ -119,8 +119,9 @@ def finish(
 def _judged(made: Synthesis, written: Written | None) -> Problem:
     """The programs that a verdict is on: read from the patch; without one, those of the plan."""
     reading = written.reading if written is not None else None
-    ranks = made.lowered if reading is None else reading
-    return Problem(made.sequential, ranks.program, ranks.contract)
+    if reading is None:
+        return Problem(made.found.program, made.lowered.program, made.lowered.contract)
+    return Problem(made.sequential, reading.program, reading.contract)
 
 
 def _try(run: Run, job: Job, made: Synthesis, found: summary.Findings, patch: Patch) -> None:

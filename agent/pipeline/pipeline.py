@@ -392,7 +392,10 @@ def verified(run: Run, captured: Captured, made: Synthesis) -> Verdict:
     with run.phase("verify") as phase:
         verdict = verify(
             Problem(
-                made.sequential, made.lowered.program, made.lowered.contract, consts=captured.consts
+                made.found.program,
+                made.lowered.program,
+                made.lowered.contract,
+                consts=captured.consts,
             ),
             fixes=True,
         )

@@ -77,7 +77,7 @@ def prove(run: Run, job: Job) -> Outcome:
             )
     with run.phase("write") as phase:
         try:
-            given = made.sequential, made.lowered.program, made.lowered.contract
+            given = made.found.program, made.lowered.program, made.lowered.contract
             if line is not None:
                 given = staged(*given, len(line.stages))
             step = _assuming(captured_step(*given, job.micro_batches), captured.assumptions)

@@ -32,6 +32,7 @@ PLACEMENT = (
     "one_dim",
     "own_pieces",
     "replicate_rest",
+    "split_in_ratio",
     "summed_over",
     "synced_norms",
     "vocab_parallel_cross_entropy",

@@ -84,24 +84,43 @@ def whole_input(x, mesh, placement):
 
 
 class FusedColwiseParallel(ParallelStyle):
-    """ColwiseParallel for `parts` weights stacked in one Linear: each rank has a piece of each.
+    """ColwiseParallel for weights stacked in one Linear: each rank has a piece of each.
 
-    The bias stays whole; a rank uses its piece of every part.
+    `parts` is how many there are, or the rows of each, `(2, 64)` of two that follow. Where these
+    are not alike, ranks store the rows in order, and gather them to use their pieces, and whole
+    those that are `kept`. The bias stays whole.
     """
 
-    def __init__(self, parts, input_layouts=None):
-        self.parts = parts
+    def __init__(self, parts, kept=(), input_layouts=None):
+        self.parts, self.kept = parts, kept
         self.input_layouts = input_layouts or Replicate()
 
     def _apply(self, module, device_mesh):
         parts, size, rank = self.parts, device_mesh.size(), device_mesh.get_local_rank()
-        split = _StridedShard(0, split_factor=parts)
+        alike = isinstance(parts, int)
+        split = _StridedShard(0, split_factor=parts) if alike else Shard(0)
         module.weight = nn.Parameter(distribute_tensor(module.weight, device_mesh, [split]))
         if module.bias is not None:
             module.bias = nn.Parameter(distribute_tensor(module.bias, device_mesh, [Replicate()]))
 
+        counts = [] if alike else [n if isinstance(n, tuple) else (1, n) for n in parts]
+
+        def own(param):
+            whole = param.redistribute(placements=[Replicate()])
+            whole = whole.to_local(grad_placements=[Partial()])
+            pieces = list(whole.split([count * rows for count, rows in counts]))
+            for i, (count, _) in enumerate(counts):
+                if i not in self.kept:
+                    apart = pieces[i].unflatten(0, (count, size, -1))
+                    pieces[i] = apart[:, rank].flatten(0, 1)
+            return pieces
+
         def forward(x):
             x = whole_input(x, device_mesh, self.input_layouts)
+            if not alike:
+                weights = own(module.weight)
+                biases = own(module.bias) if module.bias is not None else [None] * len(parts)
+                return torch.cat(list(map(F.linear, [x] * len(parts), weights, biases)), -1)
             bias = module.bias
             if bias is not None:
                 bias = bias.to_local(grad_placements=[Partial()])
@@ -944,6 +963,14 @@ class SharedOutput(ParallelStyle):
 def whole_param(param):
     """A parameter in full, on every rank: what all ranks compute from it alike is right."""
     return param.full_tensor() if isinstance(param, DTensor) else param
+
+
+def split_in_ratio(x, sizes, dim=0, kept=()):
+    """`x.split(sizes, dim)` of a rank's share of what has these sizes, some `kept` whole."""
+    whole = sum(sizes[i] for i in kept)
+    own, total = x.size(dim) - whole, sum(sizes) - whole
+    shares = (n if i in kept else n * own // total for i, n in enumerate(sizes))
+    return x.split(list(shares), dim)
 
 
 def edited_method(module, name, *texts):

@@ -9,7 +9,7 @@ from shardproof.synthesis.emit.axes import groups_of, made, over_dims
 from shardproof.synthesis.emit.extents import Site, differing, function_at, of_kind, site_of, sites
 from shardproof.synthesis.emit.facts import ModelFacts, ModuleFact
 from shardproof.synthesis.emit.values import assigned, called, calls_with, fields, unpacked
-from shardproof.synthesis.planner.plan import LocalExtent, ModulePlan
+from shardproof.synthesis.planner.plan import CUT, LocalExtent, ModulePlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class AttributeChange:
     path: str
     name: str
     divisor: str = ""
-    value: int = 0
+    value: int | tuple[int, ...] = 0
     replaced: bool = False
     """Whether `forward` puts another module in the place of this one."""
 
@@ -154,6 +154,9 @@ def attribute_changes(
         if owner is None:
             continue
         path, fact = owner
+        if extent.op == CUT:
+            out += _bounds(path, fact, tree, extent, tp)
+            continue
         for site in sites(tree, extent.line, len(extent.whole)):
             function = function_at(tree, site.call.lineno)
             if function is None:
@@ -173,6 +176,24 @@ def attribute_changes(
         known = {change.name for change in out if change.path == place[0]}
         out += _shorter_factors(*place, tp, known)
     return list(dict.fromkeys(out))
+
+
+def _bounds(
+    path: str, fact: ModuleFact, tree: ast.Module, extent: LocalExtent, tp: int
+) -> Iterator[AttributeChange]:
+    """The attributes that a cut is written with: `qkv[..., : self.width]`."""
+    function, line = function_at(tree, extent.line), extent.line
+    local = {extent.whole[i]: extent.local[i] for i in differing(extent)}
+    bounds = [s.extents[0] for s in sites(tree, line) if s.method == "split"]
+    for node in of_kind(tree, ast.Slice):
+        if node.lineno <= line <= (node.end_lineno or line):
+            bounds += filter(None, (node.lower, node.upper))
+    for bound in bounds if function is not None else ():
+        for name in attributes_of(tree, function, bound):
+            if fact.sizes.get(name) == extent.whole:
+                yield AttributeChange(path, name, value=extent.local, replaced=fact.replaced)
+            if fact.ints.get(name) in local:
+                yield _change(fact, path, name, local[fact.ints[name]], tp)
 
 
 @lru_cache(512)

@@ -10,12 +10,14 @@ from typing import TypeVar, cast
 from shardproof.synthesis.emit.axes import DOTS, axes_of, over_dims, without_lengths
 from shardproof.synthesis.emit.patch import EmitError
 from shardproof.synthesis.emit.source import Edit, SourceText
-from shardproof.synthesis.planner.plan import LocalExtent
+from shardproof.synthesis.planner.plan import CUT, LocalExtent
 
 SHAPED = frozenset({"view", "reshape", "expand", "repeat", "unflatten"})
 SPLITS = frozenset({"split", "split_with_sizes"})
 SIZES = frozenset({"split_size", "split_sizes", "split_size_or_sections"})
 """What a split's sizes are called."""
+IN_RATIO = "split_in_ratio"
+"""What of the runtime splits a rank's share by the sizes of the whole."""
 PRODUCTS = re.compile(r"matmul|einsum|(addb?|badd|b)?mm|scaled_dot_product_attention")
 _FREE = ast.UnaryOp(ast.USub(), ast.Constant(1))
 _Node = TypeVar("_Node", bound=ast.AST)
@@ -59,9 +61,28 @@ def site_of(node: ast.AST) -> Site | None:
         named = (k.value for k in node.keywords if k.arg in SIZES)
         sizes = next(iter(arguments), None) or next(named, None)
         return None if sizes is None else Site(node, "split", (sizes,))
+    if method == "unflatten":
+        return _unflattened(node, arguments)
     if len(arguments) == 1 and isinstance(arguments[0], ast.Tuple | ast.List):
         arguments = arguments[0].elts
     return Site(node, method, tuple(arguments))
+
+
+def _unflattened(call: ast.Call, arguments: list[ast.expr]) -> Site | None:
+    """`x.unflatten(-1, (a, b))`: extents of one dim among others, that stay."""
+    given = [*arguments, *(k.value for k in call.keywords)]
+    if len(given) != 2 or not isinstance(given[1], ast.Tuple | ast.List):
+        return None
+    try:
+        dim = ast.literal_eval(given[0])
+    except ValueError:
+        return None
+    others, sizes = ast.Starred(_FREE, ast.Load()), given[1].elts
+    if not isinstance(dim, int):
+        return None
+    if dim < 0:
+        return Site(call, "unflatten", (others, *sizes, *[_FREE] * (-1 - dim)))
+    return Site(call, "unflatten", (*[_FREE] * dim, *sizes, others))
 
 
 def sites(tree: ast.AST, line: int, rank: int = 0) -> list[Site]:
@@ -173,6 +194,22 @@ def _split_edit(source: SourceText, site: Site, extent: LocalExtent) -> list[Edi
     return [Edit(name_start, name_end, "chunk"), parts]
 
 
+def _cut_edit(source: SourceText, extent: LocalExtent) -> list[Edit]:
+    """`x.split(sizes, dim)` becomes `split_in_ratio(x, sizes, dim)`, whose sizes are shares."""
+    calls = [s.call for s in sites(source.tree, extent.line) if s.method == "split"]
+    if len(calls) != 1:
+        raise _error(extent, "the pieces are not of one split")
+    func = calls[0].func
+    assert isinstance(func, ast.Attribute)
+    owner, (start, end) = _owner(calls[0]), source.span(func)
+    kept = tuple(i for i in range(len(extent.whole)) if i not in differing(extent))
+    more = [Edit(at := source.span(calls[0])[1] - 1, at, f", kept={kept}")] if kept else []
+    if owner is None:
+        return [Edit(start, end, IN_RATIO), *more]
+    stop = source.text.index("(", end) + 1
+    return [Edit(start, start, f"{IN_RATIO}("), Edit(source.span(owner)[1], stop, ", "), *more]
+
+
 def shape_edit(source: SourceText, site: Site, extent: LocalExtent) -> list[Edit]:
     """The argument of the sharded dim becomes `-1` (or the operand's own extent, where that is the
     same and all behind it are). A -1 before it becomes the operand's own extent where that is the
@@ -231,6 +268,9 @@ def edit_extents(source: SourceText, extents: Iterable[LocalExtent]) -> list[Edi
     """
     edits: list[Edit] = []
     for extent in extents:
+        if extent.op == CUT:
+            edits += _cut_edit(source, extent)
+            continue
         if not differing(extent) and extent.op not in SPLITS:
             continue
         found = sites(source.tree, extent.line, len(extent.whole))

@@ -53,6 +53,8 @@ class ModuleFact:
     """Of a layer of einops, the axes that it is told the length of."""
     held: Mapping[str, int] = field(default_factory=dict[str, int])
     """Integers of objects that the instance holds, `config.width`."""
+    sizes: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
+    """Attributes of the instance that are several integers."""
     called: int = -1
     """The place of its first call among those of all modules, by when they end; -1 without one."""
     follows: bool = False

@@ -74,7 +74,9 @@ def _fused(name: str) -> Callable[[ModulePlan], Style]:
     def build(m: ModulePlan) -> Style:
         _needs(m, "output", m.output, "S(-1)")
         extra = () if m.input == "R" else (f"input_layouts={placement(m.input)}",)
-        return Style(name, (f"parts={m.parts}", *extra))
+        widths = [rows if n == 1 else (n, rows) for n, rows in m.widths]
+        kept = (f"kept={m.kept}",) if m.kept else ()
+        return Style(name, (f"parts={widths or m.parts}", *kept, *extra))
 
     return build
 
@@ -204,7 +206,8 @@ def split_of(m: ModulePlan, base: str, name: str) -> str:
     if m.style == "recurrent":
         return f"S(fused {m.parts})"
     if m.style == "fused_column":
-        return "R" if name == "bias" else f"S(fused {m.parts})"
+        split = "S(0)" if m.widths else f"S(fused {m.parts})"
+        return "R" if name == "bias" else split
     _writer(m, base)
     rows_first = m.style in ("column", "vocab") if base == "Linear" else m.style != "column"
     if base == "Conv1D":

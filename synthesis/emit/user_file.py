@@ -14,7 +14,7 @@ from shardproof.synthesis.emit.attributes import (
     parsed,
 )
 from shardproof.synthesis.emit.context import over_ranks
-from shardproof.synthesis.emit.extents import edit_extents, is_inner, parting_edits
+from shardproof.synthesis.emit.extents import IN_RATIO, edit_extents, is_inner, parting_edits
 from shardproof.synthesis.emit.facts import ModelFacts
 from shardproof.synthesis.emit.form import PLAIN, Form
 from shardproof.synthesis.emit.imports import import_lines
@@ -34,7 +34,7 @@ from shardproof.synthesis.emit.snippets import RUNTIME, SNIPPETS, Snippet
 from shardproof.synthesis.emit.source import Edit, SourceText
 from shardproof.synthesis.emit.styles import Import
 from shardproof.synthesis.frontends.torch.homes import home_of, is_users
-from shardproof.synthesis.planner.plan import LocalExtent, Plan
+from shardproof.synthesis.planner.plan import CUT, LocalExtent, Plan
 
 
 def _function_name(names: Collection[str], class_name: str) -> str:
@@ -145,6 +145,7 @@ def _local_extents(files: _Files, facts: ModelFacts, plan: Plan) -> list[Change]
             changes += attributes([extent])
         try:
             file.edits += edit_extents(file.source, [extent])
+            file.used |= {IN_RATIO: SNIPPETS[IN_RATIO]} if extent.op == CUT else {}
             written.add((file, extent.line, len(extent.whole)))
         except EmitError as error:
             refused.append((file, extent, error))

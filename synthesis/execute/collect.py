@@ -157,6 +157,13 @@ def _held(module: Any) -> dict[str, int]:
     return {f"{k}.{n}": i for k, held in objects.items() for n, i in held.items() if type(i) is int}
 
 
+def _sizes(module: Any) -> dict[str, tuple[int, ...]]:
+    """Attributes that are several integers, in order."""
+    held: dict[str, Any] = {k: v for k, v in vars(module).items() if k[0] != "_"}
+    several = {k: cast(Sequence[Any], v) for k, v in held.items() if type(v) in (tuple, list)}
+    return {k: tuple(v) for k, v in several.items() if v and all(type(n) is int for n in v)}
+
+
 def _axes(module: Any) -> tuple[str, dict[str, int]]:
     """The pattern of a layer of einops, and the lengths that it is given."""
     if not type(module).__module__.startswith("einops.layers"):
@@ -289,7 +296,7 @@ def collect(request: CaptureRequest) -> ModelFacts:
                 kind, shape, len(list(module.children())), dropout,
                 any(t._version > version for t, version in results.get(path, ())),
                 before.get(path) is not module, *_axes(module), held=_held(module),
-                called=order.get(path, -1), follows=path in following,
+                sizes=_sizes(module), called=order.get(path, -1), follows=path in following,
             )
         )  # fmt: skip
     name = target.cls.__name__

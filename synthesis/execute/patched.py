@@ -34,6 +34,7 @@ from shardproof.synthesis.frontends.torch.buffers import filled, persistent
 from shardproof.synthesis.frontends.torch.chosen import read_whole
 from shardproof.synthesis.frontends.torch.constants import Constant
 from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.fused import separate_products
 from shardproof.synthesis.frontends.torch.homes import Moved, home_of, imported, ways
 from shardproof.synthesis.frontends.torch.inputs import torch_types
 from shardproof.synthesis.frontends.torch.known_ops import known_ops
@@ -123,7 +124,7 @@ def save_patched(job: Job, folder: Path) -> None:
     for rank, other in read.items():
         if any(other.facts[key] != facts[key] for key in ("layouts", "tables")):
             raise RankError(f"ranks 0 and {rank} lay parameters or tables out in different ways")
-    reached = _reached(ordinary(joined), order.untrained)
+    reached = _reached(separate_products(ordinary(joined)), order.untrained)
     program = live(inline(_rolled(reached, facts, order)))
     (folder / "distributed.json").write_text(dumps(program))
     (folder / "layouts.json").write_text(

@@ -14,6 +14,7 @@ from shardproof.synthesis.planner.assign import PIECES, PlanError, Point, misfit
 from shardproof.synthesis.planner.dialects import DIALECTS, PYTORCH
 from shardproof.synthesis.planner.roles import Module
 from shardproof.synthesis.planner.tactics import TACTICS
+from shardproof.synthesis.planner.uses import whole_path
 
 Supported = Callable[[Module, str], bool]
 Kind = Literal["pin", "ban", "constrain"]
@@ -224,10 +225,16 @@ def settle(
         )
 
     allowed = {m.path: [s for s in options(m, size) if written(m, s)] for m in modules}
+    rows: dict[str, int] = {}
+    pieces = [m for m in modules if whole_path(m.path) != m.path]
+    for m in pieces:
+        rows[whole_path(m.path)] = rows.get(whole_path(m.path), 0) + m.weight.shape[0]
+    allowed |= {m.path: ["replicate"] for m in pieces if rows[whole_path(m.path)] % size}
     pinned: dict[str, tuple[str, str]] = {}
     for path, style in constraints.pins:
         words = f"pin {path}={style}"
         for module in named(path, modules, words):
+            style = _of_piece(module, style)
             if style not in allowed[module.path]:
                 why = (
                     misfit(module, style, size) or f"no {style} style is emitted for {module.kind}"
@@ -242,7 +249,7 @@ def settle(
     for path, style in constraints.bans:
         words = f"ban {path}={style}"
         for module in named(path, modules, words) if style != PIECES else ():
-            left = [s for s in allowed[module.path] if s != style]
+            left = [s for s in allowed[module.path] if s != _of_piece(module, style)]
             if not left:
                 what = f"no style is left for {module.path}"
                 fit = ", ".join(options(module, size))
@@ -261,13 +268,19 @@ def settle(
     return Rules(allowed, streams, tactics, frozenset(fixed))
 
 
+def _of_piece(module: Module, style: str) -> str:
+    """The style of a piece of fused weights, where that of the whole is named."""
+    piece = whole_path(module.path) != module.path
+    return "column" if piece and style == "fused_column" and module.parts == 1 else style
+
+
 def named(path: str, modules: Sequence[Module], words: str = "") -> list[Module]:
     """Modules of this path; a path with `*` names all that it matches.
 
     Raises:
         ConstraintError: none does.
     """
-    exact = [m for m in modules if m.path == path]
+    exact = [m for m in modules if path in (m.path, whole_path(m.path))]
     if exact:
         return exact
     matching = [m for m in modules if fnmatchcase(m.path, path)] if "*" in path else []

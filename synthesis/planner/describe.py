@@ -9,6 +9,7 @@ from shardproof.synthesis.planner.context import along_sequence
 from shardproof.synthesis.planner.cost import Estimate
 from shardproof.synthesis.planner.expressible import Passed, gathers_channels, returned, with_heads
 from shardproof.synthesis.planner.extents import local_extents
+from shardproof.synthesis.planner.fused_weights import put_together
 from shardproof.synthesis.planner.groups import in_groups, sharded
 from shardproof.synthesis.planner.partial_gradients import summed
 from shardproof.synthesis.planner.plan import CollectiveUse, ModulePlan, Plan
@@ -86,7 +87,7 @@ def describe(found: Found, asked: Asked, baseline: StepPrice) -> Plan:
         whole_attention=attention_left_whole(found, tp) if tp else (),
         dialect=asked.constraints.dialect,
     )
-    plan = along_sequence(in_groups(plan, asked.mesh), found, asked)
+    plan = along_sequence(in_groups(put_together(plan, found.modules), asked.mesh), found, asked)
     shapes = {p.path: p.shape for m in found.modules for p in m.params}
     return sharded(plan, shapes) if plan.cp or plan.replicate else plan
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from shardproof.synthesis.planner.roles import LINEAR, Module
+from shardproof.synthesis.planner.uses import whole_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +20,9 @@ class Dialect:
 
 def _of_transformers(module: Module, style: str, size: int) -> bool:
     """A tensor-parallel plan of transformers names layers by what they are, changes no code, and
-    fuses two weights at most, without a bias."""
+    fuses two weights at most, without a bias, of one width."""
+    if whole_path(module.path) != module.path:
+        return False
     match module.use, style:
         case "linear", "column" | "gathered" | "row" | "vocab":
             few = style == "column" and 0 < module.heads < size

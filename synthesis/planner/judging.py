@@ -68,7 +68,7 @@ class Judge:
         """Verify, write, weigh: the first that fails decides."""
         made = self.made
         low = candidate.lowered
-        problem = Problem(made.sequential, low.program, low.contract, consts=self.consts or {})
+        problem = Problem(made.found.program, low.program, low.contract, consts=self.consts or {})
         match verdict := verify(problem):
             case Counterexample():
                 return Judgement("refuted", shown(verdict), verdict)

@@ -14,6 +14,8 @@ STYLES = (
     "sequence", "replicate", "kv_column", "summed", "product", "pieces",
 )  # fmt: skip
 FORMAT = 1
+CUT = "cut"
+"""Into pieces of unequal extents, along the last dim: those that a line cuts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,10 @@ class ModulePlan:
     and others read it too."""
     made: bool = False
     """Whether hooks or parametrizations work its weight out of the parameters in `splits`."""
+    widths: tuple[tuple[int, int], ...] = ()
+    """`fused_column` of weights of several widths: how many of one follow, and their rows."""
+    kept: tuple[int, ...] = ()
+    """Which of these every rank uses whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +70,7 @@ class LocalExtent:
     file: str
     line: int
     op: str
-    """`reshape`, `expand`, `slice`, `split` ..."""
+    """`reshape`, `expand`, `slice`, `split`, `cut` ..."""
     module: str
     """Path of the module whose forward runs the line."""
     whole: tuple[int, ...]
@@ -214,7 +220,7 @@ def to_json(plan: Plan) -> str:
     if not plan.stages:
         del data["stages"]
     for module in data["modules"]:
-        for name in ("splits", "shared", "leaves_shares", "made"):
+        for name in ("splits", "shared", "leaves_shares", "made", "widths", "kept"):
             if not module[name]:
                 del module[name]
     return json.dumps(data, indent=2) + "\n"
@@ -222,6 +228,8 @@ def to_json(plan: Plan) -> str:
 
 def _module(data: dict[str, Any]) -> ModulePlan:
     data["splits"] = tuple((str(n), int(d), int(p)) for n, d, p in data.get("splits", ()))
+    data["widths"] = tuple((int(n), int(rows)) for n, rows in data.get("widths", ()))
+    data["kept"] = tuple(map(int, data.get("kept", ())))
     return ModulePlan(**data)
 
 
@@ -274,7 +282,9 @@ def table(plan: Plan) -> list[tuple[str, str, str, str, str]]:
     """Rows (module path, class, style, parameters, activation) in the order of the plan."""
     rows: list[tuple[str, str, str, str, str]] = []
     for m in plan.modules:
-        style = f"{m.style}({m.parts})" if m.style == "fused_column" else m.style
+        widths = (f"{n} x {rows}" if n > 1 else str(rows) for n, rows in m.widths)
+        fused = ", ".join(widths) or str(m.parts)
+        style = f"{m.style}({fused})" if m.style == "fused_column" else m.style
         prefix = m.path + "." if m.path else ""
         names = {
             path.removeprefix(prefix): placements

@@ -14,11 +14,13 @@ from shardproof.synthesis.planner.constraints import (
 from shardproof.synthesis.planner.context import rows_apart, split_outputs
 from shardproof.synthesis.planner.cost import Estimate, Use as Use, estimate, prices
 from shardproof.synthesis.planner.describe import describe as describe
+from shardproof.synthesis.planner.fused_weights import contract_of, weights_apart
 from shardproof.synthesis.planner.groups import split_groups
 from shardproof.synthesis.planner.plan import Plan
 from shardproof.synthesis.planner.roles import ATTENTION, LINEAR, LOOKS_UP, Module
 from shardproof.synthesis.planner.scoring import Asked as Asked, StepPrice
 from shardproof.synthesis.planner.search import Found, Search, search
+from shardproof.synthesis.planner.uses import whole_path
 from shardproof.verifier.kernel.contract import Contract
 from shardproof.verifier.kernel.inline import inline
 from shardproof.verifier.kernel.program.program import Program, live
@@ -40,7 +42,8 @@ class Synthesis:
     @property
     def contract(self) -> Contract:
         """How inputs and outputs of the patch are laid out."""
-        split = split_groups(self.lowered.contract, self.plan)
+        whole = contract_of(self.lowered.contract, self.sequential, self.asked)
+        split = split_groups(whole, self.plan)
         return split_outputs(split, self.sequential, self.plan)
 
     @property
@@ -64,11 +67,11 @@ def synthesize(
     Raises:
         PlanError: a mesh the model cannot use; ConstraintError where a constraint cannot hold.
     """
-
     asked = rows_apart(asked)
+    apart = weights_apart(asked)
 
     def attempt(constraints: Constraints) -> Found:
-        wanted = replace(asked, constraints=constraints)
+        wanted = replace(apart, constraints=constraints)
         return search(wanted, can_emit, progress=progress, seeds=seeds, like=like)
 
     try:
@@ -91,6 +94,8 @@ def can_emit(module: Module, style: str) -> bool:
         return False
     if module.own_index and module.kind not in LOOKS_UP and style != "replicate":
         return False
+    if whole_path(module.path) != module.path:
+        return style in ("replicate", "column", "fused_column")
     if module.kind == ATTENTION:
         return style == "replicate" or (module.heads > 0 and style == "fused_column")
     if module.made and style in ("row", "fused_column"):

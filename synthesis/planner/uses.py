@@ -1,6 +1,7 @@
 """How a one-device program uses its parameters: in products, as tables, for how many heads."""
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
@@ -13,6 +14,8 @@ from shardproof.verifier.ops.classes import PRODUCTS, REARRANGING, SCALING
 
 NEAR = 12
 """How many values behind a product are looked at."""
+PIECE = re.compile(r"(?<=[^.])\[(\d+):\d+\]")
+"""Behind the name of a module: rows of its parameters."""
 PARAMETRIZED = ".parametrizations."
 """What torch.nn.utils.parametrize puts behind a module, before a weight that is worked out."""
 
@@ -75,6 +78,22 @@ def owner(path: str) -> str:
     """The module of a parameter."""
     module, parametrized, _ = path.partition(PARAMETRIZED)
     return module if parametrized else path.rpartition(".")[0]
+
+
+def module_of(module: str, span: tuple[int, int]) -> str:
+    """What the rows of the parameters of a module are called, as a module."""
+    return f"{module}[{span[0]}:{span[1]}]"
+
+
+def whole_path(path: str) -> str:
+    """The module, or the parameter, that one is a piece of."""
+    return PIECE.sub("", path)
+
+
+def first_row(path: str) -> int:
+    """Where the rows begin that a module has of fused weights."""
+    found = PIECE.search(path)
+    return int(found[1]) if found else 0
 
 
 def multiplications(program: Program) -> dict[str, float]:

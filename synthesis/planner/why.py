@@ -200,7 +200,7 @@ def _bare(
     if module.use == "other" and style == "row":
         style = "column"
     try:
-        pair = literal(judge.made.sequential, module, style, tp, size)
+        pair = literal(judge.made.found.program, module, style, tp, size)
     except LiteralError as error:
         return None, str(error)
     verdict = verify(

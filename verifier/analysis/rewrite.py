@@ -1,6 +1,6 @@
 """Replaces ops of a program, one pattern at a time, by equal ones."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from fractions import Fraction
 
@@ -61,12 +61,19 @@ Pattern = Callable[[Rewriting, Node], str | None]
 """Given an op on rewritten operands: the name of an equal value, or None."""
 
 
-def rewrite(program: Program, patterns: Mapping[str, Pattern], some_ranks: bool = False) -> Program:
+def rewrite(
+    program: Program,
+    patterns: Mapping[str, Pattern],
+    some_ranks: bool = False,
+    reserved: Iterable[str] = (),
+) -> Program:
     """The program without the ops that a pattern of their name replaced, nor those then unused.
 
     Bodies of scans are left as they are; what some ranks alone run is too, unless `some_ranks`.
+    No new value has a name of the program or a `reserved` one.
     """
     r = Rewriting(program)
+    r.b.reserve(reserved)
     for item in program.inputs:
         r.b.input(item.name, item.type, item.role, item.path, item.where)
     names: dict[str, str] = {}

@@ -30,6 +30,7 @@ from shardproof.synthesis.frontends.torch.chosen import read_whole, reads_whole
 from shardproof.synthesis.frontends.torch.depth import members
 from shardproof.synthesis.frontends.torch.errors import CaptureError, HandwrittenError
 from shardproof.synthesis.frontends.torch.facts import read_facts, read_files
+from shardproof.synthesis.frontends.torch.fused import separate_products
 from shardproof.synthesis.frontends.torch.homes import root_of
 from shardproof.synthesis.frontends.torch.inputs import find_inputs, from_tables, torch_types
 from shardproof.synthesis.frontends.torch.lower import Lowered, Lowering
@@ -164,8 +165,9 @@ class Session:
             flat = prune(lowered.program)
             refuse_constant(flat, facts.class_name)
             unused, untrained = unreached(flat, facts)
+            flat, backward = _separate(flat, lowered.backward)
         with self.clock.phase("roll"):
-            rolled = roll_program(flat, lowered.backward, block_lists(model), self.depth)
+            rolled = roll_program(flat, backward, block_lists(model), self.depth)
         used = {i.name for i in rolled.program.inputs}
         untrained = untrained if self.request.gradients else ()
         asserts = tuple(dict.fromkeys((*modes.asserts, *left_out())))
@@ -355,3 +357,13 @@ def unreached(program: Program, facts: ModelFacts) -> tuple[tuple[str, ...], tup
     unused = tuple(i.path for i in params if i.name not in read)
     given = {*unused, *with_gradient, *facts.frozen}
     return unused, tuple(i.path for i in params if i.path not in given)
+
+
+def _separate(program: Program, backward: frozenset[str]) -> tuple[Program, frozenset[str]]:
+    """The program with fused products apart, and its values of the backward: what comes after the
+    first one."""
+    apart = separate_products(program)
+    made = [v for n in apart.nodes for v in n.outputs]
+    known = backward & program.types.keys()
+    first = next((i for i, v in enumerate(made) if v in known), len(made))
+    return apart, backward if apart is program else frozenset(made[first:])

@@ -13,6 +13,7 @@ from shardproof.synthesis.frontends.torch.aten.table import Emit
 from shardproof.synthesis.frontends.torch.bias_normalize import leading_dims
 from shardproof.synthesis.frontends.torch.cancelled import TALKING, without_cancelled
 from shardproof.synthesis.frontends.torch.constants import Constant, table
+from shardproof.synthesis.frontends.torch.fused import separate_products
 from shardproof.synthesis.frontends.torch.lower import Lowered, Lowering, type_of
 from shardproof.synthesis.frontends.torch.masked_gather import read_windows
 from shardproof.synthesis.frontends.torch.provenance import Provenance
@@ -119,7 +120,7 @@ def joined_form(program: Program, specs: Sequence[InputSpec], step: bool = False
     """The program as it is compared with those of other ranks: masked lookups through windows,
     without terms that cancel and comparisons that the range of an input decides, pads for joins
     with zeros, values numbered alike."""
-    padded = live(as_pads(_spoken(program)))
+    padded = separate_products(live(as_pads(_spoken(program))))
     below = {s.name: s.limit for s in specs}
     summed = sums_of_puts(padded, ranges_of(specs)) if step else padded
     spoken = in_declared_range(read_windows(summed), below)

@@ -45,6 +45,7 @@ from shardproof.synthesis.frontends.torch.captured import dump, load
 from shardproof.synthesis.frontends.torch.chosen import read_whole, reads_whole
 from shardproof.synthesis.frontends.torch.decompose import decompositions
 from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.fused import separate_products
 from shardproof.synthesis.frontends.torch.homes import root_of
 from shardproof.synthesis.frontends.torch.inputs import find_inputs, from_tables, torch_types
 from shardproof.synthesis.frontends.torch.known_ops import known_ops
@@ -820,7 +821,7 @@ def _lowered(
     if one is None:
         if step is not None:
             program = sums_of_puts(program, ranges_of(side.specs))
-        program = live(as_pads(one_by_one(program)))
+        program = separate_products(live(as_pads(one_by_one(program))))
         program = without_roots(
             without_cancelled(in_declared_range(program, below), below), step is not None
         )

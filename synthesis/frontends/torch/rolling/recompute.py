@@ -6,7 +6,8 @@ A backward that reads a view (reshape, permute, expand) of a forward value reads
 and views it again, so that a repeated block saves each value once, and no view of a parameter. A
 value that the forward only reshapes, as what a linear layer multiplies out, is saved as reshaped:
 ranks that add it up or gather it do so after, and what they come by is saved, no view of it. A
-parameter that a rank gathered is gathered again, a part that ranks share is taken again, and what
+parameter is cut again, one that a rank gathered is gathered again, a part that ranks share is
+taken again, and what
 ranks exchanged is exchanged again: what is saved is then what one device saves.
 """
 
@@ -25,6 +26,8 @@ def recompute_views(program: Program, backward: frozenset[str]) -> tuple[Program
     maker = program.producers()
     parts = _parts(program, maker)
     gathered = _gathered(program) | parts
+    params = {i.name for i in program.inputs if i.role == "param"}
+    cuts = {n.outputs[0] for n in program.nodes if n.op == "slice" and n.inputs[0] in params}
     shaped = _shaped(program, backward, maker, parts) - gathered
     types = dict(program.types)
     nodes: list[Node] = []
@@ -33,7 +36,7 @@ def recompute_views(program: Program, backward: frozenset[str]) -> tuple[Program
 
     def copy(value: str, reader: Node) -> str:
         made = maker.get(value)
-        again = made is not None and (made.op in (*VIEWS, "all_to_all") or value in gathered)
+        again = made is not None and (made.op in (*VIEWS, "all_to_all") or value in gathered | cuts)
         if made is None or value in backward or value in shaped or not again:
             return value
         block = reader.source.module
@@ -136,11 +139,11 @@ def _gathered(program: Program) -> set[str]:
     found: dict[str, str] = {}
     for node in program.nodes:
         first = node.inputs[0] if node.inputs else ""
-        if node.op == "all_gather" and first in pieces:
-            found |= dict.fromkeys(node.outputs, pieces[first])
+        if node.op == "all_gather" and first in (held := pieces | found):
+            found |= dict.fromkeys(node.outputs, held[first])
         elif node.op in VIEWS and first in pieces:
             pieces |= dict.fromkeys(node.outputs, pieces[first])
-        elif lookup(node.op).kind != "view":
+        elif lookup(node.op).kind != "view" and node.op != "shard_slice":
             continue
         elif {found.get(v) for v in node.inputs} == {node.source.module}:
             found |= dict.fromkeys(node.outputs, node.source.module)
