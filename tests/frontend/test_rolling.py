@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from shardproof.synthesis.frontends.torch.prune import prune
+from shardproof.synthesis.frontends.torch.rolling.between import with_entries
 from shardproof.synthesis.frontends.torch.rolling.depth import Depth
 from shardproof.synthesis.frontends.torch.rolling.owned import rolled
 from shardproof.synthesis.frontends.torch.rolling.paths import Group, members
@@ -21,8 +22,9 @@ X = TensorType((2, 3), "f64")
 W = TensorType((3, 3), "f64")
 
 
-def layered(scales, *, taps=(), shared=False):
-    """x -> for each layer: x + scale * (x @ w), with a backward that reads each x and w."""
+def layered(scales, *, taps=(), shared=False, around=None):
+    """x -> for each layer: x + scale * (x @ w), with a backward that reads each x and w. The module
+    `around` the list adds, where one is named."""
     b = Builder("layers")
     x = b.input("x", X)
     ct = b.input("ct", X, "cotangent")
@@ -35,7 +37,7 @@ def layered(scales, *, taps=(), shared=False):
             if shared:
                 y = b.add("add", y, shift)
         kept.append(x)
-        with b.at(Source("m.py", 2, f"net.{i}")):
+        with b.at(Source("m.py", 2, f"net.{i}" if around is None else around)):
             x = b.add("add", x, y)
     b.output(x, "output", "y")
     backward = set()
@@ -46,7 +48,7 @@ def layered(scales, *, taps=(), shared=False):
             grad = b.add("mm", t, g)
             wt = b.add("permute", params[i], dims=(1, 0))
             back = b.add("mm", g, wt)
-        with b.at(Source("m.py", 2, f"net.{i}")):
+        with b.at(Source("m.py", 2, f"net.{i}" if around is None else around)):
             total = b.add("add", ct, back)
         backward |= {g, t, grad, wt, back, total}
         ct = total
@@ -306,3 +308,34 @@ def test_shares_of_a_gradient_add_up_in_the_blocks_that_they_are_of(owner):
     assert [n.op for n in whole.program.nodes].count("scan") == 2
     assert not any(n.op == "slice" for n in whole.program.nodes)
     compare(flat, whole)
+
+
+@pytest.mark.parametrize(
+    ("scales", "around", "pattern"),
+    [
+        ([2] * 5, "", "net.*"),
+        ([2, 2, 2, 2, 3], "", "net.[0:4:1]"),
+        ([2] * 5, "net.0.lin", None),
+    ],
+)
+def test_a_residual_around_a_list_is_of_the_layer_before_it(scales, around, pattern):
+    flat, backward = layered(scales, around=around)
+    given = with_entries(flat, backward, ["net"])
+    whole = roll(given, backward, ["net"])
+    assert [p for g in whole.groups for p in g.patterns] == ([pattern] if pattern else [])
+    compare(flat, whole)
+
+
+def test_what_comes_after_a_list_is_in_no_layer():
+    b = Builder("ended")
+    x = b.input("x", X)
+    for i in range(3):
+        with b.at(Source("m.py", 1, f"net.{i}")):
+            y = b.add("tanh", x)
+        with b.at(Source("m.py", 2, "")):
+            x = b.add("add", x, y)
+    with b.at(Source("m.py", 3, "")):
+        b.output(b.add("add", x, y), "output", "y")
+    found = with_entries(b.build(), frozenset(), ["net"])
+    adds = [n.source.module for n in found.nodes if n.op == "add"]
+    assert adds == ["net.0", "net.1", "net.2", ""]

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from shardproof.synthesis.frontends.torch.prune import prune
+from shardproof.synthesis.frontends.torch.rolling.between import with_entries
 from shardproof.synthesis.frontends.torch.rolling.recompute import compute_once, recompute_views
 from shardproof.synthesis.frontends.torch.rolling.roll import Rolled, Stretch, roll
 from shardproof.verifier.kernel.program.program import Program
@@ -114,5 +115,6 @@ def roll_program(
     program = prune(program)
     if depth is not None:
         program = renumber(program, depth)
+    program = with_entries(program, backward, lists)
     rolled = roll(program, backward, lists, depth.stretch() if depth else None)
     return replace(rolled, program=prune(rolled.program))

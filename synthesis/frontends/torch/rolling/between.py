@@ -1,0 +1,118 @@
+"""What a loop over a list of modules does between two of them, as a residual: it belongs to the
+first of the two, so that all repeat it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from shardproof.synthesis.frontends.torch.rolling.match import entry_of
+from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.kernel.program.program import Node, Program
+
+Line = tuple[str, int, str]
+"""File and line, and what is written there."""
+NONE = -1
+
+
+def with_entries(program: Program, backward: frozenset[str], lists: Sequence[str]) -> Program:
+    """The program with elementwise ops of the code around a list in the entry that they come after:
+    those before another entry, and after the last one those of the same lines."""
+    for prefix in sorted(lists, key=lambda p: (p.count("."), p)):
+        entries = {
+            n.outputs[0]: entry
+            for n in program.nodes
+            if (entry := entry_of(n.source.module, prefix)) is not None
+        }
+        found = _between(program, backward, prefix, entries) if entries else {}
+        nodes = (
+            replace(n, source=replace(n.source, module=f"{prefix}.{found[n.outputs[0]]}"))
+            if n.outputs[0] in found
+            else n
+            for n in program.nodes
+        )
+        program = replace(program, nodes=tuple(nodes)) if found else program
+    return program
+
+
+def _between(
+    program: Program, backward: frozenset[str], prefix: str, entries: Mapping[str, int]
+) -> dict[str, int]:
+    """The entries of values that are made around a list."""
+    forward = [n for n in program.nodes if n.outputs[0] not in backward]
+    around = {n.outputs[0] for n in program.nodes if _is_around(n, prefix)}
+    first, last = _first_after(forward, entries), _last_before(forward, entries)
+    found: dict[str, int] = {}
+    lines: set[Line] = set()
+    for node in forward:
+        value = node.outputs[0]
+        before, after = last[value], first.get(value, NONE)
+        if value in around and NONE < before <= after:
+            found[value] = before
+            lines.add(_line(node))
+    for node in forward:
+        value = node.outputs[0]
+        if value in around and value not in found and value not in first and _line(node) in lines:
+            found[value] = last[value]
+    if not found:
+        return {}
+    later = [n for n in program.nodes if n.outputs[0] in backward]
+    then, done = _last_after(later, entries), _first_before(later, entries)
+    for node in later:
+        value = node.outputs[0]
+        entry = (done if node.op == "add" else then).get(value)
+        if value in around and _line(node) in lines and entry is not None:
+            found[value] = entry
+    return found
+
+
+def _is_around(node: Node, prefix: str) -> bool:
+    """Whether an elementwise op is of the module that holds a list, or of one around that."""
+    module = node.source.module
+    holds = not module or prefix.startswith(f"{module}.")
+    return holds and node.body is None and lookup(node.op).kind == "map"
+
+
+def _line(node: Node) -> Line:
+    return node.source.file, node.source.line, node.source.text
+
+
+def _last_before(nodes: Sequence[Node], entries: Mapping[str, int]) -> dict[str, int]:
+    """For each value the last entry that it comes from."""
+    found: dict[str, int] = {}
+    for node in nodes:
+        came = max((found.get(v, NONE) for v in node.inputs), default=NONE)
+        found |= dict.fromkeys(node.outputs, max(came, entries.get(node.outputs[0], NONE)))
+    return found
+
+
+def _first_before(nodes: Sequence[Node], entries: Mapping[str, int]) -> dict[str, int]:
+    """For each value of the backward the first entry that it comes from: a sum of gradients is of
+    the one that gave its last term."""
+    found: dict[str, int] = {}
+    for node in nodes:
+        came = [found[v] for v in node.inputs if v in found]
+        came += [entries[node.outputs[0]]] if node.outputs[0] in entries else []
+        found |= dict.fromkeys(node.outputs, min(came)) if came else {}
+    return found
+
+
+def _first_after(nodes: Sequence[Node], entries: Mapping[str, int]) -> dict[str, int]:
+    """For each value that entries read, or what comes of it, the first of these."""
+    found: dict[str, int] = {}
+    for node in reversed(nodes):
+        own = [entries[node.outputs[0]]] if node.outputs[0] in entries else []
+        own += [found[v] for v in node.outputs if v in found]
+        for value in node.inputs if own else ():
+            found[value] = min(found.get(value, min(own)), min(own))
+    return found
+
+
+def _last_after(nodes: Sequence[Node], entries: Mapping[str, int]) -> dict[str, int]:
+    """For each value of the backward that entries read, or what comes of it, the last of these:
+    backward comes to it first."""
+    found: dict[str, int] = {}
+    for node in reversed(nodes):
+        own = [entries[node.outputs[0]]] if node.outputs[0] in entries else []
+        own += [found[v] for v in node.outputs if v in found]
+        for value in node.inputs if own else ():
+            found[value] = max(found.get(value, max(own)), max(own))
+    return found
