@@ -81,7 +81,7 @@ def unchecked(plan: Plan) -> tuple[str, ...]:
 
 
 WHOLE = ("replicate", "sequence")
-SPLIT = ("column", "row", "fused_column", "vocab", "experts", "product")
+SPLIT = ("column", "row", "fused_column", "vocab", "experts", "inner", "product")
 LINEAR = {"column": ("S(0)", "S(-2)"), "row": ("S(1)", "S(-1)")}
 """Placements of the weight that a style of `Linear` means."""
 

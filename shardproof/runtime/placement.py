@@ -184,18 +184,20 @@ class KVHeadParallel(ParallelStyle):
         return module
 
 
-class ExpertsParallel(ParallelStyle):
-    """Experts of which each rank has a piece of every hidden layer, added up on the way out.
+class InnerParallel(ParallelStyle):
+    """A module of which each rank has some inner units, as heads, or hidden units of every expert,
+    added up on the way out.
 
-    `splits` maps a parameter to the dim that is split and the equal parts stacked along it. Each
-    rank adds its share of any other, a bias of what is added up.
+    `splits` maps a parameter to the dim that is split, or to that and the equal parts stacked along
+    it. Each rank adds its share of any other, a bias of what is added up.
     """
 
     def __init__(self, splits):
         self.splits = splits
 
     def _apply(self, module, device_mesh):
-        for name, (dim, parts) in self.splits.items():
+        for name, dim in self.splits.items():
+            dim, parts = dim if isinstance(dim, tuple) else (dim, 1)
             split = _StridedShard(dim, split_factor=parts) if parts > 1 else Shard(dim)
             param = distribute_tensor(getattr(module, name), device_mesh, [split])
             module.register_parameter(name, nn.Parameter(param))
@@ -203,18 +205,21 @@ class ExpertsParallel(ParallelStyle):
         for name in others:
             param = distribute_tensor(getattr(module, name), device_mesh, [Replicate()])
             module.register_parameter(name, nn.Parameter(param))
-        inner = copy.copy(module)
 
         def share(param):
             return param.to_local(grad_placements=[Partial()]) / device_mesh.size()
 
         def whole(x):
-            return whole_input(x, device_mesh, Replicate()) if x.is_floating_point() else x
+            floats = isinstance(x, torch.Tensor) and x.is_floating_point()
+            return whole_input(x, device_mesh, Replicate()) if floats else x
 
-        def forward(*args):
+        def forward(*args, **kwargs):
+            inner = copy.copy(module)
+            del inner.forward
             local = {name: getattr(module, name).to_local() for name in self.splits}
             local |= {name: share(getattr(module, name)) for name in others}
-            out = functional_call(inner, local, tuple(map(whole, args)))
+            named = {name: whole(x) for name, x in kwargs.items()}
+            out = functional_call(inner, local, tuple(map(whole, args)), named)
             out = DTensor.from_local(out, device_mesh, [Partial()], run_check=False)
             return out.redistribute(placements=[Replicate()]).to_local()
 

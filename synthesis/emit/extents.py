@@ -3,7 +3,7 @@
 import ast
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TypeVar, cast
 
@@ -274,6 +274,8 @@ def edit_extents(source: SourceText, extents: Iterable[LocalExtent]) -> list[Edi
         if not differing(extent) and extent.op not in SPLITS:
             continue
         found = sites(source.tree, extent.line, len(extent.whole))
+        if not found and differing(extent) == [len(extent.whole) - 1]:
+            found, extent = _flattened(source.tree, extent)
         splits = [s for s in found if s.method == "split"]
         shaped = [s for s in found if s.method != "split"]
         if splits and (extent.op in ("slice", *SPLITS) or not shaped):
@@ -284,6 +286,37 @@ def edit_extents(source: SourceText, extents: Iterable[LocalExtent]) -> list[Edi
         elif extent.op in SPLITS:
             raise _error(extent, f"no split is found in {_line(source, extent.line)!r}")
     return list(dict.fromkeys(edits))
+
+
+def _flattened(tree: ast.AST, extent: LocalExtent) -> tuple[list[Site], LocalExtent]:
+    """The shape that a line writes of what it multiplies, where the product merges all dims but the
+    last, which differs; and the extent of that shape."""
+    products = _covering_products(tree, extent.line)
+    inside = {id(n) for p in products for n in ast.walk(p) if n is not p}
+    for rank in range(len(extent.whole) + 1, 6):
+        found = [s for s in sites(tree, extent.line, rank) if id(s.call) in inside]
+        written = found[0].extents[-1] if found and found[0].method != "split" else None
+        if isinstance(written, ast.Constant) and written.value != extent.whole[-1]:
+            continue
+        if written is not None:
+            more = (0,) * (rank - 1)
+            whole, local = (*more, extent.whole[-1]), (*more, extent.local[-1])
+            return found, replace(extent, whole=whole, local=local, before=())
+    return [], extent
+
+
+def _covering_products(tree: ast.AST, line: int) -> list[ast.AST]:
+    nodes = [*of_kind(tree, ast.BinOp), *of_kind(tree, ast.Call)]
+    here = (n for n in nodes if n.lineno <= line <= (n.end_lineno or line))
+    return [n for n in here if _is_product(n)]
+
+
+def _is_product(node: ast.AST) -> bool:
+    if isinstance(node, ast.BinOp):
+        return isinstance(node.op, ast.MatMult)
+    func = node.func if isinstance(node, ast.Call) else None
+    named = isinstance(func, ast.Attribute | ast.Name)
+    return named and PRODUCTS.fullmatch(_name(func)) is not None
 
 
 def parting_edits(source: SourceText, extent: LocalExtent) -> list[Edit]:
@@ -325,11 +358,7 @@ def is_inner(tree: ast.AST, extent: LocalExtent, others: Iterable[LocalExtent]) 
 
 def _holds_product(call: ast.Call) -> bool:
     """Whether what a call reshapes multiplies matrices."""
-    return any(
-        (isinstance(n, ast.BinOp) and isinstance(n.op, ast.MatMult))
-        or (isinstance(n, ast.Attribute | ast.Name) and PRODUCTS.fullmatch(_name(n)))
-        for n in ast.walk(call)
-    )
+    return any(map(_is_product, ast.walk(call)))
 
 
 def _name(node: ast.Attribute | ast.Name) -> str:

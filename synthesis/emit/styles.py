@@ -87,18 +87,19 @@ def _kv(m: ModulePlan) -> Style:
     return Style("KVHeadParallel", (f"heads={m.parts}", *extra))
 
 
-def _experts(m: ModulePlan) -> Style:
+def _inner(m: ModulePlan) -> Style:
     _needs(m, "input", m.input, "R")
-    splits = ", ".join(f'"{name}": ({dim}, {parts})' for name, dim, parts in m.splits)
-    return Style("ExpertsParallel", ("{" + splits + "}",))
+    return Style("InnerParallel", (_splits(m),))
+
+
+def _splits(m: ModulePlan) -> str:
+    splits = (f'"{name}": {(dim, parts) if parts > 1 else dim}' for name, dim, parts in m.splits)
+    return "{" + ", ".join(splits) + "}"
 
 
 def _pieces(name: str) -> Callable[[ModulePlan], Style]:
     def build(m: ModulePlan) -> Style:
-        splits = ", ".join(
-            f'"{name}": {(dim, parts) if parts > 1 else dim}' for name, dim, parts in m.splits
-        )
-        return Style(name, ("{" + splits + "}", *_arguments(m, "R", "R")))
+        return Style(name, (_splits(m), *_arguments(m, "R", "R")))
 
     return build
 
@@ -134,7 +135,8 @@ _TABLE: dict[tuple[str, str], Callable[[ModulePlan], Style]] = {
     ("fused_column", "Conv1D"): _fused("FusedConv1DColwiseParallel"),
     ("fused_column", "MultiheadAttention"): lambda _: Style("AttentionParallel", ()),
     ("kv_column", "Linear"): _kv,
-    ("experts", "*"): _experts,
+    ("experts", "*"): _inner,
+    ("inner", "*"): _inner,
     ("product", "*"): _product,
     ("column", "Conv"): _channels,
     ("fused_column", "Conv"): _channels,
@@ -197,9 +199,9 @@ def split_of(m: ModulePlan, base: str, name: str) -> str:
     Raises:
         EmitError: no style covers it.
     """
-    if m.splits and m.style != "experts":
+    if m.splits and m.style not in ("experts", "inner"):
         return next((f"S({dim})" for param, dim, _ in m.splits if param == name), "R")
-    if m.style in ("sequence", "summed", "replicate", "kv_column", "experts") or (
+    if m.style in ("sequence", "summed", "replicate", "kv_column", "experts", "inner") or (
         m.style == "row" and name == "bias"
     ):
         return "R"

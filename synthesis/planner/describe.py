@@ -144,6 +144,7 @@ REASONS = {
     "row": "inputs arrive split by the column layers before it; one reduction on the way out",
     "vocab": "rows of the vocabulary split; each rank looks up its own, one reduction",
     "experts": "every rank has a piece of the hidden layer of every expert; one reduction after it",
+    "inner": "every rank has some heads or hidden units; one reduction after them",
     "recurrent": "every rank has some hidden units; their state is gathered at each step",
     "channels": "each channel, or group of them, is for itself, and every rank has some",
     "kv_column": "fewer key/value heads than ranks: each rank uses the head its queries need",
@@ -190,6 +191,7 @@ def _module(
     splits = tuple((name, *how) for name, how in module.splits.items() if style == "experts")
     if module.own or module.use in ("conv", "channels") or module.kind == "EmbeddingBag":
         splits = _split_params(module, style)
+    style = "inner" if module.raw and style == "experts" else style
     reason = REASONS[style]
     style = "product" if module.own else "column" if style == "gathered" else style
     made = module.made_outside and bool(splits)

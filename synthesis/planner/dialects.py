@@ -32,7 +32,7 @@ def _of_transformers(module: Module, style: str, size: int) -> bool:
         case "embedding", "column" | "gathered" | "vocab":
             return module.kind == "Embedding"
         case "experts", "experts":
-            return True
+            return not module.raw
         case _:
             return False
 

@@ -26,7 +26,9 @@ def local_extents(
     dp: str | None,
 ) -> tuple[LocalExtent, ...]:
     """Source places of the forward pass whose extents differ on a rank because of tp."""
-    leaves = {path for m in modules if not m.holds for path in (m.path, whole_path(m.path))}
+    leaves = {
+        path for m in modules if not (m.holds or m.raw) for path in (m.path, whole_path(m.path))
+    }
     found: dict[tuple[str, int, str, tuple[int, ...], str], LocalExtent] = {}
     makers: dict[tuple[str, str], str] = {}
     cuts: dict[tuple[str, int, str, str], dict[int, tuple[int, int]]] = {}

@@ -123,7 +123,8 @@ class Narrowing:
         module, param = self.state.owners[name]
         size = self.state.mesh[self.state.tp or ""]
         uneven = param.shape[dim] % size > 0
-        fixed = module.use != "other" or module.path in self.rules.fixed
+        styled = module.use != "other" and not module.raw
+        fixed = styled or module.path in self.rules.fixed
         if fixed or uneven:
             return None
         alike = next(g for g in self.groups if module.path in g)

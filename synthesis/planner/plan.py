@@ -11,7 +11,7 @@ from shardproof.verifier.kernel.program.types import Mesh
 
 STYLES = (
     "column", "row", "fused_column", "vocab", "experts", "channels", "recurrent",
-    "sequence", "replicate", "kv_column", "summed", "product", "pieces",
+    "sequence", "replicate", "kv_column", "summed", "product", "pieces", "inner",
 )  # fmt: skip
 FORMAT = 1
 CUT = "cut"
@@ -37,7 +37,8 @@ class ModulePlan:
     reason: str = ""
     """One sentence."""
     splits: tuple[tuple[str, int, int], ...] = ()
-    """`experts`, `product`, `pieces`, convolutions: (parameter, dim that is split, equal parts)."""
+    """`experts`, `inner`, `product`, `pieces`, convolutions: (parameter, dim that is split, equal
+    parts)."""
     shared: bool = False
     """Whether what it returns, whole, meets split activations: its gradient is a sum over ranks."""
     leaves_shares: bool = False

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import prod
 
-from shardproof.synthesis.planner.uses import owner, uses
+from shardproof.synthesis.planner.uses import Use, owner, uses
 from shardproof.verifier.kernel.ops.control import scan_parts
 from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.ops.classes import PRODUCTS
 
 GATES = {"LSTM": 4, "LSTMCell": 4, "GRU": 3, "GRUCell": 3}
 """Gates of a recurrent module, whose weights are stacked."""
@@ -21,6 +22,8 @@ LOOKS_UP = ("", "Embedding", "EmbeddingBag")
 """Classes that look up what they are given, though capture sees them work the rows out."""
 ATTENTION = "MultiheadAttention"
 """The class that has the weights of queries, keys and values stacked, where all are as wide."""
+KNOWN = frozenset((*LINEAR, *LOOKS_UP, ATTENTION, *GATES))
+"""Classes whose code is known."""
 GATED = re.compile(r"(.*\.)?(weight|bias)_[ih]h(_l\d+(_reverse)?)?$")
 
 
@@ -74,6 +77,8 @@ class Module:
     """Embedding that looks up rows which it works out itself: it has a forward of its own."""
     in_order: bool = False
     """Embedding of which the rows of some places are read, one after the other."""
+    raw: bool = False
+    """`experts` of which code of its own multiplies by several matrices: heads, hidden units."""
     own: bool = False
     """Linear with code of its own, which has no other matrix, and no part with any."""
     made: bool = False
@@ -159,6 +164,8 @@ def modules(program: Program, kinds: Mapping[str, str] | None = None) -> list[Mo
             module.use, module.heads, module.out_dim = "other", 0, 0  # a table of code of its own
         _settle_own(module, found)
         _settle_experts(module, biases, grains)
+        if module.use in ("other", "linear") and not (module.own or module.holds):
+            _settle_raw(module, program, found_uses, biases)
         if module.kind == ATTENTION:
             _settle_attention(module, program)
         if module.kind in GATES and all(GATED.match(p.path) for p in module.params):
@@ -235,6 +242,46 @@ def _settle_experts(module: Module, biases: Mapping[str, str], grains: Mapping[s
         for bias in added.values():
             if biases[bias.name] == own[first].name:
                 module.splits[bias.path.rpartition(".")[2]] = 1, parts
+
+
+def _settle_raw(
+    module: Module, program: Program, found: Mapping[str, list[Use]], biases: Mapping[str, str]
+) -> None:
+    """Matrices of a module's own: each rank has some of what all but the last give, as heads or
+    hidden units, and a share of what that one gives."""
+    matrices = [p for p in module.params if len(p.shape) > 1]
+    used = {p.name: u for p in matrices for u in found.get(p.name, ())}
+    if module.kind in KNOWN or len(matrices) < 2 or any(u.kind == "expert" for u in used.values()):
+        return
+    products = {name: use for name, use in used.items() if use.kind == "linear"}
+    places = _inner_extents(module, program)
+    if len(products) == len(matrices) and all(len(p.shape) == 2 for p in matrices):
+        last = max(products, key=lambda name: products[name].order)
+        places = [(p, products[p.name].out_dim) for p in matrices if p.name != last]
+        places += [(p, 1 - products[last].out_dim) for p in matrices if p.name == last]
+        places += [(p, 0) for p in module.params if biases.get(p.name, last) != last]
+    if places:
+        module.use, module.raw = "experts", True
+        module.splits = {p.path.rpartition(".")[2]: (dim, 1) for p, dim in places}
+
+
+def _inner_extents(module: Module, program: Program) -> list[tuple[Param, int]]:
+    """The dims of the extent that most parameters have, of those that neither enter the first
+    product nor leave the last; several matrices have it."""
+    at = [h for h, n in program.walk() if n.source.module == module.path and n.op in PRODUCTS]
+    nodes = [n for n in (at[0].nodes if at else ()) if n.source.module == module.path]
+    own = [n for n in nodes if n.op in PRODUCTS]
+    if len(own) < 2:
+        return []
+    types = at[0].types
+    outer = types[own[0].inputs[0]].shape[-1], types[own[-1].outputs[0]].shape[-1]
+    places: dict[int, list[tuple[Param, int]]] = {}
+    for param in module.params:
+        for dim, extent in enumerate(param.shape):
+            if param.shape.count(extent) == 1 and extent > 1 and extent not in outer:
+                places.setdefault(extent, []).append((param, dim))
+    several = [at for at in places.values() if sum(len(p.shape) > 1 for p, _ in at) > 1]
+    return min(several, key=lambda at: (-len(at), sum(d for _, d in at)), default=[])
 
 
 def heads(found: list[Module]) -> frozenset[str]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from shardproof.synthesis.frontends.torch.rolling.match import entry_of
 from shardproof.verifier.kernel.ops import lookup
 from shardproof.verifier.kernel.program.program import Node, Program
+from shardproof.verifier.ops.classes import SCALING
 
 Line = tuple[str, int, str]
 """File and line, and what is written there."""
@@ -58,7 +59,8 @@ def _between(
     then, done = _last_after(later, entries), _first_before(later, entries)
     for node in later:
         value = node.outputs[0]
-        entry = (done if node.op == "add" else then).get(value)
+        sums = len(node.inputs) > 1 and node.op in SCALING
+        entry = (done if sums else then).get(value)
         if value in around and _line(node) in lines and entry is not None:
             found[value] = entry
     return found
