@@ -8,7 +8,7 @@ from math import prod
 from shardproof.agent.check import dropout
 from shardproof.agent.check.contract import Placed, Statements, agree
 from shardproof.agent.run.errors import InputError
-from shardproof.synthesis.frontends.torch.logged_loss import logged_loss
+from shardproof.synthesis.frontends.torch.logged_loss import logged_losses
 from shardproof.synthesis.frontends.torch.ranks.pairing import GRAD_OF_INPUT, STATE
 from shardproof.synthesis.frontends.torch.ranks.result import RanksCaptured
 from shardproof.verifier.kernel.inline import inline
@@ -33,8 +33,7 @@ def losses(one: Program) -> Set[str]:
     types = ((o.path, one.types[o.value]) for o in one.outputs)
     scalars = {path for path, t in types if t.shape == () and t.is_float}
     if any(o.path.startswith(STATE) for o in one.outputs):
-        loss = logged_loss([path for path in scalars if not path.startswith(STATE)])
-        return set() if loss is None else {loss}
+        return logged_losses([path for path in scalars if not path.startswith(STATE)])
     return {"loss"} & scalars or (scalars if len(scalars) == 1 else set())
 
 

@@ -1,5 +1,6 @@
 """How much of a model a plan splits: of its parameters and of its compute, and what stays whole."""
 
+from collections import Counter
 from collections.abc import Iterator
 from math import prod
 
@@ -10,6 +11,7 @@ from shardproof.synthesis.planner.roles import ATTENTION, UNREAD, Module, heads
 from shardproof.synthesis.planner.scoring import Candidate
 from shardproof.synthesis.planner.search import Found
 from shardproof.synthesis.planner.uses import products
+from shardproof.verifier.kernel.layout import global_extent
 from shardproof.verifier.kernel.ops import lookup
 from shardproof.verifier.ops.classes import PRODUCTS
 
@@ -61,10 +63,16 @@ def left_whole(found: Found, tp: str, size: int) -> tuple[Module, str] | None:
 def attention_left_whole(found: Found, tp: str) -> tuple[str, ...]:
     """The modules of attention whose scores every rank computes in full, one path for all layers.
 
-    They are known by linears inside that make heads.
+    They are known by linears inside that make heads, or by two products of activations.
     """
     around = {m.path.rpartition(".")[0] or m.path for m in found.modules if m.heads > 1}
     around |= {m.path for m in found.modules if m.kind == ATTENTION}
+    activations = Counter(
+        pair.one.source.module
+        for pair in _forward(found)
+        if pair.one.op == "bmm" and global_extent(pair.result.dims[0]) > 1
+    )
+    around |= {path for path, count in activations.items() if count > 1 and path}
     owned = {m.path for m in found.modules if m.kind != ATTENTION}
     whole: dict[str, None] = {}
     for pair in _forward(found):

@@ -110,7 +110,7 @@ def _numbers(program: Program, seed: int) -> dict[str, np.ndarray]:
 @st.composite
 def _steps(draw) -> Program:
     """A linear cut into pieces, and its gradients from those of the pieces."""
-    widths = draw(st.lists(st.sampled_from([2, 4, 6]), min_size=2, max_size=4))
+    widths = draw(st.lists(st.sampled_from([4, 6, 8]), min_size=2, max_size=4))
     rows, deep, width = 3, draw(st.sampled_from([2, 5])), sum(widths)
     b = Builder("step")
     x = b.input("x", TensorType((rows, deep), "f64"))

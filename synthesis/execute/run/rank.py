@@ -48,7 +48,7 @@ from arguments import (
     nested,
     takes_any,
 )
-from logged_loss import logged_loss
+from logged_loss import logged_losses
 from results import named_outputs, returned_names
 from several_models import first_of, together
 from stages import SCHEDULE, Stages
@@ -465,7 +465,7 @@ class Process:
         result = function(own, *self.held, **nested(function, named))
         outputs, loss = named_outputs(result, returned_names(function))
         scalars = [n for n, t in outputs if t.ndim == 0 and t.is_floating_point()]
-        self.told(outputs, loss or logged_loss(scalars))
+        self.told(outputs, {loss} if loss else logged_losses(scalars))
         found: dict[str, Any] = {group: {} for group in GROUPS} | {"plain": False, "changed": []}
         found["outputs"] = {number: value.detach() for number, (_, value) in enumerate(outputs)}
         found["updates"] = {n: full(p) - held[n] for n, p in model.named_parameters()}
@@ -495,7 +495,7 @@ class Process:
         outputs, loss = named_outputs(result, returned_names(type(model).forward))
         if not outputs and not isinstance(model, Stages):
             raise NotImplementedError("forward returns no tensor")
-        told = self.told(outputs, loss)
+        told = self.told(outputs, {loss} if loss else set())
         if gradients:
             self.backward(model, outputs, loss, told, seed, call)
         found: dict[str, Any] = {group: {} for group in GROUPS} | {"plain": self.plain}
@@ -511,13 +511,13 @@ class Process:
         found["changed"] = [n for n, b in found["buffers"].items() if not same(b, held.get(n, b))]
         return found
 
-    def told(self, outputs: Any, loss: str | None) -> list[dict[str, Any]]:
+    def told(self, outputs: Any, losses: set[str]) -> list[dict[str, Any]]:
         """Which outputs these are: one device says itself, a rank is told."""
         if self.index == 0:
             lines = [
                 {
                     "name": name,
-                    "loss": name == loss,
+                    "loss": name in losses,
                     "shape": list(value.shape),
                     "piece": None,
                 }
@@ -529,7 +529,7 @@ class Process:
         own = self.folder / f"outputs-{self.index}.json"
         if not own.exists():
             lines = [
-                {"name": n, "loss": n == loss, "shape": list(v.shape), "placed": placed(v)}
+                {"name": n, "loss": n in losses, "shape": list(v.shape), "placed": placed(v)}
                 for n, v in outputs
             ]
             self.write(own.name, lines)

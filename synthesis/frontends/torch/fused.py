@@ -130,7 +130,7 @@ class _Found:
         read = (n for n in self.readers.get(cut.outputs[0], ()) if n.op == "reshape")
         shapes = [self.shape(n.outputs[0]) for n in read]
         heads = (s[-k:] for s in shapes for k in range(2, len(s) + 1))
-        return any(h[0] > 1 and prod(h) == width for h in heads)
+        return any(h[0] > 1 and h[-1] > 1 and prod(h) == width for h in heads)
 
     def _keeps(self, node: Node, value: str, width: int) -> bool:
         """Whether an op gives the columns of an operand, each by itself."""

@@ -1,11 +1,12 @@
-"""The loss of a step, by names.
+"""The losses of a step, by names.
 
 The processes of a run read this file too: it imports nothing.
 """
 
 
-def logged_loss(scalars: list[str]) -> str | None:
-    """What a step returns of its loss without a gradient, by the names of scalar floats: the only
-    one, where it is called so or has no name."""
-    told = len(scalars) == 1 and (scalars[0] == "output" or "loss" in scalars[0])
-    return scalars[0] if told else None
+def logged_losses(scalars: list[str]) -> set[str]:
+    """What a step returns of its losses without a gradient, by the names of scalar floats: those
+    that are called so, or else the only one, or the first of a tuple."""
+    called = {name for name in scalars if "loss" in name}
+    first = {name for name in scalars if name in ("output", "output.0")}
+    return called or first
