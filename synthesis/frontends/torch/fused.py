@@ -111,7 +111,7 @@ class _Found:
                 return []
             for node in self.readers.get(value, ()):
                 last = len(self.shape(value)) - 1
-                if node.op == "slice" and node.number("dim") == last and node.attrs["step"] == 1:
+                if _is_cut(node, last):
                     found.append(node)
                 elif self._keeps(node, value, width):
                     ahead += node.outputs
@@ -173,8 +173,7 @@ class _Found:
             and bool(readers)
             and len(set(widths)) > 1
             and all(
-                n.op == "slice"
-                and (n.attrs["dim"], n.attrs["step"]) == (dim, 1)
+                _is_cut(n, dim)
                 and (n.number("start"), n.number("stop")) in bounds
                 and n.where == join.where
                 for n in readers
@@ -272,6 +271,12 @@ def _sum(r: Rewriting, terms: Sequence[str]) -> str:
     for term in reversed(terms[:-1]):
         total = r.add("add", total, term)
     return total
+
+
+def _is_cut(node: Node, dim: int) -> bool:
+    """Whether an op takes entries along a dim, side by side, the same on all ranks."""
+    known = node.op == "slice" and (node.attrs["dim"], node.attrs["step"]) == (dim, 1)
+    return known and all(isinstance(node.attrs[k], int) for k in ("start", "stop"))
 
 
 def _widths(cuts: Sequence[Node]) -> Widths:
