@@ -159,7 +159,8 @@ def _held(module: Any) -> dict[str, int]:
 
 def _sizes(module: Any) -> dict[str, tuple[int, ...]]:
     """Attributes that are several integers, in order."""
-    held: dict[str, Any] = {k: v for k, v in vars(module).items() if k[0] != "_"}
+    own = cast(dict[str, Any], vars(module))
+    held = {k: v for k, v in own.items() if k[0] != "_"}
     several = {k: cast(Sequence[Any], v) for k, v in held.items() if type(v) in (tuple, list)}
     return {k: tuple(v) for k, v in several.items() if v and all(type(n) is int for n in v)}
 

@@ -281,7 +281,7 @@ def _inner_extents(module: Module, program: Program) -> list[tuple[Param, int]]:
             if param.shape.count(extent) == 1 and extent > 1 and extent not in outer:
                 places.setdefault(extent, []).append((param, dim))
     several = [at for at in places.values() if sum(len(p.shape) > 1 for p, _ in at) > 1]
-    return min(several, key=lambda at: (-len(at), sum(d for _, d in at)), default=[])
+    return min(several, key=lambda at: (-len(at), sum(d for _, d in at))) if several else []
 
 
 def heads(found: list[Module]) -> frozenset[str]:

@@ -355,6 +355,41 @@ def test_stacked_chunks_are_exchanged_along_their_dim(
     expected(after, pieces, [np.asarray(v[before.outputs[0].value], float) for v in wanted])
 
 
+@pytest.mark.parametrize("at", [0, 1, 2])
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("back", [False, True])
+def test_several_experts_of_a_rank_are_exchanged_at_once(at: int, turned: bool, back: bool) -> None:
+    """Of ranks with two experts each, rows of all are joined; the way back parts them."""
+    piece = (2, 4, 6)  # experts of a rank, rows, numbers
+
+    def build(b: Builder, x: str, rank: int) -> str:
+        order = [1, 2, 3]
+        order.insert(at, 0)
+        order = order[::-1] if turned else order
+        if back:
+            wide = b.add("reshape", x, shape=tuple((2, *piece)[d] for d in order))
+            stack = b.add("permute", wide, dims=tuple(order.index(d) for d in range(4)))
+            came = b.add("all_to_all", stack, mesh_dim="tp", split_dim=0, concat_dim=1)
+            return b.add("reshape", came, shape=(4, *piece[1:]))
+        stack = b.add("reshape", x, shape=(2, *piece))
+        came = b.add("all_to_all", stack, mesh_dim="tp", split_dim=0, concat_dim=1)
+        apart = b.add("reshape", came, shape=(2, *piece))
+        front = b.add("permute", apart, dims=tuple(order))
+        joined = tuple(n * 2 if d == at else n for d, n in enumerate(piece))
+        return b.add("reshape", front, shape=joined)
+
+    shape = (8, 12) if back else (4, 4, 6)
+    pieces = [np.random.default_rng(r).normal(size=shape) for r in range(2)]
+    before = join(ranked(2, build, shape))
+    after = gathers_by_dim(before)
+    (sent,) = [node for node in after.nodes if node.op == "all_to_all"]
+    same = turned or at == 0
+    expected_dims = (0, 1) if same else (at, 0) if back else (0, at + 2)
+    assert (sent.attrs["split_dim"], sent.attrs["concat_dim"]) == expected_dims
+    wanted = simulate(before, [{"x": p} for p in pieces])
+    expected(after, pieces, [np.asarray(v[before.outputs[0].value], float) for v in wanted])
+
+
 @pytest.mark.parametrize("cut", [0, 1, 2])
 @pytest.mark.parametrize("joined", [0, 1, 2, 3])
 @pytest.mark.parametrize("stacked", [False, True])

@@ -351,30 +351,32 @@ def _exchanged(r: Rewriting, node: Node) -> str | None:
     if sent is None or (sent.attrs["split_dim"], sent.attrs["concat_dim"]) != (0, 1):
         return None
     shape, pieces = r.type(sent.inputs[0]).shape, r.type(came).shape
-    n, piece = shape[0], shape[2:]
-    if r.type(sent.outputs[0]).shape[:2] != (1, n) or pieces != (n, *piece):
+    n, got = shape[0], r.type(sent.outputs[0]).shape
+    several = got[1] != n
+    piece = shape[1:] if several else shape[2:]
+    if got[0] != 1 or got[1] not in (n, n * shape[1]) or pieces != (n, *piece):
         return None
     order = turned.attrs["dims"] if turned is not None else tuple(range(len(pieces)))
     at = order.index(0) if isinstance(order, tuple) else len(piece)
     if at == len(piece) or order != _to_place(len(pieces), 0, at):
         return None
     joined = (*piece[:at], n * piece[at], *piece[at + 1 :])
-    if r.type(node.outputs[0]).shape != joined:
+    if r.type(node.outputs[0]).shape != joined or (several and at == 0):
         return None
     attrs = {**sent.attrs, "concat_dim": at + 2}
-    return r.reshape(r.add("all_to_all", sent.inputs[0], **attrs), joined)
+    apart = r.reshape(sent.inputs[0], (n, 1, *piece))
+    return r.reshape(r.add("all_to_all", apart, **attrs), joined)
 
 
 def _along(r: Rewriting, node: Node) -> str | None:
-    """The chunks [n, 1, ...] of a value that all ranks send, which are stacked."""
+    """The chunks [n, 1, ...] or [n, ...] of a value that all ranks send, which are stacked."""
     split, joins = node.attrs["split_dim"], node.attrs["concat_dim"]
     given, got = r.type(node.inputs[0]).shape, r.type(node.outputs[0]).shape
     turned = r.made(_unmoved(r, node.inputs[0]), "permute")
-    if turned is None or split != 0 or not isinstance(joins, int) or joins < 2:
+    if turned is None or split != 0 or not isinstance(joins, int) or joins < 1 or got[0] != 1:
         return None
-    if given[1] != 1 or got[0] != 1:
-        return None
-    n, _, *piece = given
+    before = 2 if given[1] == 1 and joins > 1 else 1
+    n, piece = given[0], given[before:]
     order, wide = turned.attrs["dims"], r.type(turned.inputs[0]).shape
     at = order[0] if isinstance(order, tuple) else None
     if not isinstance(at, int):
@@ -383,7 +385,7 @@ def _along(r: Rewriting, node: Node) -> str | None:
     if order != _to_place(len(piece) + 1, at, 0) or wide != chunked or at == len(piece):
         return None
     x = r.reshape(turned.inputs[0], (*piece[:at], n * piece[at], *piece[at + 1 :]))
-    attrs = {**node.attrs, "split_dim": at, "concat_dim": joins - 2}
+    attrs = {**node.attrs, "split_dim": at, "concat_dim": joins - before}
     return r.reshape(r.add("all_to_all", x, **attrs), got)
 
 
