@@ -32,7 +32,7 @@ from shardproof.synthesis.planner.narrowing import layered
 from shardproof.synthesis.planner.plan import PassedOver
 from shardproof.synthesis.planner.planner import Asked, Synthesis, can_emit, synthesize
 from shardproof.synthesis.planner.regions import Regions
-from shardproof.synthesis.planner.scoring import Candidate, prepare
+from shardproof.synthesis.planner.scoring import Candidate, Refusal, prepare
 from shardproof.synthesis.planner.search import ROOM, Search
 from shardproof.synthesis.planner.tactics import TACTICS
 from shardproof.verifier.verdict import Proof
@@ -303,11 +303,18 @@ class Planning:
         every = frozenset[str]().union(*regions.parts)
         split = next(asked, None)
         while split is not None and tried < READINGS:
-            whole = every - split
-            point = rules.keep(failure.point.styled(dict.fromkeys(whole, "replicate")))
-            result = state.score(point, f"{failure.name}, in part", failure.tactic)
+            name, given = f"{failure.name}, in part", split
+            while True:
+                whole = every - given
+                point = rules.keep(failure.point.styled(dict.fromkeys(whole, "replicate")))
+                result = state.score(point, name, failure.tactic)
+                more = _met(result, regions.parts) - given if isinstance(result, Refusal) else None
+                if not more:
+                    break
+                given |= more  # what meets a part that is whole is tried with it
             self._held = False
-            if isinstance(result, Candidate) and not result.over and not judge.emitted(result):
+            fits = isinstance(result, Candidate) and not result.over and given < every
+            if isinstance(result, Candidate) and fits and not judge.emitted(result):
                 self._tell(at, failure, f"with {listed(whole)} whole")
                 obstacles = dict.fromkeys(sorted(whole), f"{WORDS[failure.kind]}: {failure.reason}")
                 part = self._with(made, result)
@@ -500,3 +507,9 @@ def _any_layer(path: str) -> str:
 
 
 COUNTED = ("proposed", "fitted", "planned", "proved", "chosen")
+
+
+def _met(refused: Refusal, parts: Iterable[frozenset[str]]) -> frozenset[str]:
+    """The parts that an op reads which is refused where some of them are whole."""
+    at = refused.makers | {refused.module}
+    return frozenset[str]().union(*(part for part in parts if at & part))

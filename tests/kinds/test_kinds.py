@@ -24,6 +24,7 @@ PROVED = (
     ("gpt.py:Checkpointed", "dp=2"),
     ("gpt.py:Checkpointed", "tp=2"),
     ("grouped.py:Grouped", "tp=2"),
+    ("disentangled.py:DebertaForMaskedLM", "tp=2"),
     ("fused.py:PaLM", "tp=2"),
     ("fused.py:Sliced", "tp=2"),
     ("fused.py:Transformer", "tp=2"),
