@@ -9,8 +9,8 @@ from shardproof.verifier.kernel.ops import lookup
 from shardproof.verifier.kernel.program.program import Node, Program
 from shardproof.verifier.ops.classes import SCALING
 
-Line = tuple[str, int, str]
-"""File and line, and what is written there."""
+Line = tuple[str, int, str, str]
+"""File and line, what is written there, and an op of it."""
 NONE = -1
 
 
@@ -37,33 +37,44 @@ def with_entries(program: Program, backward: frozenset[str], lists: Sequence[str
 def _between(
     program: Program, backward: frozenset[str], prefix: str, entries: Mapping[str, int]
 ) -> dict[str, int]:
-    """The entries of values that are made around a list."""
+    """The entries of values that are made around a list: of each op of a line as many for each
+    entry, those that are nearest to it. Before and after the list a line may have more."""
     forward = [n for n in program.nodes if n.outputs[0] not in backward]
     around = {n.outputs[0] for n in program.nodes if _is_around(n, prefix)}
     first, last = _first_after(forward, entries), _last_before(forward, entries)
+    after: dict[Line, dict[int, list[str]]] = {}
+    known: set[Line] = set()
+    for node in forward:
+        value = node.outputs[0]
+        entry, next_one = last[value], first.get(value)
+        if value in around and entry > NONE and (next_one is None or entry <= next_one):
+            after.setdefault(_line(node), {}).setdefault(entry, []).append(value)
+            known |= {_line(node)} if next_one is not None else set()
+    count = len(set(entries.values()))
     found: dict[str, int] = {}
-    lines: set[Line] = set()
-    for node in forward:
-        value = node.outputs[0]
-        before, after = last[value], first.get(value, NONE)
-        if value in around and NONE < before <= after:
-            found[value] = before
-            lines.add(_line(node))
-    for node in forward:
-        value = node.outputs[0]
-        if value in around and value not in found and value not in first and _line(node) in lines:
-            found[value] = last[value]
-    if not found:
-        return {}
+    for line in known:
+        found |= _alike(after[line], count)
     later = [n for n in program.nodes if n.outputs[0] in backward]
     then, done = _last_after(later, entries), _first_before(later, entries)
-    for node in later:
-        value = node.outputs[0]
-        sums = len(node.inputs) > 1 and node.op in SCALING
-        entry = (done if sums else then).get(value)
-        if value in around and _line(node) in lines and entry is not None:
-            found[value] = entry
+    before: dict[Line, dict[int, list[str]]] = {}
+    sums: dict[Line, dict[int, list[str]]] = {}
+    for node in later if found else ():
+        value, added = node.outputs[0], len(node.inputs) > 1 and node.op in SCALING
+        entry = (done if added else then).get(value)
+        if value in around and entry is not None:
+            held = (sums if added else before).setdefault(_line(node), {})
+            held.setdefault(entry, []).append(value)
+    for line in sums:
+        found |= _alike(sums[line], count)
+    for line in before:
+        found |= _alike({e: values[::-1] for e, values in before[line].items()}, count)
     return found
+
+
+def _alike(values: Mapping[int, list[str]], count: int) -> dict[str, int]:
+    """The first values of each entry, as many as all have."""
+    least = min(map(len, values.values())) if len(values) == count else 0
+    return {value: entry for entry, some in values.items() for value in some[:least]}
 
 
 def _is_around(node: Node, prefix: str) -> bool:
@@ -74,7 +85,7 @@ def _is_around(node: Node, prefix: str) -> bool:
 
 
 def _line(node: Node) -> Line:
-    return node.source.file, node.source.line, node.source.text
+    return node.source.file, node.source.line, node.source.text, node.op
 
 
 def _last_before(nodes: Sequence[Node], entries: Mapping[str, int]) -> dict[str, int]:
