@@ -100,6 +100,10 @@ def show_program(run: Run, asked: CaptureRequest) -> Outcome:
     return Outcome(Exit.PROVED, answer=to_text(captured.program).rstrip("\n"))
 
 
+FEW_LAYERS = 12
+"""Repeated layers, at most, that are captured one by one where no plan is proved of them as one."""
+
+
 def captured_in(run: Run, asked: CaptureRequest) -> Captured:
     """Capture in a phase of its own."""
     with run.phase("capture") as phase:
@@ -152,6 +156,15 @@ def parallelize(
         run.note(f"the loss is not vocabulary-parallel: {whole_loss}")
     pricing = _configured(job, captured)
     found = settled(run, job, captured, facts, split_loss=whole_loss is None, pricing=pricing)
+    layers = sum(g.count for g in captured.facts.groups)
+    if not isinstance(found.verdict, Proof) and 0 < layers <= FEW_LAYERS:
+        # What layers leave for their backward is one value on ranks and another on one device.
+        apart = replace(job, request=replace(job.request, rolled=False))
+        model = take(run, apart.request)
+        whole = whole_loss is None
+        other = settled(run, apart, model.captured, facts, split_loss=whole, pricing=pricing)
+        if isinstance(other.verdict, Proof):
+            job, captured, found = apart, model.captured, other
     job = priced_as(run, job, captured, found.made)
     _tell_useless(run, found)
     return finish(

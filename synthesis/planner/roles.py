@@ -2,13 +2,14 @@
 which weights are several fused in one."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
 from shardproof.synthesis.planner.uses import Use, owner, uses
 from shardproof.verifier.kernel.ops.control import scan_parts
-from shardproof.verifier.kernel.program.program import Program
+from shardproof.verifier.kernel.program.program import Node, Program
+from shardproof.verifier.kernel.program.types import TensorType
 from shardproof.verifier.ops.classes import PRODUCTS
 
 GATES = {"LSTM": 4, "LSTMCell": 4, "GRU": 3, "GRUCell": 3}
@@ -254,7 +255,10 @@ def _settle_raw(
     if module.kind in KNOWN or len(matrices) < 2 or any(u.kind == "expert" for u in used.values()):
         return
     products = {name: use for name, use in used.items() if use.kind == "linear"}
-    places = _inner_extents(module, program)
+    turns = _in_turn(module, program)
+    if turns is None:
+        return
+    places = _inner_extents(module, turns[0].types, turns[1])
     if len(products) == len(matrices) and all(len(p.shape) == 2 for p in matrices):
         last = max(products, key=lambda name: products[name].order)
         places = [(p, products[p.name].out_dim) for p in matrices if p.name != last]
@@ -265,15 +269,27 @@ def _settle_raw(
         module.splits = {p.path.rpartition(".")[2]: (dim, 1) for p, dim in places}
 
 
-def _inner_extents(module: Module, program: Program) -> list[tuple[Param, int]]:
+def _in_turn(module: Module, program: Program) -> tuple[Program, list[Node]] | None:
+    """The products of a module, of which the last multiplies what another gives, and where they
+    are; None where it does not."""
+    path = module.path
+    at = next((h for h, n in program.walk() if n.source.module == path and n.op in PRODUCTS), None)
+    own = [n for n in at.nodes if n.source.module == path and n.op in PRODUCTS] if at else []
+    if at is None or len(own) < 2:
+        return None
+    made = {v for n in own[:-1] for v in n.outputs}
+    for node in at.nodes:
+        if node is own[-1]:
+            break
+        made.update(node.outputs if not made.isdisjoint(node.inputs) else ())
+    return (at, own) if not made.isdisjoint(own[-1].inputs) else None
+
+
+def _inner_extents(
+    module: Module, types: Mapping[str, TensorType], own: Sequence[Node]
+) -> list[tuple[Param, int]]:
     """The dims of the extent that most parameters have, of those that neither enter the first
     product nor leave the last; several matrices have it."""
-    at = [h for h, n in program.walk() if n.source.module == module.path and n.op in PRODUCTS]
-    nodes = [n for n in (at[0].nodes if at else ()) if n.source.module == module.path]
-    own = [n for n in nodes if n.op in PRODUCTS]
-    if len(own) < 2:
-        return []
-    types = at[0].types
     outer = types[own[0].inputs[0]].shape[-1], types[own[-1].outputs[0]].shape[-1]
     places: dict[int, list[tuple[Param, int]]] = {}
     for param in module.params:

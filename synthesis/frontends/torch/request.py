@@ -145,6 +145,8 @@ class CaptureRequest:
     env: tuple[str, ...] = ()
     """Variables of the environment that the owner's code is given, each `NAME` or `NAME=VALUE`."""
     limits: Limits = Limits()
+    rolled: bool = True
+    """Whether repeated layers are captured as one."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

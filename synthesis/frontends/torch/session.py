@@ -122,7 +122,7 @@ def _depths(request: CaptureRequest, target: Target) -> tuple[nn.Module | None, 
     """The whole model without memory, and the depths to try, best first; None traces all."""
     config = target.hf_config
     layers = getattr(config, "num_hidden_layers", None)
-    if request.full_depth or not isinstance(layers, int):
+    if request.full_depth or not request.rolled or not isinstance(layers, int):
         return None, [None]
     try:
         whole = depths.build_whole(target.build)
@@ -167,7 +167,8 @@ class Session:
             unused, untrained = unreached(flat, facts)
             flat, backward = _separate(flat, lowered.backward)
         with self.clock.phase("roll"):
-            rolled = roll_program(flat, backward, block_lists(model), self.depth)
+            lists = block_lists(model) if self.request.rolled else []
+            rolled = roll_program(flat, backward, lists, self.depth)
         used = {i.name for i in rolled.program.inputs}
         untrained = untrained if self.request.gradients else ()
         asserts = tuple(dict.fromkeys((*modes.asserts, *left_out())))
