@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
+from shardproof.synthesis.autodiff.forward import forward_values
 from shardproof.synthesis.planner.uses import Use, owner, uses
 from shardproof.verifier.kernel.ops.control import scan_parts
 from shardproof.verifier.kernel.program.program import Node, Program
@@ -270,11 +271,12 @@ def _settle_raw(
 
 
 def _in_turn(module: Module, program: Program) -> tuple[Program, list[Node]] | None:
-    """The products of a module, of which the last multiplies what another gives, and where they
-    are; None where it does not."""
-    path = module.path
-    at = next((h for h, n in program.walk() if n.source.module == path and n.op in PRODUCTS), None)
-    own = [n for n in at.nodes if n.source.module == path and n.op in PRODUCTS] if at else []
+    """The products of a module's forward, of which the last multiplies what another gives, and
+    where they are; None where it does not."""
+    path, forward = module.path, {v for _, v in forward_values(program)}
+    own = [(h, n) for h, n in program.walk() if n.source.module == path and n.op in PRODUCTS]
+    at = next((h for h, n in own if n.outputs[0] in forward), None)
+    own = [n for h, n in own if h is at and n.outputs[0] in forward]
     if at is None or len(own) < 2:
         return None
     made = {v for n in own[:-1] for v in n.outputs}
