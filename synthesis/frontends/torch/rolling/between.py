@@ -1,7 +1,7 @@
 """What a loop over a list of modules does between two of them, as a residual: it belongs to the
 first of the two, so that all repeat it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from shardproof.synthesis.frontends.torch.rolling.match import entry_of
@@ -41,7 +41,7 @@ def _between(
     entry, those that are nearest to it. Before and after the list a line may have more."""
     forward = [n for n in program.nodes if n.outputs[0] not in backward]
     around = {n.outputs[0] for n in program.nodes if _is_around(n, prefix)}
-    first, last = _first_after(forward, entries), _last_before(forward, entries)
+    first, last = _after(forward, entries, min), _last_before(forward, entries)
     after: dict[Line, dict[int, list[str]]] = {}
     known: set[Line] = set()
     for node in forward:
@@ -55,7 +55,8 @@ def _between(
     for line in known:
         found |= _alike(after[line], count)
     later = [n for n in program.nodes if n.outputs[0] in backward]
-    then, done = _last_after(later, entries), _first_before(later, entries)
+    # The backward comes to the last entry first.
+    then, done = _after(later, entries, max), _first_before(later, entries)
     before: dict[Line, dict[int, list[str]]] = {}
     sums: dict[Line, dict[int, list[str]]] = {}
     for node in later if found else ():
@@ -108,24 +109,14 @@ def _first_before(nodes: Sequence[Node], entries: Mapping[str, int]) -> dict[str
     return found
 
 
-def _first_after(nodes: Sequence[Node], entries: Mapping[str, int]) -> dict[str, int]:
-    """For each value that entries read, or what comes of it, the first of these."""
+def _after(
+    nodes: Sequence[Node], entries: Mapping[str, int], chosen: Callable[[list[int]], int]
+) -> dict[str, int]:
+    """For each value that entries read, or what comes of it, the `chosen` one of these."""
     found: dict[str, int] = {}
     for node in reversed(nodes):
         own = [entries[node.outputs[0]]] if node.outputs[0] in entries else []
         own += [found[v] for v in node.outputs if v in found]
         for value in node.inputs if own else ():
-            found[value] = min(found.get(value, min(own)), min(own))
-    return found
-
-
-def _last_after(nodes: Sequence[Node], entries: Mapping[str, int]) -> dict[str, int]:
-    """For each value of the backward that entries read, or what comes of it, the last of these:
-    backward comes to it first."""
-    found: dict[str, int] = {}
-    for node in reversed(nodes):
-        own = [entries[node.outputs[0]]] if node.outputs[0] in entries else []
-        own += [found[v] for v in node.outputs if v in found]
-        for value in node.inputs if own else ():
-            found[value] = max(found.get(value, max(own)), max(own))
+            found[value] = chosen([*own, found.get(value, own[0])])
     return found
