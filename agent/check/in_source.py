@@ -24,7 +24,7 @@ from shardproof.synthesis.repair.edits import Edit, node_of
 from shardproof.synthesis.repair.fault import Fault
 from shardproof.synthesis.repair.faults import beside, blamed, moved
 from shardproof.synthesis.repair.in_source import Module, Rewrite, read_module
-from shardproof.synthesis.repair.looked import Looked
+from shardproof.synthesis.repair.looked import Looked, Rate
 from shardproof.synthesis.repair.plan_entries import rules
 from shardproof.synthesis.repair.rewrites import BLAMED, Hint, rewrites, tactics_for, tactics_of
 from shardproof.verifier.kernel.contract import output_key
@@ -180,11 +180,15 @@ def to_blame(request: RanksRequest, refuted: Checked, edits: Sequence[Edit]) -> 
     if not isinstance(verdict, Counterexample) or verdict.location is None:
         return verdict
     place, module = verdict.location, read_source(request, refuted)[0]
+    was = refuted.verdict.location if isinstance(refuted.verdict, Counterexample) else None
+    if was is not None and Looked(module, was.source).rather(place.source):
+        place = was
     if not place.op:  # not of what is computed: of what waits, or is used too early
         return verdict
     if refuted.question is not None:
         traced = refuted.captured.ranks[0].program
-        looked = Looked.of(module, refuted.question, place, edits, traced)
+        wrong, rates = verdict.wrong_outputs, _rates(refuted)
+        looked = Looked.of(module, refuted.question, place, edits, traced, wrong, rates)
     else:  # a lookup leaves its table
         programs, given = [r.program for r in refuted.captured.ranks], refuted.captured.one.inputs
         left = (p for p in programs if any(f.leaves for f in outside(p, given)))
@@ -192,6 +196,22 @@ def to_blame(request: RanksRequest, refuted: Checked, edits: Sequence[Edit]) -> 
         looked = Looked(module, place.source, place.reason, program=program)
     fault = blamed(looked)
     return verdict if fault is None else replace(verdict, location=moved(place, fault))
+
+
+def _rates(refuted: Checked) -> list[Rate]:
+    """Numbers of optimizers that ranks have and the model has not."""
+    one, ranks = refuted.captured.one.rates, refuted.captured.ranks[0].rates
+    kinds = {name: name.rpartition(" ")[2] for name in one}
+    held = {(kinds[name], rate) for name, rate in one.items()}
+    return [
+        Rate(
+            kinds[name].partition("[")[0],
+            (kinds[name], rate) in held,
+            one[name][0] == rate[0],
+        )
+        for name, rate in ranks.items()
+        if name in one and one[name] != rate
+    ]
 
 
 def _wrong(refuted: Checked) -> tuple[list[str], list[str], bool]:

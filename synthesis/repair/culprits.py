@@ -20,6 +20,7 @@ from shardproof.synthesis.repair.in_source import (
     group_attributes,
     is_group,
     regions,
+    talks,
 )
 from shardproof.synthesis.repair.localize import RIGHT_WITH
 from shardproof.synthesis.repair.looked import Line, Looked, followed
@@ -32,6 +33,8 @@ from shardproof.verifier.ops.classes import LOOKUPS
 
 COUNTS, SETS = "counts the rows", "sets "
 REDUCES, AVERAGES, RETURNED = "reduces gradients", "averages gradients", "is the module"
+OUTSIDE = (AVERAGES, RETURNED)
+"""What is said of what makes a module parallel from outside."""
 MOST = 3
 """Entries of a plan that are looked at."""
 OFFSETS = {"offset", "q_offset", "k_offset"}
@@ -190,6 +193,7 @@ def called(looked: Looked) -> Iterator[Fault]:
     for at in [] if looked.changes else looked.own(looked.place)[:1]:
         _, around = looked.function(at)
         names = {call_name(n) for n in ast.walk(around)} if around is not None else set[str]()
+        names -= {"forward", "backward"}  # of modules and tensors
         yield from (fault for function, fault in _idle(looked) if function.name in names)
 
 
@@ -199,10 +203,12 @@ def ahead(looked: Looked) -> Iterator[Fault]:
         return
     yield from _silent(looked, "forward")
     if looked.ends and not looked.changes:
-        for at in looked.own(looked.place)[-1:]:
+        lines = looked.own(looked.place)
+        for at in lines[:1] if looked.module.step else lines[-1:]:
             yield looked.fault("something lacks behind this", *at)
     lines = [looked.surfaced(node) for node in (*looked.nodes, *looked.strays[:1])]
-    for at in (*lines, *looked.own(looked.place)[:1]):
+    lines += looked.own(looked.place)[:1]
+    for at in reversed(lines) if looked.module.step else lines:
         if at is not None:
             yield looked.fault("numbers go wrong here", *at)
 
@@ -312,7 +318,7 @@ def lost_result(looked: Looked) -> Iterator[Fault]:
         if lost and lookup(node.op).kind == "collective" and not looked.behind(node.source):
             for at in looked.own(node.source)[:1]:
                 named = {n.attr for n in looked.on(at) if isinstance(n, ast.Attribute)}
-                by_hand = _talks(frozenset(map(call_name, looked.on(at))))
+                by_hand = talks(frozenset(map(call_name, looked.on(at))))
                 if "grad" not in named and (by_hand or not looked.module.step):
                     yield looked.fault("some results of this are not used", *at)
 
@@ -391,18 +397,13 @@ def inside(looked: Looked) -> Iterator[Fault]:
     """Autograd functions that the place applies, and those that call no collective at all."""
     file, here = looked.here()
     known = regions(looked.module.files).values() if file is not None else ()
-    silent = [r.name for r in known if not _talks(r.forward | r.backward)]
+    silent = [r.name for r in known if not talks(r.forward | r.backward)]
     method = "backward" if looked.module.only_gradients else "forward"
     for name in (n for n in [*silent, *filter(None, map(applied, here))] if n in looked.reached):
         other, made = looked.reached[name]
         for node in ast.walk(made):
             if isinstance(node, ast.FunctionDef) and node.name == method:
                 yield looked.fault(f"{name}.{method}", other, node.body[0])
-
-
-def _talks(names: frozenset[str]) -> bool:
-    words = ("reduce", "gather", "scatter", "all_to_all", "send", "recv", "broadcast", "exchange")
-    return any(word in name for name in names for word in words)
 
 
 def methods(looked: Looked) -> Iterator[Fault]:

@@ -31,3 +31,5 @@ class Rule(Generic[Context]):
     find: Callable[[Context], Iterator[Fault]]
     beside: bool = False
     """Whether it names lines to look at beside the one that is to blame."""
+    weak: bool = False
+    """Whether it says where numbers go wrong, not what made them so."""

@@ -23,6 +23,10 @@ RULES: tuple[Rule[Any], ...] = (
     Rule(Edits, localize.edited),
     # what a training step says, and the model's
     Rule(Looked, step_faults.lacking),
+    Rule(Looked, step_faults.rated),
+    Rule(Looked, step_faults.shared),
+    Rule(Looked, step_faults.early),
+    Rule(Looked, step_faults.untouched),
     Rule(Looked, step_faults.given_otherwise),
     Rule(Looked, step_faults.synced),
     Rule(Looked, step_faults.unreduced),
@@ -34,9 +38,10 @@ RULES: tuple[Rule[Any], ...] = (
     Rule(Looked, culprits.levelled),
     Rule(Looked, culprits.parted),
     Rule(Looked, culprits.called),
-    Rule(Looked, culprits.ahead),
+    Rule(Looked, culprits.ahead, weak=True),
     Rule(Looked, culprits.back),
     Rule(Looked, culprits.within),
+    Rule(Looked, step_faults.behind),
     Rule(Looked, culprits.around),
     # where to look as well
     Rule(Looked, culprits.in_plans, beside=True),
@@ -48,21 +53,29 @@ RULES: tuple[Rule[Any], ...] = (
 )
 
 
-def _found(context: OnNumbers | Edits | Looked, beside: bool) -> Iterator[Fault]:
+def blamed(context: OnNumbers | Edits | Looked) -> Fault | None:
+    """What is to blame; None where no rule says more than the verdict does. A place where numbers
+    go wrong is passed over for a later rule where what its line does is known to be right."""
+    passed: Fault | None = None
+    for rule, fault in _found(context, beside=False):
+        if not rule.weak and (passed is None or fault.why not in culprits.OUTSIDE):
+            return fault
+        if isinstance(context, Looked) and rule.weak and not context.sound(_at(fault.line)):
+            return fault
+        passed = passed or fault
+    return passed
+
+
+def _found(context: OnNumbers | Edits | Looked, beside: bool) -> Iterator[tuple[Rule[Any], Fault]]:
     for rule in RULES:
         if isinstance(context, rule.about) and rule.beside == beside:
-            yield from rule.find(context)
-
-
-def blamed(context: OnNumbers | Edits | Looked) -> Fault | None:
-    """What is to blame; None where no rule says more than the verdict does."""
-    return next(_found(context, beside=False), None)
+            yield from ((rule, fault) for fault in rule.find(context))
 
 
 def beside(looked: Looked) -> list[Fault]:
     """At most three lines to look at other than the place, likeliest first."""
     out = {_at(looked.place): Fault(None, looked.place, "")}
-    for fault in _found(looked, beside=True):
+    for _, fault in _found(looked, beside=True):
         out.setdefault(_at(fault.line), fault)
     return list(out.values())[1 : MOST + 1]
 

@@ -36,6 +36,32 @@ class SourceFile(SourceText):
     def parents(self) -> dict[ast.AST, ast.AST]:
         return {c: p for p in ast.walk(self.tree) for c in ast.iter_child_nodes(p)}
 
+    @cached_property
+    def functions(self) -> list[Function]:
+        return [n for n in ast.walk(self.tree) if isinstance(n, Function)]
+
+    @cached_property
+    def expressions(self) -> dict[int, list[ast.expr]]:
+        """Those that stand on each line."""
+        out: dict[int, list[ast.expr]] = {}
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.expr):
+                for line in range(node.lineno, (node.end_lineno or node.lineno) + 1):
+                    out.setdefault(line, []).append(node)
+        return out
+
+    @cached_property
+    def said(self) -> dict[int, str]:
+        """The innermost statement of each line, without what it is written like; of a block its
+        first line."""
+        out: dict[int, str] = {}
+        found = [n for n in ast.walk(self.tree) if isinstance(n, ast.stmt)]
+        for node in sorted(found, key=lambda n: n.lineno):
+            text = ast.unparse(node).partition("\n")[0]
+            lines = range(node.lineno, (node.end_lineno or node.lineno) + 1)
+            out |= dict.fromkeys(lines, text)
+        return out
+
     def has(self, name: str) -> bool:
         """Whether the file imports or defines a name."""
         return not self.names().isdisjoint((name, "*"))
@@ -344,3 +370,9 @@ def _held(
         }
     mine = {n.attr for n in ast.walk(function) if isinstance(n, ast.Attribute)}
     return sorted(attributes & (here | attributes), key=lambda a: (a not in mine, a not in here, a))
+
+
+def talks(names: frozenset[str]) -> bool:
+    """Whether names of calls are of collectives."""
+    words = ("reduce", "gather", "scatter", "all_to_all", "send", "recv", "broadcast", "exchange")
+    return any(word in name for name in names for word in words)

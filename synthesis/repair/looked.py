@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from shardproof.synthesis.frontends.torch.ranks.pairing import STATE
 from shardproof.synthesis.repair.agreement import differing, needless, spared
 from shardproof.synthesis.repair.edits import CHANGES, Edit, reached_by
 from shardproof.synthesis.repair.fault import Fault
@@ -16,10 +17,11 @@ from shardproof.synthesis.repair.in_source import (
     call_name,
     regions,
 )
-from shardproof.synthesis.repair.localize import REASON, SHARE
+from shardproof.synthesis.repair.localize import REASON, SHARE, begins
 from shardproof.synthesis.repair.view import strays
+from shardproof.verifier.kernel.contract import output_key
 from shardproof.verifier.kernel.ops import lookup
-from shardproof.verifier.kernel.program.program import Node, Program
+from shardproof.verifier.kernel.program.program import Node, Program, leading_to
 from shardproof.verifier.kernel.program.types import Mesh, Source
 from shardproof.verifier.problem import Problem
 from shardproof.verifier.verdict import Location
@@ -31,6 +33,18 @@ HOOKS = {"register_post_accumulate_grad_hook", "register_hook"}
 NOTHING = Program("", (), (), (), {}, Mesh())
 Definition = ast.ClassDef | Function | ast.Assign
 Reached = Mapping[str, tuple[SourceFile, Definition]]
+
+
+@dataclass(frozen=True)
+class Rate:
+    """A number that an optimizer has for a parameter, and the model's has not."""
+
+    kind: str
+    """Such as `lr`."""
+    elsewhere: bool
+    """Whether the model's has it for another parameter."""
+    later: bool
+    """Whether both begin with the same."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +70,14 @@ class Looked:
     """The ranks that have right what others have wrong."""
     traced: Program = NOTHING
     """What one of the ranks runs, with the ops that no output depends on."""
+    wrong: Collection[str] = ()
+    """The keys of outputs that are wrong."""
+    value: str = ""
+    """What the op of the place makes."""
+    begins: Node | None = None
+    """Where the shares begin of which the sum over ranks lacks."""
+    rates: Sequence[Rate] = ()
+    """Numbers of optimizers that are not the model's."""
 
     @staticmethod
     def of(
@@ -64,6 +86,8 @@ class Looked:
         place: Location,
         edits: Sequence[Edit],
         traced: Program = NOTHING,
+        wrong: Collection[str] = (),
+        rates: Sequence[Rate] = (),
     ) -> "Looked":
         """What is known of a module of which programs were made that differ, with edits after which
         these are proved; where there are none, with a line of source that is needless."""
@@ -75,6 +99,7 @@ class Looked:
             line = needless(problem, run, dims)
             told, owned = (told, False) if line is None else ([line], True)
             changes = _changes(many, told)
+        known = (changes and owned) or place.reason in (REASON, SHARE)
         added = any(e.kind == "after" and e.op == "all_reduce" for e in told)
         return Looked(
             module,
@@ -84,9 +109,13 @@ class Looked:
             added if changes else place.mesh_dim is not None,
             many,
             changes,
-            () if (changes and owned) or place.reason in (REASON, SHARE) else strays(problem),
+            () if known else _strays(module, problem, wrong),
             spared(problem, run) if run is not None else (),
             traced,
+            wrong,
+            place.text.partition(" = ")[0].lstrip("%"),
+            begins(problem, run, place) if run is not None and module.step else None,
+            rates,
         )
 
     def fault(self, why: str, file: str | SourceFile, at: int | ast.AST) -> Fault:
@@ -115,6 +144,15 @@ class Looked:
     def own(self, source: Source) -> list[Line]:
         """The lines of the module that lead to an op, innermost first; not what one device runs.
         A backward is led to by the call of its function, what follows a backward by nothing."""
+        if source not in self._led:
+            self._led[source] = self._lines(source)
+        return self._led[source]
+
+    @cached_property
+    def _led(self) -> dict[Source, list[Line]]:
+        return {}
+
+    def _lines(self, source: Source) -> list[Line]:
         out: list[Line] = []
         for at in [(source.file, source.line), *source.calls]:
             if at[0] not in self.module.files or at in self.module.shared:
@@ -124,7 +162,12 @@ class Looked:
             out += [at] if at not in out else []
             if self._named(at) & {self.module.finish, *self.hooks}:
                 break
-        return out
+        called = [at for at in out[:1] if "backward" in map(call_name, self.on(at))]
+        for at in out[1:] if called else ():
+            if not self._named(called[-1]) & set(map(call_name, self.on(at))):
+                break
+            called.append(at)
+        return out[len(called) :] + called
 
     def _owner(self, at: Line, method: str) -> object:
         """The autograd function in whose forward or backward a line is."""
@@ -164,14 +207,48 @@ class Looked:
     def hooks(self) -> set[str]:
         return {node.name for _, _, node in self.afterwards() if isinstance(node, Function)}
 
+    @cached_property
+    def by_rows(self) -> bool:
+        """Whether ranks differ by their rows alone: what a step has of the model's is right."""
+        split = {d for d, size in self.module.mesh.items() if size > 1}
+        return bool(self.module.step) and split <= self.module.rows
+
+    def sound(self, at: Line) -> bool:
+        """Whether what a line does is right where ranks differ by their rows alone: the model has
+        the line too, or what the step trains is right and made of it."""
+        if not self.by_rows:
+            return False
+        file = self.module.files.get(at[0])
+        return file is None or self.of_model(file, at[1]) or at in self._spared
+
+    def of_model(self, file: SourceFile, line: int) -> bool:
+        """Whether the innermost statement of a line is one of the model's too."""
+        return file.said.get(line, "") in self._model
+
+    @cached_property
+    def _spared(self) -> set[Line]:
+        """The lines that lead to what the step trains, where none of it is wrong."""
+        ends = [o for o in self.program.outputs if o.path.startswith(STATE)]
+        if not ends or any(output_key(o) in self.wrong for o in ends):
+            return set()
+        made = leading_to([o.value for o in ends], self.program.nodes)
+        return {at for n in made for at in self.own(n.source)[:1]}
+
+    def rather(self, other: Source) -> bool:
+        """Whether another place is sound, and this is not."""
+        lines = [(at.file, at.line) for at in (self.place, other)]
+        return not self.sound(lines[0]) and self.sound(lines[1])
+
+    @cached_property
+    def _model(self) -> set[str]:
+        files = self.module.model_files.values()
+        return {text for file in files for text in file.said.values()}
+
     def function(self, at: Line) -> tuple[SourceFile, Function | None]:
         """The innermost function that a line is in."""
         file = self.module.files[at[0]]
-        inside = [
-            n
-            for n in ast.walk(file.tree)
-            if isinstance(n, Function) and n.lineno <= at[1] <= (n.end_lineno or n.lineno)
-        ]
+        held = file.functions
+        inside = [n for n in held if n.lineno <= at[1] <= (n.end_lineno or n.lineno)]
         return file, max(inside, key=lambda n: n.lineno, default=None)
 
     def surfaced(self, node: Node) -> Line | None:
@@ -204,9 +281,7 @@ class Looked:
 
     def on(self, at: Line) -> Iterator[ast.expr]:
         """The expressions that stand on a line."""
-        for node in ast.walk(self.module.files[at[0]].tree):
-            if isinstance(node, ast.expr) and node.lineno <= at[1] <= (node.end_lineno or at[1]):
-                yield node
+        yield from self.module.files[at[0]].expressions.get(at[1], ())
 
     def here(self) -> tuple[SourceFile | None, list[ast.expr | ast.stmt]]:
         """The file of the place, and what begins on its line."""
@@ -278,6 +353,14 @@ def reached(files: Mapping[str, SourceFile], names: Iterable[str]) -> Reached:
                 if isinstance(node, ast.Name | ast.Attribute):
                     ahead.append(node.id if isinstance(node, ast.Name) else node.attr)
     return out
+
+
+def _strays(module: Module, problem: Problem, wrong: Collection[str]) -> list[Node]:
+    """Where numbers leave those of one device; in a step not what leads to right outputs."""
+    many, found = problem.distributed, strays(problem)
+    right = [o.value for o in many.outputs if wrong and output_key(o) not in wrong]
+    sound = {n.outputs for n in leading_to(right, many.nodes)} if module.step else set()
+    return [n for n in found if n.outputs not in sound]
 
 
 def _changes(program: Program, edits: Sequence[Edit]) -> list[Change]:

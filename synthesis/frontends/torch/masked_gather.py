@@ -9,7 +9,7 @@ offset <= ids < offset + size, and `size` the extent looked into:
     where(inside, take_along(x, J), 0)       = take_along(x, ids, offset)
     put_along(where(inside, g, 0), J, size)  = put_along(g, ids, size, offset)
     put_along(inside * g, J, size)           = put_along(g, ids, size, offset), where g has values
-    put_along(cast(inside), J, size)         = put_along(1, ids, size, offset)
+    put_along(cast(inside), J, size)         = put_along(1, ids, size, offset), also of less these
     cast(J == iota(size)) * cast(inside)     = put_along(1, ids, size, offset)
     index_add(where(inside, g, 0), J, size)  = index_add(g, ids, size, offset)
     index_add(inside * g, J, size)           = index_add(g, ids, size, offset), where g has values
@@ -244,12 +244,14 @@ def _place(r: Rewriting, name: str) -> Window:
             return replace(inner, high=min(inner.high, limit + 1))
     if node is not None and node.op == "where":
         mask, masked, others = node.inputs
-        below, inner = r.made(mask, "lt"), _place(r, others)
+        below = r.made(mask, "lt")
         if below is not None and below.inputs[0] == others and r.number(below.inputs[1]) == 0:
+            inner = _place(r, others)
             return replace(inner, low=max(inner.low, inner.offset))
-        inner = inner.within(_window(r, mask, False))
-        if inner is not None and r.number(masked) is not None:
-            return inner
+        for holds, number, inside in ((False, masked, others), (True, others, masked)):
+            inner = _place(r, inside).within(_window(r, mask, holds))
+            if inner is not None and r.number(number) is not None:
+                return inner
     ids, offset = _shifted(r, name)
     return Window(ids, offset=offset)
 
@@ -316,7 +318,9 @@ def _masked_lookup(r: Rewriting, node: Node) -> str | None:
 
 def _masked_put(r: Rewriting, node: Node) -> str | None:
     g, index = node.inputs
-    source = r.node(r.through(g, "reshape"))
+    bare = r.through(g, "reshape")
+    less = r.made(bare, "neg")
+    source = r.node(bare if less is None else r.through(less.inputs[0], "reshape"))
     if source is None or source.op not in ("where", "cast", "mul") or node.attrs.get("offset", 0):
         return None
     kept = _kept(r, source)
@@ -333,7 +337,7 @@ def _masked_put(r: Rewriting, node: Node) -> str | None:
         value = r.add("expand", value, shape=shape)
     lines = r.type(g).shape
     ids = r.reshape(place.ids, lines)
-    values = r.reshape(value, lines)
+    values = r.reshape(value if less is None else r.add("neg", value), lines)
     return r.add("put_along", values, ids, dim=dim, size=size, offset=place.offset)
 
 
