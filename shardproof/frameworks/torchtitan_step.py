@@ -6,6 +6,7 @@ the loss, the optimizer, the schedule of the rate, and `Trainer.train_step`.
 
 from contextlib import nullcontext
 from copy import deepcopy
+from importlib import import_module
 from types import SimpleNamespace
 
 import torch
@@ -51,6 +52,8 @@ def _trained(name, job_config, changes, degrees):
     """The model, or the schedule of its stages, and a trainer with what `train_step` reads."""
     config = ConfigManager().parse_args([f"--job.config_file={job_config}"] if job_config else [])
     config.compile.enable = False
+    if config.experimental.custom_import:
+        import_module(config.experimental.custom_import)
     spec = get_train_spec(name)
     args = deepcopy(spec.model_args[config.model.flavor])
     args.update_from_config(config)
