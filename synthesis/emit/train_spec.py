@@ -24,7 +24,7 @@ from shardproof.synthesis.emit.parallelize import (
     ties,
     wildcard,
 )
-from shardproof.synthesis.emit.patch import EmitError, Patch, patch, unsaid
+from shardproof.synthesis.emit.patch import COMMENT, EmitError, Patch, patch, unsaid
 from shardproof.synthesis.emit.snippets import PARALLEL
 from shardproof.synthesis.emit.source import SourceText
 from shardproof.synthesis.emit.styles import Import
@@ -55,6 +55,7 @@ BASE: tuple[Import, ...] = (
     ("torchtitan.protocols.model", "BaseModelArgs"),
     ("torchtitan.protocols.model", "ModelProtocol"),
     ("torchtitan.protocols.train_spec", "TrainSpec"),
+    ("torchtitan.protocols.train_spec", "get_train_spec"),
     ("torchtitan.protocols.train_spec", "register_train_spec"),
 )
 
@@ -92,6 +93,12 @@ def train_spec_patch(
         "build": facts.build,
         "imports": "\n\n".join(groups),
         "body": body,
+        "comment": COMMENT,
+        "ties": [
+            f"    model{facts.code(path)} = model{facts.code(paths[0])}"
+            for paths in facts.tied
+            for path in paths[1:]
+        ],
         "degrees": {
             "dp_replicate": sizes.get(plan.replicate or "", 1),
             "dp_shard": sizes.get(plan.dp or "", 1),
