@@ -127,7 +127,9 @@ def _sides(
         return Side("hf", name, config=whole), of_file(patch.function, tree / file, {}, None, built)
     moved = Moved(root, tree.resolve())
     new = patch.files[file][0] is None
-    built = of_file(*(("build_model", tree / file, {}) if new else (name, tree / file, fields)), moved)
+    built = of_file(
+        *(("build_model", tree / file, {}) if new else (name, tree / file, fields)), moved
+    )
     return of_file(name, Path(kind), fields), of_file(patch.function, tree / file, {}, moved, built)
 
 

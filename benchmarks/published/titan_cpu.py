@@ -17,6 +17,7 @@ from types import SimpleNamespace
 import torch
 from torchtitan import train
 from torchtitan.components.dataloader import BaseDataLoader
+from torchtitan.components.loss import IGNORE_INDEX
 from torchtitan.components.metrics import MetricsProcessor
 
 DEVICE = SimpleNamespace(
@@ -33,10 +34,8 @@ for module in [m for name, m in sys.modules.items() if name.startswith("torchtit
     if hasattr(module, "device_type"):
         module.device_type, module.device_module = "cpu", DEVICE
 
-ROWS = 4
-"""Of a batch, over all ranks."""
-TOKENS = 32
-"""Numbers below which tokens are drawn."""
+ROWS, TOKENS = 4, 32
+"""Of a batch over all ranks; numbers below which its tokens are drawn."""
 
 
 class Rows(BaseDataLoader):
@@ -50,9 +49,12 @@ class Rows(BaseDataLoader):
         drawn = torch.Generator().manual_seed(0)
         while True:
             batch = torch.randint(0, TOKENS, (ROWS, self.seq + 1), generator=drawn)
-            batch[0, 1:4] = -100 if self.seq > 8 else batch[0, 1:4]
-            rows = batch.chunk(self.ranks)[self.rank]
-            yield {"input": rows[:, :-1].clamp(min=0)}, rows[:, 1:]
+            labels = batch[:, 1:].clone()
+            labels[0, :3] = IGNORE_INDEX  # ranks have more labels or fewer
+            yield (
+                {"input": batch[:, :-1].chunk(self.ranks)[self.rank]},
+                labels.chunk(self.ranks)[self.rank],
+            )
 
     def state_dict(self):
         return {}

@@ -192,7 +192,7 @@ def _sharded(facts: ModelFacts, plan: Plan) -> tuple[list[str], list[Import]]:
     if not along:
         raise _unsaid("", "groups that hold all parameters each")
     names = ["dp_replicate", "fsdp"] if plan.replicate else ["fsdp"]
-    given = 'mesh=mesh, mp_policy=policy' + ", reshard_after_forward=False" * (plan.zero == 2)
+    given = "mesh=mesh, mp_policy=policy" + ", reshard_after_forward=False" * (plan.zero == 2)
     lines = [
         f"    mesh = parallel_dims.get_mesh({json.dumps(names if plan.replicate else names[0])})",
         "    training = job_config.training",

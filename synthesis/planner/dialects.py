@@ -65,7 +65,10 @@ def _of_transformers(module: Module, style: str, size: int) -> bool:
 
 def _of_torchtitan(module: Module, style: str, size: int) -> bool:
     """A `parallelize_fn` has the styles of PyTorch, which split weights in one part each."""
-    whole = style in ("column", "gathered", "row", "vocab") and module.use in ("linear", "embedding")
+    whole = style in ("column", "gathered", "row", "vocab") and module.use in (
+        "linear",
+        "embedding",
+    )
     return whole and _of_transformers(module, style, size)
 
 
