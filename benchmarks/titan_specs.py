@@ -2,8 +2,8 @@
 
 `shardproof parallelize FILE:MODEL --dialect torchtitan` writes a `parallelize_fn` with its
 `TrainSpec` and a job config. What is proved is trained for three steps by torchtitan's entry point
-on gloo processes, and on one, in float32; then `shardproof check torchtitan:NAME` proves the step of
-its trainer with that file. Rows are kept as they come; those that are named are tried again.
+on gloo processes, and on one, in float32; then `shardproof check torchtitan:NAME` proves the step
+of its trainer with that file. Rows are kept as they come; those that are named are tried again.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ HEAD = (
     "",
     "Written by `python -m benchmarks.titan_specs`; do not edit.",
     "",
-    "`shardproof parallelize titan_models.py:MODEL --mesh MESH --dialect torchtitan`, with torchtitan",
-    "0.2.2. What is proved is trained by its entry point for three steps in float32, on a gloo",
-    "process for each rank and on one. Last, `shardproof check torchtitan:NAME` of the step of its",
-    "trainer with the written file.",
+    "`shardproof parallelize titan_models.py:MODEL --mesh MESH --dialect torchtitan`, with",
+    "torchtitan 0.2.2. What is proved is trained by its entry point for three steps in float32, on",
+    "a gloo process for each rank and on one. Last, `shardproof check torchtitan:NAME` of the step",
+    "of its trainer with the written file.",
     "",
-    "| model | mesh | written | losses of 3 steps | largest relative difference from one process | the trainer's step |",
+    "| model | mesh | written | losses of 3 steps | apart from one process | the trainer's step |",
     "|---|---|---|---|---|---|",
 )
 

@@ -159,16 +159,29 @@ def test_a_plan_of_torchtitan_is_proved(llama: Model) -> None:
     assert isinstance(llama.judged(emit(llama.facts, llama.made.plan)), Proof)
 
 
+DOWN = '"layers.*.mlp.down": RowwiseParallel'
 WRONG = {
-    "no all_reduce": (".py", '"layers.*.mlp.down": RowwiseParallel()', '"layers.*.mlp.down": RowwiseParallel(output_layouts=Partial())'),
-    "rows of a whole norm": (".py", '"norm": NoParallel()', '"norm": SequenceParallel(use_local_output=True)'),
+    "no all_reduce": (".py", f"{DOWN}()", f"{DOWN}(output_layouts=Partial())"),
+    "rows of a whole norm": (
+        ".py",
+        '"norm": NoParallel()',
+        '"norm": SequenceParallel(use_local_output=True)',
+    ),
     "averaged": (".py", "if isinstance(module, FSDPModule):", "if False:"),
     "as many heads": (".py", "block.attention.heads //= tp.size()", "pass"),
     "a quarter of the heads": (".py", "heads //= tp.size()", "heads //= 2 * tp.size()"),
-    "another model": (".py", "    model = TitanLlama(config=Config())", "    model = TitanLlama(config=Config(heads=2))"),
-    "not what is registered": (".py", "parallelize_fn=parallelize_titan_llama", "parallelize_fn=lambda model, dims, config: model"),
+    "another model": (
+        ".py",
+        "model = TitanLlama(config=Config()",
+        "model = TitanLlama(Config(heads=2)",
+    ),
+    "not what is registered": (
+        ".py",
+        "parallelize_fn=parallelize_titan_llama",
+        "parallelize_fn=lambda model, dims, config: model",
+    ),
     "another mesh": (".toml", "tensor_parallel_degree = 2", "tensor_parallel_degree = 1"),
-}  # fmt: skip
+}
 NOT_READ = {"another mesh": "AssertionError"}
 IMPORTED = "DTensor, Partial, Replicate, distribute_tensor"
 
