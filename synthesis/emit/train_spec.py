@@ -10,7 +10,7 @@ from jinja2 import Environment, StrictUndefined
 from shardproof.synthesis.emit.attributes import AttributeChange
 from shardproof.synthesis.emit.facts import ModelFacts
 from shardproof.synthesis.emit.form import PLAIN, Form
-from shardproof.synthesis.emit.imports import import_lines
+from shardproof.synthesis.emit.imports import bound_name, import_lines
 from shardproof.synthesis.emit.libraries import Sources
 from shardproof.synthesis.emit.library_file import changes_of
 from shardproof.synthesis.emit.obligations import obligations
@@ -33,6 +33,7 @@ from shardproof.synthesis.planner.dialects import TORCHTITAN
 from shardproof.synthesis.planner.plan import Plan
 
 TEMPLATES = {kind: Path(__file__).with_name(f"train_spec.{kind}.j2") for kind in ("py", "toml")}
+DEFINED = {"DEGREES", "Sizes", "build_model", "init_weights", "parallelize"}
 BASE: tuple[Import, ...] = (
     ("dataclasses", "dataclass"),
     ("functools", "partial"),
@@ -78,16 +79,21 @@ def train_spec_patch(
         raise EmitError(f"how {facts.class_name} is built cannot be written as an expression")
     name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", facts.class_name).lower()
     body, imports = _parallelized(facts, plan, changes_of(facts, plan, sources.read), form)
+    imports = [*BASE, *imports]
+    bound = {bound_name(name, module) for module, name in imports} | DEFINED
+    if clash := sorted(bound.intersection(facts.names)):
+        raise EmitError(f"{clash[0]}: the file of a plan of torchtitan has something of that name")
     home, stem = home_of(path), f"titan_{name}"
-    imports = [*BASE, *imports, *((home.name, n) for n in facts.names)]
+    imports += [(home.name, n) for n in facts.names]
     groups = ["\n".join(lines) for lines in import_lines(imports, width=form.width) if lines]
-    sizes = dict(plan.mesh.dims)
+    sizes, folder = dict(plan.mesh.dims), path.parent.relative_to(sources.root)
+    launch = f"torchrun --nproc-per-node {plan.mesh.size} -m torchtitan.train --job.config_file"
     said = {
         "name": name,
         "typed": facts.class_name if facts.class_name in facts.names else "nn.Module",
         "title": facts.class_name,
         "mesh": plan.mesh,
-        "ranks": plan.mesh.size,
+        "launch": f"{launch} {(folder / stem).as_posix()}.toml",
         "stem": stem,
         "module": ".".join([*home.name.split(".")[:-1], stem]),
         "build": facts.build,
@@ -116,15 +122,9 @@ def train_spec_patch(
         kind: made.from_string(file.read_text(encoding="utf-8")).render(said)
         for kind, file in TEMPLATES.items()
     }
-    folder = path.parent.relative_to(sources.root)
-    files = {(folder / f"{stem}.{kind}").as_posix(): text for kind, text in texts.items()}
     SourceText(f"{stem}.py", texts["py"])
-    entry = f"torchrun --nproc-per-node {plan.mesh.size} -m torchtitan.train --job.config_file "
-    return patch(
-        {file: (None, text) for file, text in files.items()},
-        obligations(plan, facts),
-        f"{entry}{stem}.toml\n",
-    )
+    files = {(folder / f"{stem}.{kind}").as_posix(): (None, t) for kind, t in texts.items()}
+    return patch(files, obligations(plan, facts), f"{said['launch']}\n")
 
 
 def _parallelized(
@@ -185,12 +185,10 @@ def _sharded(facts: ModelFacts, plan: Plan) -> tuple[list[str], list[Import]]:
     """Over `dp`, in groups where there are any."""
     if plan.data_size == 1:
         return [], []
-    (along,) = plan.shard_dims or ("",)
-    for path, placed in plan.params.items() if along else ():
+    (along,) = plan.shard_dims
+    for path, placed in plan.params.items():
         if placed.get(along, "R") != "S(0)":
             raise _unsaid(path, f"a parameter whose rows {along} does not divide")
-    if not along:
-        raise _unsaid("", "groups that hold all parameters each")
     names = ["dp_replicate", "fsdp"] if plan.replicate else ["fsdp"]
     given = "mesh=mesh, mp_policy=policy" + ", reshard_after_forward=False" * (plan.zero == 2)
     lines = [

@@ -154,6 +154,12 @@ def test_a_model_that_the_trainer_cannot_call_is_refused(
         emit(model.facts, model.made.plan)
 
 
+def test_a_name_that_the_file_has_too_is_refused(llama: Model) -> None:
+    facts = replace(llama.facts, names=("Sizes", "TitanLlama"))
+    with pytest.raises(EmitError, match="Sizes: the file of a plan of torchtitan has something"):
+        emit(facts, llama.made.plan)
+
+
 @pytest.mark.campaign
 def test_a_plan_of_torchtitan_is_proved(llama: Model) -> None:
     assert isinstance(llama.judged(emit(llama.facts, llama.made.plan)), Proof)
