@@ -13,6 +13,7 @@ from shardproof.agent.run.errors import InputError
 from shardproof.synthesis.frontends.torch.request import (
     CaptureRequest,
     InputSpec,
+    is_library,
     read_config,
     resolved,
 )
@@ -131,9 +132,8 @@ def of_dialect(asked: Parallelize) -> None:
 
 
 def _library(target: str) -> str:
-    """What stands before the colon, where it names a library."""
-    kind, _, _ = target.partition(":")
-    return kind if kind.isidentifier() else ""
+    """The library whose model it names; empty for one of a file."""
+    return target.partition(":")[0] if is_library(target) else ""
 
 
 def installed(package: str, where: str) -> None:
