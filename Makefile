@@ -122,8 +122,9 @@ check-published: $(PUBLISHED)/.ok  ## parallel code of published packages and it
 	$(PUBLISHED)/bin/python -m benchmarks.published_code
 
 .PHONY: torchtitan
-torchtitan: $(PUBLISHED)/.ok  ## training steps of torchtitan by parallelism, to benchmarks/results/torchtitan.md
+torchtitan: $(PUBLISHED)/.ok  ## training steps of torchtitan by parallelism, and of plans in its words
 	$(PUBLISHED)/bin/python -m benchmarks.torchtitan
+	$(PUBLISHED)/bin/python -m benchmarks.titan_specs
 
 .PHONY: bugs
 bugs: $(OK)  ## the 14 bugs of the TrainVerify artifact, in a whole step of Llama 3 8B

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 from pydantic import BeforeValidator
 
 from shardproof.agent.actions.action import Action, Argument, Option, option
+from shardproof.synthesis.planner.dialects import DIALECTS
 
 if TYPE_CHECKING:
     from shardproof.agent.chat.models import Asker
@@ -208,6 +209,7 @@ class Parallelize(Asking, Constrained, Chosen, work="pipeline.starting:paralleli
       shardproof parallelize hf:GPT2LMHeadModel --config n_layer=2 --mesh tp=2 --out out/ --run
       shardproof parallelize examples/nanogpt.py:GPT --mesh tp=2 --pin wte=replicate --out out/
       shardproof parallelize hf:Qwen3ForCausalLM --mesh tp=2 --dialect transformers --out out/
+      shardproof parallelize llama.py:Llama --mesh dp=2,tp=2 --dialect torchtitan --out out/
     """
 
     mesh: Annotated[
@@ -238,8 +240,8 @@ class Parallelize(Asking, Constrained, Chosen, work="pipeline.starting:paralleli
     )
     dialect: str = option(
         "pytorch",
-        "Write calls of parallelize_module. Or write hf:Class a plan for from_pretrained.",
-        "pytorch|transformers",
+        " ".join(f"{d.name}: {d.writes}" for d in DIALECTS.values()),
+        "|".join(DIALECTS),
     )
     guard: bool = option(False, "Make the patch watch what ranks exchange.")
     inline: bool = option(False, "Paste what the patch needs instead of importing shardproof.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -12,6 +13,7 @@ from shardproof.agent.run.errors import InputError
 from shardproof.synthesis.frontends.torch.request import (
     CaptureRequest,
     InputSpec,
+    is_library,
     read_config,
     resolved,
 )
@@ -109,20 +111,36 @@ def of_dialect(asked: Parallelize) -> None:
     where, hint = f"--dialect {asked.dialect}", f"--dialect {PYTORCH.name} has words for it"
     if asked.dialect not in DIALECTS:
         raise InputError("no such dialect", where=where, expected=", ".join(DIALECTS))
-    if not DIALECTS[asked.dialect].one_dim:
+    dialect = DIALECTS[asked.dialect]
+    if dialect.plain:
         return
     asked.constraints().in_dialect(asked.dialect)
-    dims = read_mesh(asked.mesh).dims if asked.mesh is not None else ()
+    names = read_mesh(asked.mesh).names if asked.mesh is not None else ()
     kept = ("launcher", "guard", "translation")
     beside = next((f"--{name}" for name in kept if getattr(asked, name)), "")
-    if not asked.target.startswith("hf:"):
-        what, expected = "it has words for classes of transformers alone", "hf:LlamaForCausalLM"
-        raise InputError(what, where=where, expected=expected, got=asked.target, hint=hint)
-    if len(dims) != 1:
-        what, got = "it splits over one mesh dim", f"--mesh {asked.mesh}" if dims else "--gpus"
-        raise InputError(what, where=where, expected="--mesh tp=2", got=got, hint=hint)
+    (target, known), (mesh, example) = dialect.target, dialect.mesh
+    if _library(asked.target) != _library(known):
+        what = f"it has words for {target} alone"
+        raise InputError(what, where=where, expected=known, got=asked.target, hint=hint)
+    if not dialect.fits(names):
+        got = f"--mesh {asked.mesh}" if names else "--gpus"
+        raise InputError(f"it splits {mesh}", where=where, expected=example, got=got, hint=hint)
     if beside:
         raise InputError(f"{beside} is not written beside it", where=where, hint=hint)
+    if dialect.package:
+        installed(dialect.package, where)
+
+
+def _library(target: str) -> str:
+    """The library whose model it names; empty for one of a file."""
+    return target.partition(":")[0] if is_library(target) else ""
+
+
+def installed(package: str, where: str) -> None:
+    """Raise InputError where a package is not installed."""
+    if find_spec(package) is None:
+        hint = f"pip install {package}"
+        raise InputError(f"{package} is not installed", where=where, hint=hint)
 
 
 def placed(target: str) -> Path:

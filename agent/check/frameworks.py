@@ -9,12 +9,11 @@ import tomllib
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shardproof import frameworks
-from shardproof.agent.actions.words import read_mesh
+from shardproof.agent.actions.words import installed, read_mesh
 from shardproof.agent.run.errors import InputError
 from shardproof.synthesis.frontends.torch.request import read_config, read_config_file
 
@@ -81,9 +80,7 @@ def opened(asked: Check) -> Generator[Check]:
 
 
 def _stated(framework: Framework, model: str, asked: Check, file: Path) -> dict[str, Any]:
-    if find_spec(framework.package) is None:
-        hint = f"pip install {framework.package}"
-        raise InputError(f"{framework.package} is not installed", where=asked.target, hint=hint)
+    installed(framework.package, asked.target)
     mesh = dict(read_mesh(asked.mesh).dims)
     if list(mesh) != [n for n in framework.mesh_dims if n in mesh]:
         raise InputError(

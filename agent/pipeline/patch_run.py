@@ -126,7 +126,10 @@ def _sides(
         built = of_file("build_model", tree / file, fixed)
         return Side("hf", name, config=whole), of_file(patch.function, tree / file, {}, None, built)
     moved = Moved(root, tree.resolve())
-    built = of_file(name, tree / file, fields, moved)
+    new = patch.files[file][0] is None
+    built = of_file(
+        *(("build_model", tree / file, {}) if new else (name, tree / file, fields)), moved
+    )
     return of_file(name, Path(kind), fields), of_file(patch.function, tree / file, {}, moved, built)
 
 

@@ -52,8 +52,9 @@ def patch_again(
     files = tree.texts(directory, root)
     kind, _ = split_target(request.target)
     changed = [root / path for path, (old, _) in files.items() if old is not None]
+    beside = [] if changed else [(root / path).with_name(Path(kind).name) for path in files]
     if not is_library(request.target) and not any(
-        p.is_file() and p.samefile(kind) for p in changed
+        p.is_file() and p.samefile(kind) for p in (*changed, *beside)
     ):
         raise InputError(
             "the manifest names a model in a file that the patch does not change",

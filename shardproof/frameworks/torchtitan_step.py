@@ -6,6 +6,7 @@ the loss, the optimizer, the schedule of the rate, and `Trainer.train_step`.
 
 from contextlib import nullcontext
 from copy import deepcopy
+from importlib import import_module
 from types import SimpleNamespace
 
 import torch
@@ -24,6 +25,15 @@ SHARDPROOF_TAKEN_FOR_GRANTED = (
 DEGREES = {"rep": "dp_replicate", "dp": "dp_shard", "cp": "cp", "tp": "tp", "pp": "pp", "ep": "ep"}
 """What torchtitan calls the dims of a mesh."""
 WORLD = ("dp_replicate", "dp_shard", "cp", "tp", "pp")
+ASKED = {
+    "dp_replicate": "data_parallel_replicate_degree",
+    "dp_shard": "data_parallel_shard_degree",
+    "cp": "context_parallel_degree",
+    "tp": "tensor_parallel_degree",
+    "pp": "pipeline_parallel_degree",
+    "ep": "expert_parallel_degree",
+}
+"""What a job config calls their sizes; 1 and -1 are what it says by itself."""
 
 
 class OneDevice(ParallelDims):
@@ -51,6 +61,8 @@ def _trained(name, job_config, changes, degrees):
     """The model, or the schedule of its stages, and a trainer with what `train_step` reads."""
     config = ConfigManager().parse_args([f"--job.config_file={job_config}"] if job_config else [])
     config.compile.enable = False
+    if config.experimental.custom_import:
+        import_module(config.experimental.custom_import)
     spec = get_train_spec(name)
     args = deepcopy(spec.model_args[config.model.flavor])
     args.update_from_config(config)
@@ -59,6 +71,9 @@ def _trained(name, job_config, changes, degrees):
     size = 1
     for degree in WORLD:
         size *= every[degree]
+    for degree, field in ASKED.items():
+        if size > 1 and getattr(config.parallelism, field) not in (1, -1, every[degree]):
+            raise ValueError(f"{field} of the job config is not that of the mesh")
     rows = config.training.local_batch_size * every["dp_replicate"] * every["dp_shard"]
     if size > 1 and config.training.global_batch_size not in (-1, rows):
         raise ValueError(f"global_batch_size is not {rows}: a step of one batch is compared")

@@ -11,8 +11,10 @@ from shardproof.synthesis.emit.library_file import library_patch
 from shardproof.synthesis.emit.lists import spelled
 from shardproof.synthesis.emit.patch import EmitError, Patch, check_applies
 from shardproof.synthesis.emit.styles import split_of
+from shardproof.synthesis.emit.train_spec import train_spec_patch
 from shardproof.synthesis.emit.user_file import user_patch
 from shardproof.synthesis.frontends.torch.homes import home_of, patched_from
+from shardproof.synthesis.planner.dialects import TORCHTITAN
 from shardproof.synthesis.planner.plan import ModulePlan, Plan
 
 
@@ -109,6 +111,9 @@ def emit(
         inside = root is not None and base.is_relative_to(root.resolve())
         sources = Sources(base, root.resolve() if root and inside else patched_from(path))
         form = Form(line_length(path.parent), inline)
-        out = user_patch(facts, plan, path, sources, layouts, form)
+        if plan.dialect == TORCHTITAN.name:
+            out = train_spec_patch(facts, plan, path, sources, form)
+        else:
+            out = user_patch(facts, plan, path, sources, layouts, form)
     check_applies(out)
     return out

@@ -1,7 +1,7 @@
 """Writes the file that builds and parallelizes a transformers model whose source stays as it is."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -21,7 +21,7 @@ from shardproof.synthesis.emit.libraries import read
 from shardproof.synthesis.emit.loss import library_loss
 from shardproof.synthesis.emit.methods import method_changes
 from shardproof.synthesis.emit.obligations import obligations
-from shardproof.synthesis.emit.parallelize import Code, parallelize_code
+from shardproof.synthesis.emit.parallelize import Change, Code, parallelize_code
 from shardproof.synthesis.emit.patch import Patch, patch
 from shardproof.synthesis.emit.source import SourceText
 from shardproof.synthesis.emit.tp_plan import tp_plan_code
@@ -123,6 +123,17 @@ def _text(facts: ModelFacts, plan: Plan, code: Code, stem: str, width: int) -> s
     )
 
 
+def changes_of(facts: ModelFacts, plan: Plan, read: Callable[[str], str]) -> list[Change]:
+    """What makes modules local whose files, of which `read` gives the text, stay as they are."""
+    extents = plan.local_extents
+    return [
+        *over_ranks(plan, extents, lambda e, n: attribute_changes(facts, e, n, read)),
+        *group_changes(facts, plan.modules, plan.tp_size, read),
+        *over_ranks(plan, extents, lambda e, n: length_changes(facts, e, n)),
+        *method_changes(facts, extents, read),
+    ]
+
+
 def library_patch(
     facts: ModelFacts,
     plan: Plan,
@@ -139,13 +150,7 @@ def library_patch(
     stem = f"parallel_{re.sub(r'[^a-z0-9]+', '_', name.lower())}" if named else ""
     stem = stem or file_stem(facts.class_name)
     facts = replace(facts, class_name="nn.Module") if named else facts
-    extents = plan.local_extents
-    changes = [
-        *over_ranks(plan, extents, lambda e, n: attribute_changes(facts, e, n, read)),
-        *group_changes(facts, plan.modules, plan.tp_size, read),
-        *over_ranks(plan, extents, lambda e, n: length_changes(facts, e, n)),
-        *method_changes(facts, extents, read),
-    ]
+    changes = changes_of(facts, plan, read)
     if plan.dialect == TRANSFORMERS.name:
         code = tp_plan_code(plan, facts, changes, form)
         text = _text(facts, plan, code, stem, form.width)

@@ -48,7 +48,7 @@ def normal(m: ModulePlan, facts: ModelFacts) -> ModulePlan:
     return replace(m, input=source, output=result)
 
 
-def _wildcard(path: str, patterns: Collection[str]) -> str:
+def wildcard(path: str, patterns: Collection[str]) -> str:
     """`path` with its layer index as `*`, where the plan speaks of those layers by `*`, and names
     this module in none of them by its index."""
     parts = path.split(".")
@@ -65,7 +65,7 @@ def placed_modules(facts: ModelFacts, plan: Plan) -> list[str]:
     """Paths of the modules whose parameters `parallelize` turns into DTensors over `tp`."""
     if not (plan.tp and plan.tp_size > 1 and plan.modules):
         return []
-    outer = [m.path for m in _outer(facts, plan).values() if not m.splits]
+    outer = [m.path for m in held_outside(facts, plan).values() if not m.splits]
     styled = (m for m in plan.modules if m.style != "replicate")
     return [m.path for m in (*styled, *head_norms(facts, plan)) if m.path not in outer]
 
@@ -73,10 +73,10 @@ def placed_modules(facts: ModelFacts, plan: Plan) -> list[str]:
 def head_norms(facts: ModelFacts, plan: Plan) -> list[ModulePlan]:
     """Modules with parameters the plan does not mention, on the head that a rank has."""
     planned = [m.path for m in plan.modules]
-    covered = {_wildcard(f.path, planned) for f in facts.modules} & set(planned)
+    covered = {wildcard(f.path, planned) for f in facts.modules} & set(planned)
     out: dict[str, ModulePlan] = {}
     for fact in facts.modules:
-        path = _wildcard(fact.path, planned)
+        path = wildcard(fact.path, planned)
         one_tensor = len(fact.arguments) == 1 and fact.positional == 1 and fact.output == "tensor"
         if fact.params and path not in covered and one_tensor and not fact.children:
             where = _head_split(fact, path, plan)
@@ -95,7 +95,7 @@ OWN = {
 or `pieces`, or its parts hold some too: a style of PyTorch's would place those as well."""
 
 
-def _outer(facts: ModelFacts, plan: Plan) -> dict[str, ModulePlan]:
+def held_outside(facts: ModelFacts, plan: Plan) -> dict[str, ModulePlan]:
     """Modules that work on a split activation and whose parts hold parameters, or that stay whole,
     by path."""
     found = [(m, facts.find(m.path)) for m in plan.modules if m.style in OWN]
@@ -127,15 +127,15 @@ def _own(facts: ModelFacts, modules: Iterable[ModulePlan]) -> list[str]:
     return lines
 
 
-def _rest(facts: ModelFacts, plan: Plan) -> bool:
-    """Whether the model has parameters that no style places."""
+def left_whole(facts: ModelFacts, plan: Plan) -> list[str]:
+    """Paths of the parameters that no style places."""
     styled = placed_modules(facts, plan)
     held = {
         f"{m.path}.{name}": any(matches(m.path, pattern) for pattern in styled)
         for m in facts.modules
         for name in m.params
     }
-    for m in _outer(facts, plan).values():
+    for m in held_outside(facts, plan).values():
         held |= {
             path: True
             for path in held
@@ -145,7 +145,7 @@ def _rest(facts: ModelFacts, plan: Plan) -> bool:
     for paths in facts.tied:
         if any(held.get(path) for path in paths):
             held |= dict.fromkeys(paths, True)
-    return not all(held.values())
+    return [path for path, placed in held.items() if not placed]
 
 
 def _head_split(fact: ModuleFact, path: str, plan: Plan) -> str:
@@ -162,7 +162,7 @@ def _head_split(fact: ModuleFact, path: str, plan: Plan) -> str:
     return f"S({len(shape) - 2})" if len(shape) > 3 and shape[-2] in heads else ""
 
 
-def _blocks(plan: Plan, facts: ModelFacts) -> list[str]:
+def blocks_of(plan: Plan, facts: ModelFacts) -> list[str]:
     """Paths of the module lists whose members are the repeated blocks, and are called."""
     named = (*(m.path for m in plan.modules), *plan.params)
     lists = dict.fromkeys(path.split(".*.")[0] for path in named if ".*." in path)
@@ -170,7 +170,7 @@ def _blocks(plan: Plan, facts: ModelFacts) -> list[str]:
     return [path for path, block in found if block is not None and block.output]
 
 
-def _tie(facts: ModelFacts, plan: Plan) -> list[str]:
+def ties(facts: ModelFacts, plan: Plan) -> list[str]:
     """Assignments that tie shared parameters again where modules with a style got their own shards.
 
     Raises:
@@ -207,11 +207,11 @@ def _shared(facts: ModelFacts, paths: Sequence[str]) -> bool:
     return any(fact is not None and fact.output for fact in owners)
 
 
-def _entries(
+def entries_of(
     plan: Plan, facts: ModelFacts, width: int
-) -> tuple[list[str], list[Snippet], list[Import]]:
-    """Lines of the plan dict, and what they need."""
-    outer = _outer(facts, plan)
+) -> tuple[list[str], list[tuple[str, Snippet]], list[Import]]:
+    """Lines of the plan dict, and what they need: by module, what PyTorch has no style for."""
+    outer = held_outside(facts, plan)
     styled = [m for m in plan.modules if m.path not in outer]
     modules = in_order(facts, plan, (*styled, *head_norms(facts, plan)))
     modules = [normal(m, facts) for m in modules]
@@ -219,7 +219,7 @@ def _entries(
     prepared, modules = group(facts, modules)
     written = [fact.path for fact in facts.modules if fact.written]
     lines: list[str] = []
-    needs: list[Snippet] = []
+    needs: list[tuple[str, Snippet]] = []
     imports: list[Import] = []
     for m in modules:
         for p in [p for p in prepared if m.path.rpartition(".")[0] == p.path]:
@@ -238,10 +238,10 @@ def _entries(
         }
         for wrapper in (w for w, needed in around.items() if needed):
             name, arguments = wrapper, (f"{name}({', '.join(arguments)})",) if name else ()
-            needs.append(SNIPPETS[wrapper])
+            needs.append((m.path, SNIPPETS[wrapper]))
         lines += [call(f'"{m.path}": {name}', arguments, 8, ",", width)] if name else []
         imports += style.imports if style else ()
-        needs += [style.snippet] if style and style.snippet else []
+        needs += [(m.path, style.snippet)] if style and style.snippet else []
     if plan.output != "R":
         given = _gathers(plan, facts)
         lines.append(call('"": PrepareModuleOutput', given, 8, ",", width))
@@ -268,7 +268,7 @@ def _gathers(plan: Plan, facts: ModelFacts) -> list[str]:
 def in_order(facts: ModelFacts, plan: Plan, modules: Iterable[ModulePlan]) -> list[ModulePlan]:
     """These in the order in which the model registers its modules."""
     planned = [m.path for m in plan.modules]
-    paths = list(dict.fromkeys(_wildcard(f.path, planned) for f in facts.modules))
+    paths = list(dict.fromkeys(wildcard(f.path, planned) for f in facts.modules))
     order = {path: i for i, path in enumerate(paths)}
     return sorted(modules, key=lambda m: order.get(m.path, len(order)))
 
@@ -296,7 +296,7 @@ def _recomputed(plan: Plan, facts: ModelFacts, width: int) -> tuple[list[str], l
     """
     if plan.recompute == "none":
         return [], []
-    blocks = _blocks(plan, facts)
+    blocks = blocks_of(plan, facts)
     if not blocks:
         raise EmitError(f"recompute {plan.recompute}: the model has no list of blocks")
     imports = [("torch.distributed", "_composable")]
@@ -361,7 +361,7 @@ def _data_parallel(
         lines.append(call("whole = whole_over", names, 4, width=width))
         given.append("ignored_params=whole")
         needs.append(SNIPPETS["whole_over"])
-    for path in _blocks(plan, facts):
+    for path in blocks_of(plan, facts):
         lines.append(facts.each_block(path))
         lines.append(call("fully_shard", ["block", *given], 8, width=width))
     lines.append(call("fully_shard", ["model", *given], 4, width=width))
@@ -379,7 +379,7 @@ _ADDED_UP = (
 )
 
 
-def _changed(facts: ModelFacts, changes: Sequence[Change], width: int) -> list[str]:
+def changed(facts: ModelFacts, changes: Sequence[Change], width: int) -> list[str]:
     """Lines that make integer attributes and methods of library modules local."""
     lines: list[str] = []
     for change in dict.fromkeys(changes):
@@ -483,22 +483,22 @@ def parallelize_code(
         if originals:
             body.append("    originals = whole_params(model, mesh)")
             needs.append(SNIPPETS["whole_params"])
-        entries, styles, more = _entries(plan, facts, form.width)
+        entries, styles, more = entries_of(plan, facts, form.width)
         body.append(f'    tp = mesh["{plan.tp}"]')
         if entries:
             body += ["    plan = {", *entries, "    }", "    parallelize_module(model, tp, plan)"]
             more.append((PARALLEL, "parallelize_module"))
-        outer = _outer(facts, plan).values()
-        body += [*_tie(facts, plan), *_own(facts, outer)]
-        if _rest(facts, plan):
+        outer = held_outside(facts, plan).values()
+        body += [*ties(facts, plan), *_own(facts, outer)]
+        if left_whole(facts, plan):
             body.append("    replicate_rest(model, tp)")
             needs.append(SNIPPETS["replicate_rest"])
         imports += more
-        needs += [*styles, *(SNIPPETS[OWN[m.style]] for m in outer)]
+        needs += [*(style for _, style in styles), *(SNIPPETS[OWN[m.style]] for m in outer)]
     if plan.context:
         body.append(f'    cp = mesh["{plan.cp}"]')
     if split or plan.context:
-        body += _changed(facts, changes, form.width)
+        body += changed(facts, changes, form.width)
         needs += [
             SNIPPETS[n]
             for n in ("edited_method", "divide_axes", "divide_held")

@@ -15,6 +15,12 @@ class EmitError(Exception):
     """A plan that cannot be written as source: where, what, and what to try."""
 
 
+def unsaid(dialect: str, path: str, what: str) -> EmitError:
+    """That a dialect has no words for something of a module, or of the model."""
+    where = f"{path}: " if path else ""
+    return EmitError(f"{where}a plan of {dialect} has no words for {what}; --dialect pytorch")
+
+
 @dataclass(frozen=True, slots=True)
 class Patch:
     files: Mapping[str, tuple[str | None, str]]

@@ -14,7 +14,8 @@ from shardproof.synthesis.emit.parallelize import (
     normal,
     on_mesh,
 )
-from shardproof.synthesis.emit.patch import COMMENT, EmitError
+from shardproof.synthesis.emit.patch import COMMENT, EmitError, unsaid
+from shardproof.synthesis.planner.dialects import TRANSFORMERS
 from shardproof.synthesis.planner.plan import ModulePlan, Plan
 
 CONFIGURATION = "transformers.distributed.configuration_utils"
@@ -85,7 +86,7 @@ def _piece(m: ModulePlan, fact: ModuleFact, name: str, dim: int, parts: int) -> 
 
 
 def _unsaid(m: ModulePlan, what: str) -> EmitError:
-    return EmitError(f"{m.path}: a plan of transformers has no words for {what}; --dialect pytorch")
+    return unsaid(TRANSFORMERS.name, m.path, what)
 
 
 def tp_plan_code(plan: Plan, facts: ModelFacts, changes: Sequence[Change], form: Form) -> Code:

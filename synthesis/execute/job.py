@@ -16,6 +16,7 @@ from shardproof.synthesis.emit.patch import Patch, git_apply, write_old
 from shardproof.synthesis.frontends.torch import process
 from shardproof.synthesis.frontends.torch.captured import dump, load
 from shardproof.synthesis.frontends.torch.errors import CaptureError
+from shardproof.synthesis.frontends.torch.homes import patched_from
 from shardproof.synthesis.frontends.torch.request import CaptureRequest, is_library, split_target
 from shardproof.synthesis.planner.plan import Plan
 from shardproof.verifier.kernel.program.types import Mesh
@@ -39,6 +40,8 @@ class Job:
     dtype: str = "float64"
     patched_file: str = ""
     """Path of the file that holds `parallelize`, relative to the scratch folder."""
+    patched_new: bool = False
+    """Whether the patch makes that file: it builds the model itself."""
     patched_root: str = ""
     """The folder that the scratch folder stands in the place of; empty for a new file."""
     parallelize: str = "parallelize"
@@ -58,7 +61,7 @@ hold what a file was compiled to before the patch."""
 
 def place_of(request: CaptureRequest, patch: Patch) -> tuple[str, Path | None]:
     """The file of a patch that holds its function, and the folder that its paths are relative to;
-    None where it is a new file.
+    None where it is a new file beside no others.
 
     Raises:
         CaptureError: it changes no file of the target.
@@ -70,6 +73,8 @@ def place_of(request: CaptureRequest, patch: Patch) -> tuple[str, Path | None]:
     for path in sorted(patch.files, key=len, reverse=True):
         if file.as_posix().endswith(f"/{path}"):
             return path, Path(file.as_posix().removesuffix(f"/{path}") or "/")
+    if all(old is None for old, _ in patch.files.values()):
+        return min(patch.files), patched_from(file)
     raise CaptureError("the patch does not change the file of the model", file=kind)
 
 

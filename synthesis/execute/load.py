@@ -58,6 +58,9 @@ def patched_model(
         plain = {"attn_implementation": job.request.attention, "use_cache": False, **EXPERTS}
         fixed = plain if split_target(job.request.target)[0] == "hf" else {}
         return module.build_model(**fixed, **(changes or {})), getattr(module, job.parallelize)
+    if job.patched_new:
+        module = load_file(path)
+        return module.build_model(), getattr(module, job.parallelize)
     name = split_target(job.request.target)[1]
     moved = Moved(Path(job.patched_root), tree)
     target = find(replace(job.request, target=f"{path}:{name}"), moved)

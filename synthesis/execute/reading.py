@@ -29,7 +29,7 @@ from shardproof.verifier.kernel.program.types import Mesh
 from shardproof.verifier.text.jsonio import loads
 
 OUTSIDE = (
-    "The loss that is computed from the outputs is a mean over the batch: each {dp} rank takes "
+    "The loss that is computed from the outputs is a {kind} over the batch: each {dp} rank takes "
     "that of its own part."
 )
 
@@ -133,6 +133,7 @@ def read_patch(
             plan,
             request.dtype,
             file,
+            patch.files[file][0] is None,
             str(root or ""),
             patch.function,
             train=facts.train,
@@ -193,7 +194,7 @@ def _contract(
             outputs[output_key(out)] = placed(out.path)
     assumed = planned.assumptions
     if plan.data_size > 1 and any(i.role == "cotangent" for i in sequential.inputs):
-        assumed = (*assumed, OUTSIDE.format(dp=" and ".join(plan.data_dims)))
+        assumed = (*assumed, OUTSIDE.format(kind=plan.loss, dp=" and ".join(plan.data_dims)))
     assumed = (*assumed, *_drawn(inputs, facts, plan.mesh))
     return replace(planned, inputs=inputs, outputs=outputs, assumptions=assumed)
 

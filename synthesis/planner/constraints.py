@@ -126,13 +126,14 @@ class Constraints:
         Raises:
             ConstraintError: a constraint that it has no words for.
         """
-        if not DIALECTS[name].one_dim:
-            return replace(self, dialect=name)
-        if self.sequence_parallel:
+        dialect = DIALECTS[name]
+        if self.sequence_parallel and not dialect.sequence:
             other = f"--dialect {PYTORCH.name}"
             what = f"a plan of {name} does not split the sequence"
             raise ConstraintError(what, "constrain sequence_parallel", hint=other)
-        return replace(self, dialect=name, sequence_parallel=False, loss_parallel=False)
+        sequence = self.sequence_parallel if dialect.sequence else False
+        loss = self.loss_parallel if dialect.loss else False
+        return replace(self, dialect=name, sequence_parallel=sequence, loss_parallel=loss)
 
     def _constrained(self, words: str) -> Constraints:
         name, _, value = (part.strip() for part in words.partition("="))

@@ -7,6 +7,7 @@ from shardproof.synthesis.lower import Lowered
 from shardproof.synthesis.planner.assign import PIECES
 from shardproof.synthesis.planner.context import along_sequence
 from shardproof.synthesis.planner.cost import Estimate
+from shardproof.synthesis.planner.dialects import DIALECTS
 from shardproof.synthesis.planner.expressible import Passed, gathers_channels, returned, with_heads
 from shardproof.synthesis.planner.extents import local_extents
 from shardproof.synthesis.planner.fused_weights import put_together
@@ -70,6 +71,7 @@ def describe(found: Found, asked: Asked, baseline: StepPrice) -> Plan:
         data="fsdp" if dp else "none",
         zero=asked.pricing.zero if dp else 0,
         recompute=asked.pricing.recompute,
+        loss="sum" if DIALECTS[asked.constraints.dialect].added_up else "mean",
         sequence_parallel=stream != "R",
         loss_parallel=not whole_loss,
         modules=tuple(entries),

@@ -151,7 +151,7 @@ IN_A_SESSION = {
         "force": "the report in a session's own folder is replaced, another one never",
         "require_useful": "the plan itself says whether it is useful",
         "launcher": "the command alone writes one",
-        "dialect": "a session writes patches; the command alone, plans of transformers",
+        "dialect": "a session writes patches; the command alone, plans of libraries",
         "micro_batches": "of a launcher",
         "optimizer": "of a launcher",
         "run_steps": "of a launcher",

@@ -58,7 +58,7 @@ def test_what_does_not_fit_is_said(installed: Path, words: dict[str, object], sa
 
 
 def test_a_framework_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shardproof.agent.check.frameworks.find_spec", lambda _: None)
+    monkeypatch.setattr("shardproof.agent.actions.words.find_spec", lambda _: None)
     asked = Check(target="torchtitan:llama3", mesh="dp=2")
     with pytest.raises(InputError, match="torchtitan is not installed"), opened(asked):
         pass

@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from shardproof.agent.actions.models import Parallelize
+from shardproof.agent.actions.words import of_dialect
+from shardproof.agent.run.errors import InputError
 from tests.commands import Command
 
 MODEL = "from torch import nn\nclass Net(nn.Module):\n    pass\n"
@@ -32,12 +35,27 @@ def assert_refused(here: Command, tmp_path: Path, arguments: list[str], says: st
         ("hf:LlamaForCausalLM --dialect transformers --mesh dp=2,tp=2", "over one mesh dim"),
         ("hf:LlamaForCausalLM --dialect transformers --gpus 8", "over one mesh dim"),
         ("hf:LlamaForCausalLM --dialect transformers --mesh tp=2 --launcher", "not written"),
+        ("hf:LlamaForCausalLM --dialect torchtitan --mesh tp=2", "models of your files alone"),
+        ("net.py:Net --dialect torchtitan --mesh pp=2", "over dp_replicate, dp and tp"),
+        ("net.py:Net --dialect torchtitan --mesh dp=2,cp=2", "over dp_replicate, dp and tp"),
+        ("net.py:Net --dialect torchtitan --mesh tp=2,dp=2", "in this order"),
+        ("net.py:Net --dialect torchtitan --gpus 8", "over dp_replicate, dp and tp"),
+        ("net.py:Net --dialect torchtitan --mesh tp=2 --guard", "not written"),
     ],
 )
 def test_what_a_dialect_has_no_words_for(
     here: Command, tmp_path: Path, words: str, says: str
 ) -> None:
     assert_refused(here, tmp_path, ["parallelize", *words.split()], says)
+
+
+def test_a_dialect_whose_package_is_not_installed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("shardproof.agent.actions.words.find_spec", lambda _: None)
+    asked = Parallelize(target="net.py:Net", mesh="dp=2,tp=2", dialect="torchtitan")
+    with pytest.raises(InputError, match="torchtitan is not installed"):
+        of_dialect(asked)
 
 
 def test_a_person_sees_one_error_on_stderr(here: Command) -> None:

@@ -9,7 +9,7 @@ import pytest
 from shardproof.synthesis.emit.attributes import AttributeChange, attribute_changes, calls_another
 from shardproof.synthesis.emit.facts import ModelFacts, ModuleFact
 from shardproof.synthesis.emit.methods import MethodChange, method_changes
-from shardproof.synthesis.emit.parallelize import _changed
+from shardproof.synthesis.emit.parallelize import changed
 from shardproof.synthesis.emit.values import assigned
 from shardproof.synthesis.planner.plan import LocalExtent
 
@@ -55,7 +55,7 @@ def test_attributes_that_say_another_number_stay() -> None:
 
 def test_parts_of_blocks_that_are_numbered_are_indexed() -> None:
     change = AttributeChange("encoder.block.*.layer.0.attention", "heads", divisor="tp.size()")
-    assert _changed(PLAIN, [change], 88) == [
+    assert changed(PLAIN, [change], 88) == [
         "    for block in model.encoder.block:",
         "        block.layer[0].attention.heads //= tp.size()",
     ]
@@ -225,7 +225,7 @@ def test_methods_are_edited_beside_attributes_in_one_loop() -> None:
         AttributeChange("layers.*.attn", "heads", divisor="tp.size()"),
         MethodChange("layers.*.attn", "forward", (".view(b)", ".view(-1)")),
     ]
-    assert _changed(PLAIN, changes, 88) == [
+    assert changed(PLAIN, changes, 88) == [
         "    for block in model.layers:",
         '        edited_method(block.attn, "forward", ".view(b)", ".view(-1)")',
         "        block.attn.heads //= tp.size()",
@@ -242,7 +242,7 @@ def test_an_attribute_of_a_module_that_forward_replaces_is_divided_when_it_is_th
     extent = LocalExtent("lib.py", 15, "reshape", "h.*", (4, 8, 64), (4, 8, 32))
     (change,) = attribute_changes(facts, [extent], 2, lambda _: LIBRARY)
     assert (change.path, change.name, change.replaced) == ("h.*.attn", "width", True)
-    assert _changed(PLAIN, [change], 88) == [
+    assert changed(PLAIN, [change], 88) == [
         "    for block in model.h:",
         '        divide_held(block, "attn", "width", tp.size())',
     ]

@@ -139,7 +139,7 @@ def test_block_whose_batch_is_split_as_well_is_proved(block: tuple[Model, Plan, 
     verdict = verify(Problem(model.sequential, reading.program, reading.contract))
     assert isinstance(verdict, Proof), verdict
     # no loss in the model: what comes back to a rank is that of a mean over its own rows
-    assert OUTSIDE.format(dp="dp") in verdict.assumptions
+    assert OUTSIDE.format(kind="mean", dp="dp") in verdict.assumptions
 
 
 def _folder(model: Model) -> Path:

@@ -136,7 +136,7 @@ def real_meshes() -> Iterator[None]:
     """A DeviceMesh is made of numbers that are there, also where tensors are fake: one that
     `init_device_mesh` makes numbers the ranks from 0 on."""
     device_mesh: Any = DeviceMesh
-    before = {name: vars(device_mesh)[name] for name in ("__init__", "mesh")}
+    before = {name: vars(device_mesh)[name] for name in ("__init__", "_unflatten", "mesh")}
 
     def make(self: Any, *args: Any, **kwargs: Any) -> None:
         with unset_fake_temporarily():
@@ -145,12 +145,19 @@ def real_meshes() -> Iterator[None]:
                 kwargs["_rank_map"] = torch.arange(numbers.numel(), dtype=torch.int)
             before["__init__"](self, *args, **kwargs)
 
+    def unflatten(self: Any, *args: Any, **kwargs: Any) -> DeviceMesh:
+        with unset_fake_temporarily():
+            return before["_unflatten"](self, *args, **kwargs)
+
     def ranks(self: Any) -> torch.Tensor:
         with unset_fake_temporarily():
             return before["mesh"].fget(self)
 
-    device_mesh.__init__, device_mesh.mesh = make, property(ranks)
+    given = {"__init__": make, "_unflatten": unflatten, "mesh": property(ranks)}
+    for name, value in given.items():
+        setattr(device_mesh, name, value)
     try:
         yield
     finally:
-        device_mesh.__init__, device_mesh.mesh = before["__init__"], before["mesh"]
+        for name, value in before.items():
+            setattr(device_mesh, name, value)
