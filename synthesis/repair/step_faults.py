@@ -69,7 +69,8 @@ def lacking(looked: Looked) -> Iterator[Fault]:
                     line = _behind_gradients(ours, lines[other], end)
                 yield looked.fault(f"the model calls {plain} here", file, line)
     counts = Counter(n for n, _, _ in wanted), Counter(n for n, _, _ in have)
-    once = {n for n, _, effect in wanted if effect and counts[0][n] == 1 and _word(n) != CLEARS}
+    harmless = CLEARS if looked.place.file else ""
+    once = {n for n, _, effect in wanted if effect and counts[0][n] == 1 and _word(n) != harmless}
     for name, call, effect in reversed(have):
         if effect and name in once and counts[1][name] > 1 and _word(name) not in REPEATED:
             yield looked.fault(f"the model calls {_word(name)} once", file, call)
@@ -211,8 +212,10 @@ def synced(looked: Looked) -> Iterator[Fault]:
     if not looked.module.step or not looked.pending or _reduced_by_hand(looked):
         return
     for at in looked.own(looked.place)[:1]:
-        if looked.by_rows and not looked.sound(at) and "backward" not in _calls_on(looked, at):
-            return  # what only the ranks compute lacks the sum
+        _, function = looked.function(at)
+        held = {getattr(n, "attr", "") for n in ast.walk(function)} if function is not None else ()
+        if "grad" in held and not looked.sound(at) and "backward" not in _calls_on(looked, at):
+            return  # what ranks compute of gradients lacks the sum
     walked = list(looked.walk())
     called = {call_name(node) for _, _, node in walked}
     for file, _, node in walked:
