@@ -124,10 +124,13 @@ def attribute(on: OnNumbers) -> Iterator[Fault]:
 
 def stands(on: OnNumbers) -> Iterator[Fault]:
     """The op that was found, where the numbers agree that it may be to blame."""
-    late = " must be " in on.found.reason and on.old is not on.first
-    if on.run is None or on.certain or on.first is None or (on.old in on.path and not late):
+    if on.run is None or on.certain or on.first is None:
         yield Fault(None, on.found.source, on.found.reason)
-    elif on.old is not None:
+        return
+    late = " must be " in on.found.reason and on.old is not on.first
+    if on.old in on.path and not late:
+        yield Fault(None, on.found.source, on.found.reason)
+    elif on.old is not None and not late:
         cut = not on.broken or on.old.op in CUTS
         arranged = _stated(on.old) or (cut and _arranges(on.old))
         if not arranged and on.lost.leads(on.old, on.first):
