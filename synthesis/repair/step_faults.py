@@ -364,8 +364,9 @@ def rated(looked: Looked) -> Iterator[Fault]:
         chosen = [n for n in ast.walk(made) if isinstance(n, ast.If)]
         if values and all(rate.elsewhere for rate in looked.rates):
             lines += ((file, n.test) for n in chosen)
-        lines += (part for value in values for part in _named(looked, value))
+        lines += (part for v in values if isinstance(v, ast.Name) for part in _named(looked, v))
         lines += ((file, value) for value in values)
+        lines += (part for value in values for part in _named(looked, value))
     makers = {n for room in (torch.optim, torch.optim.lr_scheduler) for n in vars(room)}
     theirs = {ast.unparse(n) for _, made in _of_model(looked).values() for n in ast.walk(made)}
     for file, _, node in every:

@@ -99,6 +99,8 @@ BACKWARDS = {
     ".mul_(grad.unsqueeze(-1))",
     "less one": "out = chosen.clone(); out[torch.arange(4), index] -= (~outside).float()"
     "; out = out.mul_(-grad.unsqueeze(-1))",
+    "less a hit": "hit = (~outside).to(chosen.dtype).unsqueeze(-1)"
+    "; out = -chosen.scatter_add(-1, index.unsqueeze(-1), -hit) * grad.unsqueeze(-1)",
     "more": "out = -chosen * grad.unsqueeze(-1); out[torch.arange(4), index] += ~outside * grad",
 }
 WRONG = {
@@ -110,6 +112,7 @@ WRONG = {
     "every rank's first row": ("(~outside).unsqueeze(-1) * ", ""),
     "rows that others hold": ("(~outside).unsqueeze(-1)", "outside.unsqueeze(-1)"),
     "every rank takes one off": ("(~outside).float()", "1.0"),
+    "a hit for every rank": ("hit = (~outside)", "hit = torch.ones_like(outside)"),
     "less in place of more": ("+= ~outside", "-= ~outside"),
 }
 
@@ -138,6 +141,22 @@ def test_a_lookup_that_goes_wrong_is_not_proved(
     code = MANY.replace("BACKWARD", backward)
     assert was in code
     assert not _proved(case, tmp_path, code.replace(was, now))
+
+
+@pytest.mark.parametrize(
+    ("index", "right"),
+    [
+        ("torch.where(~outside, target - low, torch.zeros_like(target))", True),
+        ("torch.where(outside, target - low, torch.zeros_like(target))", False),
+        ("torch.where(~outside, target, torch.zeros_like(target))", False),
+    ],
+)
+def test_an_index_is_chosen_inside_of_a_window(
+    case: Callable[..., object], tmp_path: Path, index: str, right: bool
+) -> None:
+    code = MANY.replace("BACKWARD", BACKWARDS["one-hot"]).replace("index[outside] = 0", "")
+    assert "index = target - low" in code
+    assert _proved(case, tmp_path, code.replace("target - low\n", f"{index}\n", 1)) == right
 
 
 def test_what_a_mask_makes_0_must_have_a_value(case: Callable[..., object], tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from shardproof.synthesis.repair.edits import Edit
 from shardproof.synthesis.repair.faults import blamed
 from shardproof.synthesis.repair.in_source import Module, SourceFile
 from shardproof.synthesis.repair.localize import RIGHT_WITH
-from shardproof.synthesis.repair.looked import Looked
+from shardproof.synthesis.repair.looked import Looked, Rate
 from shardproof.verifier.kernel.contract import Contract
 from shardproof.verifier.kernel.layout import Atom, Layout
 from shardproof.verifier.kernel.program.program import Program
@@ -284,3 +284,104 @@ def test_a_sum_that_is_right_as_a_mean_is_found_over_the_dims_that_are_asked_for
     assert run is not None
     assert needless(asked, run, ("dp",)) == Edit("set_alike", "r", attrs=(("reduce", "avg"),))
     assert needless(asked, run) is None
+
+
+TRAINED = """import torch
+from one import MLP
+
+RATE = 1e-3
+
+def average(p):
+    all_reduce(p.grad)
+
+def hooks(model):
+    for p in model.parameters():
+        if p.ndim > 1:
+            p.register_hook(average)
+
+def build():
+    model = MLP()
+    hooks(model)
+    return model, torch.optim.AdamW(model.parameters(), lr=RATE * 2)
+
+def train(model, adam, x):
+    loss = loss_of(model(x))
+    count = x.sum()
+    all_reduce(count)
+    loss.backward()
+    norm(model)
+    adam.step()
+    logged = loss * 2
+    return logged
+"""
+ALONE = """import torch
+
+def build():
+    model = MLP()
+    return model, torch.optim.AdamW(model.parameters(), lr=1e-3)
+
+def train(model, adam, x):
+    loss = loss_of(model(x))
+    loss.backward()
+    adam.step()
+    return loss
+"""
+STEPPED = """program ranks mesh(dp=2)
+  param %w: f32[8]
+  param %b: f32[8]
+  input %x: f32[8]
+  %loss = mul %x, %w @ ranks.py:20 | loss
+  %gw = mul %loss, %x @ ranks.py:23 | backward
+  %gb = mul %loss, %loss @ ranks.py:23 | backward
+  %aw = all_reduce %gw {mesh_dim=dp, reduce=sum} @ ranks.py:7 | average
+  %nw = add %w, %aw @ ranks.py:25 | step
+  %nb = add %b, %gb @ ranks.py:25 | step
+  %logged = mul_scalar %loss {value=2.0} @ ranks.py:26 | logged
+  return loss %logged "loss", %nw "state:w", %nb "state:b"
+"""
+
+
+def of_trained(line: int, wrong: tuple[str, ...], **known: object) -> str:
+    """What is blamed of a step that trains two parameters, of which some outputs are wrong."""
+    files = {"ranks.py": SourceFile("ranks.py", TRAINED)}
+    theirs = {"one.py": SourceFile("one.py", ALONE)}
+    module = Module(
+        *(files, {"dp": 2}, ("w", "b"), (), False, "", "build", frozenset(), frozenset({"dp"})),
+        *("train", "train", "build", theirs),
+    )
+    looked = Looked(module, Source("ranks.py", line), program=parse_text(STEPPED), wrong=wrong)
+    found = blamed(replace(looked, **known))
+    return f"{found.line.line} {found.why}" if found is not None else ""
+
+
+def test_a_number_that_an_optimizer_has_otherwise_is_blamed_where_it_is_made() -> None:
+    said = "the optimizer has other numbers for some parameters"
+    rates = [Rate("lr", False, False)]
+    assert of_trained(25, ("output:state:w", "output:state:b"), rates=rates) == f"17 {said}"
+
+
+def test_what_most_parameters_pass_is_blamed_where_it_is_asked_for() -> None:
+    found = of_trained(25, ("output:state:b",))
+    assert found == "12 does not reach what is wrong"
+
+
+def test_gradients_that_are_read_before_they_are_reduced_are_blamed_there() -> None:
+    early = {"value": "gw", "pending": True}
+    found = of_trained(23, ("output:state:w", "output:state:b"), **early)
+    assert found == "23 gradients are reduced after this"
+
+
+def test_a_line_that_leads_to_right_states_is_not_blamed_for_a_wrong_output() -> None:
+    changed = TRAINED.replace("logged = loss * 2", "logged = loss + loss")
+    files = {"ranks.py": SourceFile("ranks.py", changed)}
+    theirs = {"one.py": SourceFile("one.py", TRAINED)}
+    module = Module(
+        *(files, {"dp": 2}, ("w", "b"), (), False, "", "build", frozenset(), frozenset({"dp"})),
+        *("train", "train", "build", theirs),
+    )
+    looked = Looked(
+        module, Source("ranks.py", 20), program=parse_text(STEPPED), wrong=("loss:loss",)
+    )
+    found = blamed(looked)
+    assert found is not None
+    assert (found.line.line, found.why) == (26, "leads to what is wrong alone")

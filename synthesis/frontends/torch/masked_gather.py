@@ -92,8 +92,9 @@ class _Slices:
         made, shape = r.made(name, *_ENTRIES), r.type(name).shape
         if made is not None:
             types = [r.type(v) for v in made.inputs]
-            if all(t.shape in ((), shape) and not t.is_float for t in types):
-                parts = [self._sliced(r, v, node) if r.type(v).shape else v for v in made.inputs]
+            if all((t.shape == shape or t.size == 1) and not t.is_float for t in types):
+                whole = {v for v, t in zip(made.inputs, types, strict=True) if t.shape == shape}
+                parts = [self._sliced(r, v, node) if v in whole else v for v in made.inputs]
                 return r.add(made.op, *parts, **made.attrs)
         return r.add("slice", name, **node.attrs)
 
