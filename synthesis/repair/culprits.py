@@ -342,7 +342,7 @@ def _wrappers(looked: Looked) -> Iterator[Fault]:
     """What makes a module average its gradients; else what the function of the target returns."""
     calls = [(f, n) for f, _, n in looked.walk() if isinstance(n, ast.Call) and call_name(n)]
     for name in WRAPPERS:
-        yield from (looked.fault(AVERAGES, f, n) for f, n in calls if call_name(n) == name)
+        yield from (looked.fault(AVERAGES, f, n) for f, n in calls if f.calls(n) == name)
     for file, node in calls:
         if any(k.arg == "scale_grads" for k in node.keywords):
             yield looked.fault(AVERAGES, file, node)

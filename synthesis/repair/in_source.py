@@ -62,6 +62,16 @@ class SourceFile(SourceText):
             out |= dict.fromkeys(lines, text)
         return out
 
+    @cached_property
+    def aliases(self) -> dict[str, str]:
+        """The names of what the file imports by another."""
+        found = (n for n in ast.walk(self.tree) if isinstance(n, ast.ImportFrom))
+        return {a.asname: a.name for node in found for a in node.names if a.asname}
+
+    def calls(self, node: ast.AST) -> str:
+        """The last word of what is called, by the name that it has where it is made."""
+        return self.aliases.get(name := call_name(node), name)
+
     def has(self, name: str) -> bool:
         """Whether the file imports or defines a name."""
         return not self.names().isdisjoint((name, "*"))

@@ -162,7 +162,8 @@ class Looked:
             out += [at] if at not in out else []
             if self._named(at) & {self.module.finish, *self.hooks}:
                 break
-        called = [at for at in out[:1] if "backward" in map(call_name, self.on(at))]
+        first = [] if self.by_rows else out[:1]
+        called = [at for at in first if "backward" in map(call_name, self.on(at))]
         for at in out[1:] if called else ():
             if not self._named(called[-1]) & set(map(call_name, self.on(at))):
                 break

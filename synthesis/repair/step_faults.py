@@ -217,7 +217,7 @@ def synced(looked: Looked) -> Iterator[Fault]:
         if "grad" in held and not looked.sound(at) and "backward" not in _calls_on(looked, at):
             return  # what ranks compute of gradients lacks the sum
     walked = list(looked.walk())
-    called = {call_name(node) for _, _, node in walked}
+    called = {file.calls(node) for file, _, node in walked}
     for file, _, node in walked:
         if isinstance(node, ast.Call) and SYNCS.get(call_name(node)) in called:
             test = next((n.test for n in file.up(node) if isinstance(n, ast.IfExp | ast.If)), node)
@@ -294,7 +294,7 @@ def untouched(looked: Looked) -> Iterator[Fault]:
         if out.path.startswith(STATE) and out.path.removeprefix(STATE) in looked.module.params:
             after = (n for n in leading_to([out.value], nodes) if n.outputs not in ahead)
             led = [looked.own(n.source) for n in after]
-            lines = {own[0] for own in led if own and own[-1] not in by_autograd}
+            lines = {own[0] for own in led if own and by_autograd.isdisjoint(own)}
             (wrong if output_key(out) in looked.wrong else right).append(lines)
     if not right or not wrong:
         return
