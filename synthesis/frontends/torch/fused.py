@@ -3,11 +3,12 @@ linear gives is cut into queries, keys and values of fewer heads, and whatever e
 
 With w = concat(w_i, 1): the columns of mm(x, w) that are of w_i are mm(x, w_i). With gradients
 g = concat(g_i, 1): mm(g, wT) = sum_i mm(g_i, w_iT), mm(gT, x) = concat(mm(g_iT, x), 0), and sums
-over rows are joined likewise. A join of which only its operands are read again is none.
+over rows are joined likewise. A join of gradients of which only its operands are read again is
+none; one that the owner writes stays, since ranks join their pieces there.
 Where pieces are of one width, placement rules read them as they are.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import accumulate, pairwise
 from math import prod
 
@@ -28,7 +29,8 @@ def separate_products(program: Program) -> Program:
     joined = (
         rewrite(program, {"add": _joined}) if any(n.op == "pad" for n in program.nodes) else program
     )
-    found = _Found(joined)
+    written = {v for n in program.nodes if n.op == "concat" for v in n.outputs}
+    found = _Found(joined, written)
     if not found.cuts and not found.again:
         return program
     patterns: dict[str, Pattern] = {
@@ -66,7 +68,7 @@ def _joined(r: Rewriting, node: Node) -> str | None:
 class _Found:
     """Where a program cuts what a product gives, and joins gradients of the pieces."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, written: Collection[str]) -> None:
         self.program = program
         self.readers: dict[str, list[Node]] = {}
         for node in program.nodes:
@@ -88,6 +90,7 @@ class _Found:
         self.again = {
             cut.outputs[0]
             for n in joins
+            if n.outputs[0] not in written
             for cut in self.readers.get(n.outputs[0], ())
             if self._is_apart(n)
         }
