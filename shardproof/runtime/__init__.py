@@ -30,6 +30,7 @@ PLACEMENT = (
     "dp_shard",
     "edited_method",
     "one_dim",
+    "own_argument",
     "own_pieces",
     "replicate_rest",
     "split_in_ratio",

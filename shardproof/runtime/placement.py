@@ -582,6 +582,21 @@ def with_argument(args, kwargs, at, value):
     return (*args[:at], value, *args[at + 1 :]), kwargs
 
 
+def own_argument(module, tp, at, dim, group=0):
+    """Have a module take its rank's share of an argument that all ranks make alike, along a dim: of
+    each `group` of entries there, where these are one after the other."""
+
+    def enter(module, args, kwargs):
+        x = kwargs[at] if isinstance(at, str) else args[at]
+        if group:
+            own = share_of(x.unflatten(dim, (-1, group)), tp, dim + 1).flatten(dim, dim + 1)
+        else:
+            own = share_of(x, tp, dim)
+        return with_argument(args, kwargs, at, own)
+
+    module.register_forward_pre_hook(enter, with_kwargs=True)
+
+
 class ContextParallel:
     """Activations of which each rank of `cp` has its rows of every sequence, and attention in which
     it has all rows of its heads (Jacobs et al. 2023, arXiv 2309.14509). The model is given whole

@@ -8,6 +8,7 @@ from typing import cast
 
 from jinja2 import Template
 
+from shardproof.synthesis.emit.arguments import argument_changes
 from shardproof.synthesis.emit.attributes import (
     attribute_changes,
     group_changes,
@@ -131,6 +132,7 @@ def changes_of(facts: ModelFacts, plan: Plan, read: Callable[[str], str]) -> lis
         *group_changes(facts, plan.modules, plan.tp_size, read),
         *over_ranks(plan, extents, lambda e, n: length_changes(facts, e, n)),
         *method_changes(facts, extents, read),
+        *argument_changes(facts, plan),
     ]
 
 

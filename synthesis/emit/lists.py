@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from shardproof.synthesis.emit.facts import ModelFacts
 from shardproof.synthesis.frontends.torch.rolling.paths import members
-from shardproof.synthesis.planner.plan import LocalExtent, ModulePlan, Plan
+from shardproof.synthesis.planner.plan import ARGUMENT, LocalExtent, ModulePlan, Plan
 
 _Item = TypeVar("_Item", ModulePlan, LocalExtent)
 
@@ -17,13 +17,16 @@ def spelled(facts: ModelFacts, plan: Plan) -> Plan:
     Where all entries of such a list are planned alike, they are one `*` again.
     """
     modules = [m for m in plan.modules for m in _each(facts, m)]
-    extents = [replace(e, module=p) for e in plan.local_extents for p in members(e.module)]
-    paths = [*(m.path for m in plan.modules), *(e.module for e in plan.local_extents)]
+    told = (*plan.local_extents, *plan.arguments)
+    extents = [replace(e, module=p) for e in told for p in members(e.module)]
+    paths = [*(m.path for m in plan.modules), *(e.module for e in told)]
     for run in sorted({path.partition(".[")[0] for path in paths if ".[" in path}):
         size = _entries(facts, run)
         modules = _merged(modules, [m.path for m in modules], run, size)
         extents = _merged(extents, [e.module for e in extents], run, size)
-    return replace(plan, modules=tuple(modules), local_extents=tuple(extents))
+    taken = tuple(e for e in extents if e.op == ARGUMENT)
+    local = tuple(e for e in extents if e.op != ARGUMENT)
+    return replace(plan, modules=tuple(modules), local_extents=local, arguments=taken)
 
 
 def _each(facts: ModelFacts, module: ModulePlan) -> list[ModulePlan]:

@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 
 from shardproof.runtime.source import digest
 from shardproof.synthesis.emit import guarding
+from shardproof.synthesis.emit.arguments import ArgumentChange
 from shardproof.synthesis.emit.attributes import AttributeChange, LengthChange
 from shardproof.synthesis.emit.context import context_lines
 from shardproof.synthesis.emit.facts import ModelFacts, ModuleFact
@@ -20,7 +21,7 @@ from shardproof.synthesis.emit.snippets import PARALLEL, RUNTIME, SNIPPETS, TENS
 from shardproof.synthesis.emit.styles import Import, placement, split_of, style_of
 from shardproof.synthesis.planner.plan import ModulePlan, Plan
 
-Change = AttributeChange | LengthChange | MethodChange
+Change = ArgumentChange | AttributeChange | LengthChange | MethodChange
 """What makes a module local whose source stays as it is."""
 
 
@@ -403,6 +404,10 @@ def _change(change: Change, owner: str, indent: int, width: int) -> str:
     if isinstance(change, MethodChange):
         given = [owner, *(json.dumps(t, ensure_ascii=False) for t in (change.name, *change.texts))]
         return call("edited_method", given, indent, width=width)
+    if isinstance(change, ArgumentChange):
+        at = json.dumps(change.at)
+        given = [owner, "tp", at, str(change.dim), *[str(change.group)] * bool(change.group)]
+        return call("own_argument", given, indent, width=width)
     if isinstance(change, LengthChange):
         given = [owner, *(f"{name}={change.divisor}" for name in change.names)]
         return call("divide_axes", given, indent, width=width)
@@ -501,7 +506,7 @@ def parallelize_code(
         body += changed(facts, changes, form.width)
         needs += [
             SNIPPETS[n]
-            for n in ("edited_method", "divide_axes", "divide_held")
+            for n in ("edited_method", "divide_axes", "divide_held", "own_argument")
             if f" {n}(" in "".join(body)
         ]
     if plan.context:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from shardproof.synthesis.emit.arguments import argument_changes
 from shardproof.synthesis.emit.attributes import (
     attribute_changes,
     calls_another,
@@ -211,7 +212,7 @@ def user_patch(
     shown = path.relative_to(sources.root).as_posix()
     files = _Files(sources, path, shown)
     main, source = files.main, files.main.source
-    changes = _local_extents(files, facts, plan)
+    changes = [*_local_extents(files, facts, plan), *argument_changes(facts, plan)]
     for m in plan.modules:
         if m.style == "kv_column":
             raise EmitError(

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from shardproof.synthesis.autodiff.forward import forward_values
 from shardproof.synthesis.lower import Lowered
+from shardproof.synthesis.planner.arguments import own_arguments
 from shardproof.synthesis.planner.assign import PIECES
 from shardproof.synthesis.planner.context import along_sequence
 from shardproof.synthesis.planner.cost import Estimate
@@ -78,6 +79,7 @@ def describe(found: Found, asked: Asked, baseline: StepPrice) -> Plan:
         output=_output(found) if tp else "R",
         params=params,
         local_extents=local_extents(best.lowered, forward, found.modules, tp, dp) if tp else (),
+        arguments=own_arguments(best.lowered, found.modules, tp) if tp else (),
         obligations=tuple(
             f"Have the same number of unmasked labels on every {b.mesh_dim} rank."
             for b in best.lowered.contract.balanced[:1]

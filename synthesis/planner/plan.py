@@ -16,6 +16,8 @@ STYLES = (
 FORMAT = 1
 CUT = "cut"
 """Into pieces of unequal extents, along the last dim: those that a line cuts."""
+ARGUMENT = "argument"
+"""What a module is called with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +150,8 @@ class Plan:
     params: Mapping[str, Mapping[str, str]] = field(default_factory=dict[str, Mapping[str, str]])
     """{parameter path: {mesh dim: placement}}, placement `R`, `S(0)` ..."""
     local_extents: tuple[LocalExtent, ...] = ()
+    arguments: tuple[LocalExtent, ...] = ()
+    """What modules with heads take whole (`before`), and of which a rank works on its heads."""
     obligations: tuple[str, ...] = ()
     """What the caller must do, one sentence each."""
     estimates: Mapping[str, float] = field(default_factory=dict[str, float])
@@ -260,7 +264,8 @@ def from_json(text: str) -> Plan:
     try:
         fields["mesh"] = Mesh(tuple(fields["mesh"].items()))
         fields["modules"] = tuple(map(_module, fields.get("modules", ())))
-        fields["local_extents"] = tuple(_extent(e) for e in fields.get("local_extents", ()))
+        for name in ("local_extents", "arguments"):
+            fields[name] = tuple(_extent(e) for e in fields.get(name, ()))
         fields["context"] = tuple(map(_attention, fields.get("context", ())))
         fields["collectives"] = tuple(CollectiveUse(**c) for c in fields.get("collectives", ()))
         fields["whole_attention"] = tuple(fields.get("whole_attention", ()))

@@ -22,7 +22,8 @@ def _owned(program: Program, backward: int, lists: Sequence[str]) -> Program:
     """The program with what is done to a parameter before it is used, and to its gradient last,
     in the module that has the parameter, whatever module ran it. What a block does to a parameter
     that is not its own stays in the block. A view between ops of one block is the block's too, and
-    so is the addition of its share to the gradient of a value that other modules read as well."""
+    so is the addition of its share to the gradient of a value that other modules read as well. What
+    several blocks take of a value from outside is made outside."""
 
     def block(path: str) -> tuple[str, int] | None:
         found = ((prefix, entry_of(path, prefix)) for prefix in lists)
@@ -49,7 +50,7 @@ def _owned(program: Program, backward: int, lists: Sequence[str]) -> Program:
             taken.setdefault(value, []).append(node)
 
     def module_of(node: Node) -> str:
-        return owner.get(node.outputs[0]) or node.source.module
+        return owner.get(node.outputs[0], node.source.module)
 
     for node in program.nodes:
         made = maker.get(node.inputs[0]) if node.op in MOVED else None
@@ -58,6 +59,16 @@ def _owned(program: Program, backward: int, lists: Sequence[str]) -> Program:
         around = {block(module_of(n)) for n in (made, *taken.get(node.outputs[0], [node]))}
         if len(around) == 1 and None not in around:
             owner[node.outputs[0]] = module_of(made)
+    outside = {i.name for i in program.inputs if i.name not in owner}
+    for node in program.nodes[:backward]:
+        taken_out = node.op in MOVES and outside.issuperset(node.inputs)
+        if taken_out or block(module_of(node)) is None:
+            outside.update(node.outputs)
+    for node in reversed(program.nodes[:backward]):
+        at, value = block(module_of(node)), node.outputs[0]
+        around = {block(module_of(n)) for n in taken.get(value, [])} | {at}
+        if at is not None and value in outside and len(around) > 1:
+            owner[value] = at[0].rpartition(".")[0]
     place = {v: at for at, node in enumerate(program.nodes) for v in node.outputs}
     for node in program.nodes[backward:]:
         if node.op == "add" and block(module_of(node)) is None:

@@ -1,0 +1,70 @@
+"""What a module takes of all heads and works on some of: a bias of scores that is made outside it,
+once for all layers."""
+
+from collections.abc import Iterator, Sequence
+
+from shardproof.synthesis.lower import Lowered
+from shardproof.synthesis.planner.expressible import Passed, Scope
+from shardproof.synthesis.planner.plan import ARGUMENT, LocalExtent
+from shardproof.synthesis.planner.roles import Module
+from shardproof.verifier.kernel.ops import lookup
+from shardproof.verifier.kernel.program.program import Node
+
+
+def own_arguments(lowered: Lowered, modules: Sequence[Module], tp: str) -> tuple[LocalExtent, ...]:
+    """The values that modules with heads take whole, and of which a rank works on its heads."""
+    passed = Passed(lowered)
+    found = [
+        argument
+        for scope, node in passed.steps
+        if node.op == "shard_slice" and node.attrs["mesh_dim"] == tp
+        for argument in taken(passed, scope, node, modules)
+    ]
+    return tuple(dict.fromkeys(found))
+
+
+def taken(
+    passed: Passed, scope: Scope, node: Node, modules: Sequence[Module]
+) -> tuple[LocalExtent, ...]:
+    """The same of one value that is sliced; none where something else reads it, or a module that
+    reads it makes it."""
+    dim, types = node.number("dim"), scope.program.types
+    whole = types[node.inputs[0]].shape
+    paths = {_around(n.source.module, modules, whole[dim]) for n in scope.readers(node.outputs[0])}
+    value = before = node.inputs[0]
+    while (made := scope.producers.get(value)) is not None:
+        moved = lookup(made.op).kind == "collective"
+        if made.op == "reshape" and any(p and _within(made, p) for p in paths):
+            before = made.inputs[0]
+        elif not moved or made.attrs["mesh_dim"] == node.attrs["mesh_dim"]:
+            break
+        value = made.inputs[0]
+    program = passed.lowered.program
+    params = {i.name for i in program.inputs if i.role == "param"}
+    inside = made is not None and any(p and _within(made, p) for p in paths)
+    if inside or None in paths or scope.given.get(value, value) in params:
+        return ()
+    local, at = types[node.outputs[0]].shape, node.source
+    return tuple(
+        LocalExtent(at.file, at.line, ARGUMENT, path, whole, local, types[before].shape)
+        for path in sorted(filter(None, paths))
+    )
+
+
+def _around(path: str, modules: Sequence[Module], heads: int) -> str | None:
+    """The innermost module around a path in which linears make so many heads."""
+    inside = {m.path for m in modules if m.use == "linear" and 1 < m.heads == heads}
+    for outer in _outward(path):
+        if any(p.startswith(f"{outer}.") for p in inside):
+            return outer
+    return None
+
+
+def _outward(path: str) -> Iterator[str]:
+    while path:
+        yield path
+        path = path.rpartition(".")[0]
+
+
+def _within(made: Node, path: str) -> bool:
+    return f"{made.source.module}.".startswith(f"{path}.")
