@@ -24,22 +24,29 @@ class ArgumentChange:
 
 
 def argument_changes(facts: ModelFacts, plan: Plan) -> Iterator[ArgumentChange]:
-    """Those of a plan, of arguments that facts know. A table of the same shape that a module makes
-    itself is none."""
+    """Those of a plan, of arguments that facts know: of the same shape, or of more than the module
+    cuts out. A table of such a shape that a module makes itself is none."""
     for extent in plan.arguments:
-        fact = facts.find(extent.module)
-        same = [a for a in fact.arguments if _is_of(a.shape, extent, plan)] if fact else []
-        if len(same) == 1:
-            (given,) = same
-            at = given.name if given.position < 0 else given.position
-            yield ArgumentChange(extent.module, at, *_place(extent))
+        fact, (dim, group) = facts.find(extent.module), _place(extent)
+        given = [a for a in fact.arguments if len(a.shape) == len(extent.before)] if fact else []
+        for is_cut in (False, True):
+            same = [a for a in given if _is_of(a.shape, extent, dim, plan.batch_ranks, is_cut)]
+            if len(same) == 1:
+                at = same[0].name if same[0].position < 0 else same[0].position
+                yield ArgumentChange(extent.module, at, dim, group)
+            if same:
+                break
 
 
-def _is_of(shape: tuple[int, ...], extent: LocalExtent, plan: Plan) -> bool:
-    """Whether a shape is that of one device, of what each rank has of its rows of the batch."""
-    ranks = plan.batch_ranks
-    pairs = zip(shape, extent.before, strict=False)
-    return len(shape) == len(extent.before) and all(a in (b, b * ranks) for a, b in pairs)
+def _is_of(
+    shape: tuple[int, ...], extent: LocalExtent, heads: int, ranks: int, is_cut: bool
+) -> bool:
+    """Whether a shape is that of one device, of what each of the ranks that share the batch has of
+    its rows. Of what is cut, other dims than that of the heads may be longer."""
+    return all(
+        a in (b, b * ranks) or (is_cut and dim != heads and a > b > 1)
+        for dim, (a, b) in enumerate(zip(shape, extent.before, strict=True))
+    )
 
 
 def _place(extent: LocalExtent) -> tuple[int, int]:
