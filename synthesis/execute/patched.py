@@ -122,14 +122,31 @@ def save_patched(job: Job, folder: Path) -> None:
     read, joined = _read(job, folder, order)
     facts = read[0].facts
     for rank, other in read.items():
-        if any(other.facts[key] != facts[key] for key in ("layouts", "tables")):
-            raise RankError(f"ranks 0 and {rank} lay parameters or tables out in different ways")
+        if other.facts["layouts"] != facts["layouts"]:
+            raise RankError(f"ranks 0 and {rank} lay parameters out in different ways")
     reached = _reached(separate_products(ordinary(joined)), order.untrained)
     program = live(inline(_rolled(reached, facts, order)))
     (folder / "distributed.json").write_text(dumps(program))
     (folder / "layouts.json").write_text(
-        json.dumps({"ranks": list(read), "params": facts["layouts"], "tables": facts["tables"]})
+        json.dumps({"ranks": list(read), "params": facts["layouts"], "tables": _tables(job, read)})
     )
+
+
+def _tables(job: Job, read: Mapping[int, _Rank]) -> dict[str, str]:
+    """How each table is laid out: as all ranks have it. A rank may have the chunk of several mesh
+    dims, so where some ranks were not read no two may be left.
+
+    Raises:
+        RankError: there is no such placement.
+    """
+    held = [rank.facts["tables"] for rank in read.values()]
+    found: dict[str, str] = {}
+    for name in dict.fromkeys(name for tables in held for name in tables):
+        common = [p for p in held[0].get(name, ()) if all(p in t.get(name, ()) for t in held)]
+        if not common or (len(common) > 1 and len(read) < len(job.plan.mesh.coords())):
+            raise RankError(f"ranks do not lay the table {name} out in one way")
+        found[name] = common[0]
+    return found
 
 
 def _read(job: Job, folder: Path, order: Order) -> tuple[dict[int, _Rank], Program]:

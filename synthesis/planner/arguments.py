@@ -29,24 +29,27 @@ def taken(
     """The same of one value that is sliced; none where something else reads it, or a module that
     reads it makes it."""
     dim, types = node.number("dim"), scope.program.types
-    whole = types[node.inputs[0]].shape
-    paths = {_around(n.source.module, modules, whole[dim]) for n in scope.readers(node.outputs[0])}
-    value = before = node.inputs[0]
+    value = before = whole = node.inputs[0]
+    heads = types[value].shape[dim]
+    paths = {_around(n.source.module, modules, heads) for n in scope.readers(node.outputs[0])}
     while (made := scope.producers.get(value)) is not None:
         moved = lookup(made.op).kind == "collective"
         if made.op == "reshape" and any(p and _within(made, p) for p in paths):
             before = made.inputs[0]
         elif not moved or made.attrs["mesh_dim"] == node.attrs["mesh_dim"]:
             break
+        elif before == whole:
+            before = whole = made.inputs[0]
         value = made.inputs[0]
     program = passed.lowered.program
     params = {i.name for i in program.inputs if i.role == "param"}
     inside = made is not None and any(p and _within(made, p) for p in paths)
     if inside or None in paths or scope.given.get(value, value) in params:
         return ()
-    local, at = types[node.outputs[0]].shape, node.source
+    at, shape = node.source, types[whole].shape
+    local = (*shape[:dim], types[node.outputs[0]].shape[dim], *shape[dim + 1 :])
     return tuple(
-        LocalExtent(at.file, at.line, ARGUMENT, path, whole, local, types[before].shape)
+        LocalExtent(at.file, at.line, ARGUMENT, path, shape, local, types[before].shape)
         for path in sorted(filter(None, paths))
     )
 

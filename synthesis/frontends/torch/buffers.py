@@ -21,7 +21,7 @@ from torch import fx, nn
 
 from shardproof.synthesis.frontends.torch.aten.table import TABLE
 from shardproof.synthesis.frontends.torch.folding import constant_nodes
-from shardproof.synthesis.frontends.torch.ranks.tables import split_of
+from shardproof.synthesis.frontends.torch.ranks.tables import splits_of
 from shardproof.synthesis.frontends.torch.ranks.writes import is_view
 from shardproof.synthesis.frontends.torch.trace import Traced
 from shardproof.verifier.kernel.program.types import Mesh
@@ -131,7 +131,7 @@ def placement_of(part: Any, whole: Any, mesh: Mesh, at: Mapping[str, int]) -> st
     """How a rank's part is cut out of a whole: `R`, `S(0)@tp`; empty where it is not."""
     if part.shape == whole.shape:
         return "R" if np.array_equal(part, whole) else ""
-    return split_of(part, whole, mesh, at)
+    return next(iter(splits_of(part, whole, mesh, at)), "")
 
 
 def piece(whole: Any, placement: str, mesh: Mesh, at: Mapping[str, int]) -> Any:

@@ -878,7 +878,7 @@ def _lowered(
         used=side.built.used,
         imported=(),
         alike=tuple(twice.alike),
-        tables=placed,
+        tables={name: first for name, (first, *_) in placed.items()},
         ties=canonical if one is None else {},
         filled={n: as_numbers(buffers[n]) for n in sorted(lowered.filled)},
         rates=step.rates if step is not None else {},

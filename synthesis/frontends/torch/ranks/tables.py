@@ -43,15 +43,15 @@ _Put = tuple[str, _Strided | tuple[int, list[int], int]]
 
 def pieces(
     program: Program, mine: Tables, whole: Tables, mesh: Mesh, rank: int, split_alone: bool = False
-) -> tuple[Program, dict[str, str]]:
+) -> tuple[Program, dict[str, tuple[str, ...]]]:
     """The program with tables that are this rank's chunk of one of the model's under the name of
-    that, and for each the placement of which it is the chunk: `S(0)@tp`. A chunk of each of many
+    that, and for each the placements of which it is the chunk: `S(0)@tp`. A chunk of each of many
     parts, as heads inside a batch are, becomes that chunk of the model's; a table of other rows, as
     zigzag positions are, slices of it, in blocks of one extent. `split_alone`: only chunks."""
     coords = mesh.coords()[rank]
     used = {i.name for i in program.inputs}
     names: dict[str, str] = {}
-    placed: dict[str, str] = {}
+    placed: dict[str, tuple[str, ...]] = {}
     put: dict[str, _Put] = {}
     for item in program.inputs:
         if item.role != "const" or item.name in whole:
@@ -59,7 +59,7 @@ def pieces(
         for name, table in whole.items():
             if _label(name) != _label(item.name):
                 continue
-            split = split_of(np.asarray(mine[item.name]), np.asarray(table), mesh, coords)
+            split = splits_of(np.asarray(mine[item.name]), np.asarray(table), mesh, coords)
             if split and name not in used and name not in placed:
                 names[item.name], placed[name] = name, split
                 break
@@ -166,10 +166,13 @@ def _label(name: str) -> str:
     return name.split(".", 2)[2] if name.count(".") > 1 else ""
 
 
-def split_of(part: NDArray[Any], table: NDArray[Any], mesh: Mesh, coords: Mapping[str, int]) -> str:
-    """The placement of which a part is a rank's chunk of a table; empty where it is none."""
+def splits_of(
+    part: NDArray[Any], table: NDArray[Any], mesh: Mesh, coords: Mapping[str, int]
+) -> tuple[str, ...]:
+    """The placements of which a part is a rank's chunk of a table."""
+    found: list[str] = []
     if part.ndim != table.ndim or part.dtype != table.dtype:
-        return ""
+        return ()
     for dim in range(table.ndim):
         for name, size in mesh.dims:
             chunk, left = divmod(table.shape[dim], size)
@@ -177,5 +180,5 @@ def split_of(part: NDArray[Any], table: NDArray[Any], mesh: Mesh, coords: Mappin
                 continue
             lines = slice(coords[name] * chunk, (coords[name] + 1) * chunk)
             if np.array_equal(part, table[(slice(None),) * dim + (lines,)]):
-                return f"S({dim})@{name}"
-    return ""
+                found.append(f"S({dim})@{name}")
+    return tuple(found)
