@@ -1,25 +1,28 @@
 """What a module takes of all heads and works on some of: a bias of scores that is made outside it,
 once for all layers."""
 
-from collections.abc import Iterator, Sequence
+from __future__ import annotations
 
-from shardproof.synthesis.lower import Lowered
-from shardproof.synthesis.planner.expressible import Passed, Scope
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
 from shardproof.synthesis.planner.plan import ARGUMENT, LocalExtent
 from shardproof.synthesis.planner.roles import Module
 from shardproof.verifier.kernel.ops import lookup
 from shardproof.verifier.kernel.program.program import Node
 
+if TYPE_CHECKING:
+    from shardproof.synthesis.planner.expressible import Passed, Scope
 
-def own_arguments(lowered: Lowered, modules: Sequence[Module], tp: str) -> tuple[LocalExtent, ...]:
+
+def own_arguments(passed: Passed, modules: Sequence[Module], tp: str) -> tuple[LocalExtent, ...]:
     """The values that modules with heads take whole, and of which a rank works on its heads."""
-    passed = Passed(lowered)
-    found = [
-        argument
+    sliced = (
+        (scope, node)
         for scope, node in passed.steps
         if node.op == "shard_slice" and node.attrs["mesh_dim"] == tp
-        for argument in taken(passed, scope, node, modules)
-    ]
+    )
+    found = (extent for at in sliced for extent in taken(passed, *at, modules))
     return tuple(dict.fromkeys(found))
 
 

@@ -34,9 +34,10 @@ def describe(found: Found, asked: Asked, baseline: StepPrice) -> Plan:
     entries: list[ModulePlan] = []
     styles = with_heads(found.modules, dict(best.point.styles))
     meets, leave = frozenset[str](), frozenset[str]()
+    taken = own_arguments(Passed(best.lowered), found.modules, tp) if tp else ()
     if tp and stream == "R":
         at = ends(found.modules)
-        meets, leave = Shared(found.program, best.lowered, styles, at, tp).modules()
+        meets, leave = Shared(found.program, best.lowered, styles, at, tp, taken).modules()
     beside = summed(found.program, best.lowered, found.modules, tp) if tp else frozenset[str]()
     for module in found.modules:
         entry = _module(module, found, tp, mesh, stream, whole_loss)
@@ -79,7 +80,7 @@ def describe(found: Found, asked: Asked, baseline: StepPrice) -> Plan:
         output=_output(found) if tp else "R",
         params=params,
         local_extents=local_extents(best.lowered, forward, found.modules, tp, dp) if tp else (),
-        arguments=own_arguments(best.lowered, found.modules, tp) if tp else (),
+        arguments=taken,
         obligations=tuple(
             f"Have the same number of unmasked labels on every {b.mesh_dim} rank."
             for b in best.lowered.contract.balanced[:1]

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from shardproof.synthesis.autodiff.forward import forward_values
 from shardproof.synthesis.lower import Lowered
+from shardproof.synthesis.planner.arguments import taken
 from shardproof.synthesis.planner.dims import dim_of
 from shardproof.synthesis.planner.roles import Module, heads
 from shardproof.synthesis.planner.shared import Shared, ends
@@ -129,6 +130,8 @@ def obstacle(
         if any(f"{module}.".startswith(f"{p}.") for p in made) and _of_params(passed, scope, node):
             continue  # weights that are worked out whole
         if node.op == "shard_slice" and (module in few_heads or _is_made_local(scope, node)):
+            continue
+        if node.op == "shard_slice" and taken(passed, scope, node, modules):
             continue
         if node.op == "shard_slice" and _enters(scope, node, recurrent):
             continue  # a step takes its share of the state it is given

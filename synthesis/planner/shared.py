@@ -11,6 +11,7 @@ from functools import cached_property
 from shardproof.synthesis.autodiff.forward import forward_values
 from shardproof.synthesis.lower import Lowered, Pair
 from shardproof.synthesis.planner.partial_gradients import Value, of_parameters
+from shardproof.synthesis.planner.plan import LocalExtent
 from shardproof.synthesis.planner.roles import Module
 from shardproof.verifier.kernel.program.program import Node, Program
 
@@ -31,6 +32,8 @@ class Shared:
     ends: Collection[str]
     """The modules where a gradient may be added up: those that hold no others."""
     tp: str
+    taken: Sequence[LocalExtent] = ()
+    """Arguments of which modules take a rank's share, as they do of its gradient."""
     readers: dict[Value, list[tuple[Pair, int]]] = field(
         default_factory=dict[Value, "list[tuple[Pair, int]]"]
     )
@@ -121,7 +124,23 @@ class Shared:
         made = self.makers.get((pair.scope, pair.one.inputs[at]))
         whole = len(pair.operands) > at and self.tp not in pair.operands[at].mentioned
         whole = whole or (made is not None and self.tp not in made.result.mentioned)
-        return whole and pair.one.body is None and self.tp in pair.result.sharded
+        meets = whole and pair.one.body is None and self.tp in pair.result.sharded
+        return meets and not self._is_taken(pair, at)
+
+    def _is_taken(self, pair: Pair, at: int) -> bool:
+        """Whether an operand is an argument that a module around the op takes its share of."""
+        types = self._body(pair.scope).types if pair.scope else self.program.types
+        shape = types[pair.one.inputs[at]].shape
+        sizes = (
+            size
+            for taken in self.taken
+            if f"{pair.one.source.module}.".startswith(f"{taken.module}.")
+            for size in (taken.before, taken.whole)
+        )
+        return any(
+            len(size) == len(shape) and all(n % m == 0 for n, m in zip(shape, size, strict=True))
+            for size in sizes
+        )
 
     def _all_split(self, value: Value) -> bool:
         """Whether all that depends on a value meets split activations first."""

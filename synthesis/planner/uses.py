@@ -604,7 +604,11 @@ class _Scope:
                 continue
             cut = cut or (channels and made.op == "slice" and made.number("dim") == 1)
             onward = [v for v in made.inputs if v not in vectors]
-            onward = [v for v in onward if not self._is_broadcast(made, v, at, channels)]
+            onward = [
+                v
+                for v in onward
+                if not (self._is_broadcast(made, v, at, channels) or self._is_score_bias(made, v))
+            ]
             dims |= {v: self._dim_of(made, v, at) for v in onward}
             todo += ((v, cut) for v in onward)
         return frozenset(found if alone else ()), frozenset(parts if alone else found)
@@ -629,6 +633,18 @@ class _Scope:
             return any(self._is_spread(operand, d) for d in range(len(before)))
         at = self._dim_of(node, operand, dim)
         return after[dim] > 1 and (at is None or before[at] == 1)
+
+    def _is_score_bias(self, node: Node, operand: str) -> bool:
+        """Whether a module adds what it is given to scores, products of activations in it."""
+        made, path = self.producers.get(operand), node.source.module
+        scores = next((self.producers.get(v) for v in node.inputs if v != operand), None)
+        while scores is not None and _passes(scores):
+            scores = self.producers.get(scores.inputs[0])
+        is_scores = (
+            scores is not None and scores.op == "bmm" and scores.inputs[1] not in self.origin
+        )
+        given = made is not None and not f"{made.source.module}.".startswith(f"{path}.")
+        return node.op == "add" and bool(path) and is_scores and given
 
     def _is_spread(self, value: str, dim: int) -> bool:
         """Whether dims are joined in one, and all entries along one of them are alike: those of a
