@@ -34,7 +34,7 @@ def taken(
     dim, types = node.number("dim"), scope.program.types
     value = before = whole = node.inputs[0]
     heads = types[value].shape[dim]
-    paths = {_around(n.source.module, modules, heads) for n in scope.readers(node.outputs[0])}
+    paths = {_around(path, modules, heads) for path in reading(scope, node)}
     while (made := scope.producers.get(value)) is not None:
         moved = lookup(made.op).kind == "collective"
         if made.op == "reshape" and any(p and _within(made, p) for p in paths):
@@ -55,6 +55,17 @@ def taken(
         LocalExtent(at.file, at.line, ARGUMENT, path, shape, local, types[before].shape)
         for path in sorted(filter(None, paths))
     )
+
+
+def reading(scope: Scope, node: Node) -> set[str]:
+    """The modules of the ops that read what a node gives, past views, which several may share."""
+    todo, found = [*node.outputs], set[str]()
+    for value in todo:
+        for reader in scope.readers(value):
+            is_view = lookup(reader.op).kind == "view" and len(reader.inputs) == 1
+            todo += reader.outputs if is_view else ()
+            found |= set() if is_view else {reader.source.module}
+    return found
 
 
 def _around(path: str, modules: Sequence[Module], heads: int) -> str | None:

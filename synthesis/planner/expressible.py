@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from shardproof.synthesis.autodiff.forward import forward_values
 from shardproof.synthesis.lower import Lowered
-from shardproof.synthesis.planner.arguments import taken
+from shardproof.synthesis.planner.arguments import reading, taken
 from shardproof.synthesis.planner.dims import dim_of
 from shardproof.synthesis.planner.roles import Module, heads
 from shardproof.synthesis.planner.shared import Shared, ends
@@ -251,12 +251,7 @@ def _local(scope: Scope, value: str, dim: int | None, known: bool) -> bool:
 
 def _enters(scope: Scope, node: Node, modules: Collection[str]) -> bool:
     """Whether some modules alone work on what is sliced, past views of it."""
-    todo, found = [*node.outputs], set[str]()
-    for value in todo:
-        for reader in scope.readers(value):
-            is_view = lookup(reader.op).kind == "view" and len(reader.inputs) == 1
-            todo += reader.outputs if is_view else ()
-            found |= set() if is_view else {reader.source.module}
+    found = reading(scope, node)
     return bool(found) and found.issubset(modules)
 
 
@@ -352,7 +347,9 @@ def unexpressed(
             continue
         bare = style in ("replicate", "channels") or path in convs
         free = node.op == "shard_slice" and (
-            _is_made_local(scope, node) or _enters(scope, node, recurrent)
+            _is_made_local(scope, node)
+            or _enters(scope, node, recurrent)
+            or bool(taken(passed, scope, node, modules))
         )
         free |= path in made and _of_params(passed, scope, node)
         if _moves(node, tp) and bare and not free:

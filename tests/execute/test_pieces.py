@@ -323,9 +323,9 @@ class Planned:
         return verify(Problem(one, found.program, found.contract, consts=captured.consts))
 
 
-def planned(folder: Path, name: str, mesh: Mesh) -> Planned:
+def planned(folder: Path, name: str, mesh: Mesh, source: str = SOURCE) -> Planned:
     path = folder / "held.py"
-    path.write_text(SOURCE)
+    path.write_text(source)
     request = CaptureRequest(f"{path}:{name}")
     captured = capture(request)
     made = synthesize(Asked(captured.program, mesh, load("h100"), kinds(captured)))
