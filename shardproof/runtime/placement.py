@@ -189,11 +189,12 @@ class InnerParallel(ParallelStyle):
     added up on the way out.
 
     `splits` maps a parameter to the dim that is split, or to that and the equal parts stacked along
-    it. Each rank adds its share of any other, a bias of what is added up.
+    it. Each rank uses the parameters in `whole` as they are, and adds its share of any other, a
+    bias of what is added up.
     """
 
-    def __init__(self, splits):
-        self.splits = splits
+    def __init__(self, splits, whole=()):
+        self.splits, self.whole = splits, whole
 
     def _apply(self, module, device_mesh):
         for name, dim in self.splits.items():
@@ -206,8 +207,9 @@ class InnerParallel(ParallelStyle):
             param = distribute_tensor(getattr(module, name), device_mesh, [Replicate()])
             module.register_parameter(name, nn.Parameter(param))
 
-        def share(param):
-            return param.to_local(grad_placements=[Partial()]) / device_mesh.size()
+        def share(name):
+            param = getattr(module, name).to_local(grad_placements=[Partial()])
+            return param if name in self.whole else param / device_mesh.size()
 
         def whole(x):
             floats = isinstance(x, torch.Tensor) and x.is_floating_point()
@@ -217,7 +219,7 @@ class InnerParallel(ParallelStyle):
             inner = copy.copy(module)
             del inner.forward
             local = {name: getattr(module, name).to_local() for name in self.splits}
-            local |= {name: share(getattr(module, name)) for name in others}
+            local |= {name: share(name) for name in others}
             named = {name: whole(x) for name, x in kwargs.items()}
             out = functional_call(inner, local, tuple(map(whole, args)), named)
             out = DTensor.from_local(out, device_mesh, [Partial()], run_check=False)

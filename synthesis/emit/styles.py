@@ -89,7 +89,8 @@ def _kv(m: ModulePlan) -> Style:
 
 def _inner(m: ModulePlan) -> Style:
     _needs(m, "input", m.input, "R")
-    return Style("InnerParallel", (_splits(m),))
+    whole = ", ".join(f'"{name}"' for name in m.whole)
+    return Style("InnerParallel", (_splits(m), *[f"whole=[{whole}]"] * bool(whole)))
 
 
 def _splits(m: ModulePlan) -> str:

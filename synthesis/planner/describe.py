@@ -201,8 +201,9 @@ def _module(
     style = "product" if module.own else "column" if style == "gathered" else style
     made = module.made_outside and bool(splits)
     return ModulePlan(
-        module.path, module.kind, style, takes, gives, parts, reason, splits, made=made
-    )
+        module.path, module.kind, style, takes, gives, parts, reason, splits, made=made,
+        whole=module.whole if style == "inner" else (),
+    )  # fmt: skip
 
 
 def _gathers(lowered: Lowered, path: str, tp: str) -> bool:

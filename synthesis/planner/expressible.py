@@ -339,12 +339,15 @@ def unexpressed(
     convs, made = {m.path for m in modules if m.use == "conv"}, {m.path for m in modules if m.made}
     few = {m.path for m in modules if 0 < m.heads < size}
     recurrent = {m.path for m in modules if m.use == "recurrent"}
+    inner = {m.path for m in modules if m.raw}
     last, _ = returned(passed) or (None, 0)
     for scope, node in passed.steps:
         path = node.source.module
         style = known.get(path)
         if style is None or path in norms or path in few or node is last:
             continue
+        if style == "experts" and path in inner and node.op in ("reduce_scatter", "all_to_all"):
+            return Obstacle(path, f"{path} gives whole activations  {node.source}")
         bare = style in ("replicate", "channels") or path in convs
         free = node.op == "shard_slice" and (
             _is_made_local(scope, node)

@@ -52,6 +52,9 @@ class ModulePlan:
     """`fused_column` of weights of several widths: how many of one follow, and their rows."""
     kept: tuple[int, ...] = ()
     """Which of these every rank uses whole."""
+    whole: tuple[str, ...] = ()
+    """`inner`: parameters that every rank uses whole; of others that are not split it adds a
+    share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,10 +225,11 @@ def to_json(plan: Plan) -> str:
         del data["replicate"]
     if plan.dialect == PYTORCH.name:
         del data["dialect"]
-    if not plan.stages:
-        del data["stages"]
+    for name in ("stages", "arguments"):
+        if not data[name]:
+            del data[name]
     for module in data["modules"]:
-        for name in ("splits", "shared", "leaves_shares", "made", "widths", "kept"):
+        for name in ("splits", "shared", "leaves_shares", "made", "widths", "kept", "whole"):
             if not module[name]:
                 del module[name]
     return json.dumps(data, indent=2) + "\n"
@@ -235,6 +239,7 @@ def _module(data: dict[str, Any]) -> ModulePlan:
     data["splits"] = tuple((str(n), int(d), int(p)) for n, d, p in data.get("splits", ()))
     data["widths"] = tuple((int(n), int(rows)) for n, rows in data.get("widths", ()))
     data["kept"] = tuple(map(int, data.get("kept", ())))
+    data["whole"] = tuple(map(str, data.get("whole", ())))
     return ModulePlan(**data)
 
 

@@ -88,6 +88,8 @@ class Module:
     splits: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
     """Experts: for each parameter, by its own name, the dim that holds the hidden units of every
     expert, and the equal parts that are stacked along it."""
+    whole: tuple[str, ...] = ()
+    """`raw`: parameters by their own names that are neither split nor added to what goes out."""
 
     @property
     def is_norm(self) -> bool:
@@ -268,6 +270,23 @@ def _settle_raw(
     if places:
         module.use, module.raw = "experts", True
         module.splits = {p.path.rpartition(".")[2]: (dim, 1) for p, dim in places}
+        left = {p.name: p.path.rpartition(".")[2] for p in module.params}
+        added = _added_last(*turns, left)
+        whole = (n for p, n in left.items() if p not in added and n not in module.splits)
+        module.whole = tuple(whole)
+
+
+def _added_last(at: Program, own: Sequence[Node], params: Mapping[str, str]) -> set[str]:
+    """The parameters that are added to what the last product gives."""
+    made, held, found = set(own[-1].outputs), {name: name for name in params}, set[str]()
+    for node in at.nodes[at.nodes.index(own[-1]) + 1 :]:
+        if node.op == "add" and not made.isdisjoint(node.inputs):
+            found |= {held[v] for v in node.inputs if v in held}
+        if not made.isdisjoint(node.inputs):
+            made.update(node.outputs)
+        elif len(node.inputs) == 1 and node.inputs[0] in held:
+            held |= dict.fromkeys(node.outputs, held[node.inputs[0]])
+    return found
 
 
 def _in_turn(module: Module, program: Program) -> tuple[Program, list[Node]] | None:
