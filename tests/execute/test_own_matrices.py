@@ -9,7 +9,7 @@ import pytest
 from shardproof.agent.pipeline.pipeline import kinds
 from shardproof.agent.pipeline.writing import read_again
 from shardproof.synthesis.emit import emit
-from shardproof.synthesis.emit.patch import Patch
+from shardproof.synthesis.emit.patch import Patch, patch as make_patch
 from shardproof.synthesis.execute.job import collect_facts
 from shardproof.synthesis.frontends.torch.capture import capture
 from shardproof.synthesis.frontends.torch.captured import Captured
@@ -17,7 +17,7 @@ from shardproof.synthesis.frontends.torch.request import CaptureRequest, InputSp
 from shardproof.synthesis.hardware import load
 from shardproof.synthesis.planner.planner import Asked, Synthesis, synthesize
 from shardproof.verifier.kernel.program.types import Mesh
-from shardproof.verifier.verdict import Counterexample, Proof, Unknown, Verdict
+from shardproof.verifier.verdict import Counterexample, Proof, Verdict
 
 pytestmark = pytest.mark.torch
 SOURCE = """import torch
@@ -46,14 +46,18 @@ class Square(nn.Module):
         self.heads = 2
         for name in ("wq", "wk", "wv", "wo"):
             setattr(self, name, nn.Parameter(torch.randn(8, 8)))
+        for name in ("gain", "shift", "bias", "scale"):
+            setattr(self, name, nn.Parameter(torch.randn(8)))
+        self.pace = nn.Parameter(torch.ones(1))
 
     def forward(self, x):
         b, t, _ = x.shape
+        x = x * self.gain + self.shift
         q, k, v = (
             (x @ w).view(b, t, self.heads, 4).transpose(1, 2) for w in (self.wq, self.wk, self.wv)
         )
-        y = (q @ k.transpose(-2, -1)).softmax(-1) @ v
-        return y.transpose(1, 2).reshape(b, t, 8) @ self.wo
+        y = (q @ k.transpose(-2, -1) * self.pace.exp()).softmax(-1) @ v
+        return (y.transpose(1, 2).reshape(b, t, 8) @ self.wo + self.bias) * self.scale
 
 
 class Model(nn.Module):
@@ -95,6 +99,7 @@ def test_each_rank_has_some_heads_of_every_matrix(made: Made) -> None:
     diff = made.patch.diff
     assert '{"w_q": 0, "w_v": 0, "b_q": 0, "w_o": 0}' in diff
     assert '{"wq": 1, "wk": 1, "wv": 1, "wo": 0}' in diff
+    assert 'whole=["gain", "shift", "scale", "pace"]' in diff
     assert isinstance(verdict := made.judged(made.patch), Proof), verdict
 
 
@@ -102,6 +107,10 @@ WRONG = {
     "the last matrix along its outputs": ('"wo": 0', '"wo": 1'),
     "keys whole": ('"wk": 1, ', ""),
     "a bias that is left a share": ('"b_q": 0, ', ""),
+    "a share of what multiplies": ('whole=["gain", ', "whole=["),
+    "a share of what is added first": ('"shift", "scale", "pace"]', '"scale", "pace"]'),
+    "a share of what multiplies last": ('"scale", "pace"]', '"pace"]'),
+    "a whole bias on each rank": ('whole=["gain"', 'whole=["bias", "gain"'),
     "inputs for outputs": ('"wq": 1, "wk": 1', '"wq": 0, "wk": 0'),
 }
 
@@ -112,5 +121,9 @@ def test_wrong_splits_are_not_proved(made: Made, fault: str) -> None:
     lines = made.patch.diff.split("\n")
     assert sum(old in line for line in lines) == 1
     files = {name: (one, many.replace(old, new)) for name, (one, many) in made.patch.files.items()}
-    wrong = made.judged(replace(made.patch, files=files))
-    assert isinstance(wrong, Counterexample | Unknown), wrong
+    right = made.patch
+    other = make_patch(files, right.obligations, right.entry)
+    wrong = made.judged(replace(other, function=right.function))
+    assert isinstance(wrong, Counterexample) or "RuntimeError" in getattr(wrong, "reason", ""), (
+        wrong
+    )
