@@ -13,7 +13,7 @@ from shardproof.agent.actions.words import mesh_for
 from shardproof.agent.pipeline import launching
 from shardproof.agent.pipeline.finishing import finish
 from shardproof.agent.pipeline.planning import Planning, Tried
-from shardproof.agent.pipeline.writing import Written, write
+from shardproof.agent.pipeline.writing import UNDIVIDED, Written, write
 from shardproof.agent.report import summary
 from shardproof.agent.run import events, outdir
 from shardproof.agent.run.errors import Exit
@@ -308,6 +308,8 @@ def settled(
         while found is not proved or planning.halving:
             refuted = isinstance(found.verdict, Counterexample)
             reason = verdicts.message(found.verdict).split("\n")[0]
+            if UNDIVIDED in reason:
+                break  # with any plan over dp
             with run.phase("plan") as phase:
                 if found is proved:
                     again, phase.summary = planning.more(), "no larger plan"

@@ -22,6 +22,7 @@ from shardproof.synthesis.frontends.torch.errors import CaptureError
 from shardproof.synthesis.frontends.torch.request import CaptureRequest
 from shardproof.synthesis.frontends.torch.rolling.paths import stacked
 from shardproof.synthesis.planner.describe import placed_as
+from shardproof.synthesis.planner.expressible import of_whole_batch
 from shardproof.synthesis.planner.plan import Plan
 from shardproof.synthesis.planner.planner import Synthesis
 from shardproof.synthesis.repair.diagnosis import verify
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 SHORT = 24
 """Characters of a directory's name that a line of a patch has room for."""
 UNREAD = "the plan is proved; its patch was not read"
+UNDIVIDED = "the batch cannot be split"
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class Written:
     @property
     def verdict(self) -> Verdict:
         """The word about the patch."""
-        return not_proved(self.judged, self.made.plan)
+        return not_proved(self.judged, self.made)
 
 
 def write(run: Run, job: Job, captured: Captured, facts: ModelFacts, made: Synthesis) -> Written:
@@ -161,10 +163,10 @@ def _last(error: Exception) -> str:
     return lines[0] if len(lines) == 1 else f"{lines[0]}: {lines[-1]}"
 
 
-def not_proved(verdict: Verdict, plan: Plan) -> Verdict:
+def not_proved(verdict: Verdict, made: Synthesis) -> Verdict:
     """The verdict on a patch that is no proof, told as what it is: the plan was proved, where its
     own program is on the whole mesh."""
-    patch = "the plan is proved, but its patch"
+    plan, patch = made.plan, "the plan is proved, but its patch"
     if plan.cp or plan.replicate:
         patch = "the patch"
     match verdict:
@@ -181,27 +183,30 @@ def not_proved(verdict: Verdict, plan: Plan) -> Verdict:
                 return verdict
             said = f"is not proved: {reason}"
     return Unknown(
-        _undivided(verdict, plan) or f"{patch} {said}",
+        _undivided(verdict, made) or f"{patch} {said}",
         verdict.location,
         verdict.wrong_outputs if isinstance(verdict, Counterexample) else (),
         stats=verdict.stats,
     )
 
 
-def _undivided(verdict: Verdict, plan: Plan) -> str:
-    """That the batch is one whole, where all that a patch does is to split it and the values of the
-    parts are wrong: the plan gathers over dp within forward, and the owner's code does not."""
+def _undivided(verdict: Verdict, made: Synthesis) -> str:
+    """That the batch is one whole, where the values of its parts are wrong and all that a patch
+    does is to split it, or the plan gathers over dp within forward: the owner's code does not."""
+    plan = made.plan
     if not isinstance(verdict, Counterexample) or not isinstance(verdict.witness, Witness):
         return ""
     role = verdict.witness.output.partition(":")[0]
-    if role not in ("loss", "output") or plan.batch_ranks == 1 or plan.tp_size > 1:
+    met = of_whole_batch(made.lowered, plan.dp) if plan.dp else None
+    if role not in ("loss", "output") or plan.batch_ranks == 1 or (plan.tp_size > 1 and not met):
         return ""
+    at = f"at {met.source}" if met is not None and met.source.line else "here"
     whole = (
         "the mean of those of its parts" if role == "loss" else "those of its parts side by side"
     )
     return (
-        f"the batch cannot be split over {plan.batch_ranks} ranks, since samples of it meet here: "
-        f"the {role} of all is not {whole}; split the model over tp, or gather over dp here"
+        f"{UNDIVIDED} over {plan.batch_ranks} ranks, since samples of it meet here: "
+        f"the {role} of all is not {whole}; split the model over tp, or gather over dp {at}"
     )
 
 

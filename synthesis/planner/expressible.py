@@ -226,6 +226,18 @@ def returned(passed: Passed) -> tuple[Node, int] | None:
     return None
 
 
+def of_whole_batch(lowered: Lowered, dp: str) -> Node | None:
+    """What gathers rows of all ranks of `dp` in the forward pass: no patch exchanges activations
+    there."""
+    passed = Passed(lowered)
+    gathers = (
+        (scope, node)
+        for scope, node in passed.steps
+        if node.op == "all_gather" and _moves(node, dp) and node.attrs["dim"] == 0
+    )
+    return next((n for scope, n in gathers if not _of_params(passed, scope, n)), None)
+
+
 def _is_made_local(scope: Scope, node: Node) -> bool:
     """Whether code that is told of local extents makes the piece of a rank: of tables that capture
     worked out, of what is broadcast along a dim, or of both, entry by entry."""

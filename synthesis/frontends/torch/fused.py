@@ -3,8 +3,8 @@ linear gives is cut into queries, keys and values of fewer heads, and whatever e
 
 With w = concat(w_i, 1): the columns of mm(x, w) that are of w_i are mm(x, w_i). With gradients
 g = concat(g_i, 1): mm(g, wT) = sum_i mm(g_i, w_iT), mm(gT, x) = concat(mm(g_iT, x), 0), and sums
-over rows are joined likewise. A join of gradients of which only its operands are read again is
-none; one that the owner writes stays, since ranks join their pieces there.
+over rows are joined likewise. A join of which only its operands are read again is none, but for
+those that are kept.
 Where pieces are of one width, placement rules read them as they are.
 """
 
@@ -21,16 +21,16 @@ ROWWISE = ("reshape", "cast", "mul_scalar", "neg")
 """Ops on each column, whatever the others are; reshapes that leave the last dim are."""
 
 
-def separate_products(program: Program) -> Program:
+def separate_products(program: Program, kept: Collection[str] = ()) -> Program:
     """The program with a product for each of several weights of unequal widths that are fused; the
-    same where there are none. No new value has the name of an old one."""
+    same where there are none. No new value has the name of an old one. Joins that are `kept` stay
+    though not all of them is read."""
     if not any(n.op == "slice" for n in program.nodes):
         return program
     joined = (
         rewrite(program, {"add": _joined}) if any(n.op == "pad" for n in program.nodes) else program
     )
-    written = {v for n in program.nodes if n.op == "concat" for v in n.outputs}
-    found = _Found(joined, written)
+    found = _Found(joined, kept)
     if not found.cuts and not found.again:
         return program
     patterns: dict[str, Pattern] = {
@@ -68,7 +68,7 @@ def _joined(r: Rewriting, node: Node) -> str | None:
 class _Found:
     """Where a program cuts what a product gives, and joins gradients of the pieces."""
 
-    def __init__(self, program: Program, written: Collection[str]) -> None:
+    def __init__(self, program: Program, kept: Collection[str]) -> None:
         self.program = program
         self.readers: dict[str, list[Node]] = {}
         for node in program.nodes:
@@ -90,7 +90,7 @@ class _Found:
         self.again = {
             cut.outputs[0]
             for n in joins
-            if n.outputs[0] not in written
+            if n.outputs[0] not in kept
             for cut in self.readers.get(n.outputs[0], ())
             if self._is_apart(n)
         }

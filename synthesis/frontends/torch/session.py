@@ -362,8 +362,8 @@ def unreached(program: Program, facts: ModelFacts) -> tuple[tuple[str, ...], tup
 
 def _separate(program: Program, backward: frozenset[str]) -> tuple[Program, frozenset[str]]:
     """The program with fused products apart, and its values of the backward: what comes after the
-    first one."""
-    apart = separate_products(program)
+    first one. What the forward joins stays: ranks join their pieces there."""
+    apart = separate_products(program, program.types.keys() - backward)
     made = [v for n in apart.nodes for v in n.outputs]
     known = backward & program.types.keys()
     first = next((i for i, v in enumerate(made) if v in known), len(made))
