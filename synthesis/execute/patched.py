@@ -63,7 +63,7 @@ from shardproof.synthesis.frontends.torch.ranks.lowering import lower_rank
 from shardproof.synthesis.frontends.torch.ranks.places import Places
 from shardproof.synthesis.frontends.torch.ranks.placing import Placing
 from shardproof.synthesis.frontends.torch.ranks.sharded import refuse_uncovered
-from shardproof.synthesis.frontends.torch.ranks.tables import pieces
+from shardproof.synthesis.frontends.torch.ranks.tables import common, pieces
 from shardproof.synthesis.frontends.torch.ranks.together import ordinary
 from shardproof.synthesis.frontends.torch.ranks.tracing import (
     Order as Trace,
@@ -124,29 +124,13 @@ def save_patched(job: Job, folder: Path) -> None:
     for rank, other in read.items():
         if other.facts["layouts"] != facts["layouts"]:
             raise RankError(f"ranks 0 and {rank} lay parameters out in different ways")
+    tables = common(job.plan.mesh, [rank.facts["tables"] for rank in read.values()])
     reached = _reached(separate_products(ordinary(joined)), order.untrained)
     program = live(inline(_rolled(reached, facts, order)))
     (folder / "distributed.json").write_text(dumps(program))
     (folder / "layouts.json").write_text(
-        json.dumps({"ranks": list(read), "params": facts["layouts"], "tables": _tables(job, read)})
+        json.dumps({"ranks": list(read), "params": facts["layouts"], "tables": tables})
     )
-
-
-def _tables(job: Job, read: Mapping[int, _Rank]) -> dict[str, str]:
-    """How each table is laid out: as all ranks have it. A rank may have the chunk of several mesh
-    dims, so where some ranks were not read no two may be left.
-
-    Raises:
-        RankError: there is no such placement.
-    """
-    held = [rank.facts["tables"] for rank in read.values()]
-    found: dict[str, str] = {}
-    for name in dict.fromkeys(name for tables in held for name in tables):
-        common = [p for p in held[0].get(name, ()) if all(p in t.get(name, ()) for t in held)]
-        if not common or (len(common) > 1 and len(read) < len(job.plan.mesh.coords())):
-            raise RankError(f"ranks do not lay the table {name} out in one way")
-        found[name] = common[0]
-    return found
 
 
 def _read(job: Job, folder: Path, order: Order) -> tuple[dict[int, _Rank], Program]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shardproof.synthesis.frontends.torch.ranks.tables import pieces
+from shardproof.synthesis.frontends.torch.ranks.join import RankError
+from shardproof.synthesis.frontends.torch.ranks.tables import common, pieces
 from shardproof.verifier.kernel.program.builder import Builder
 from shardproof.verifier.kernel.program.program import Program
 from shardproof.verifier.kernel.program.types import Mesh, TensorType
@@ -14,11 +15,13 @@ TP = Mesh.of(tp=2)
 WHOLE = np.arange(32.0).reshape(16, 2)
 
 
-def taken(part: np.ndarray, rank: int) -> tuple[list[str], dict[str, str]]:
-    b = Builder("rank", TP)
+def taken(
+    part: np.ndarray, rank: int, mesh: Mesh = TP
+) -> tuple[list[str], dict[str, tuple[str, ...]]]:
+    b = Builder("rank", mesh)
     mine = b.input("const.mine", TensorType(part.shape, "f64"), "const", "const.mine")
     b.output(b.add("exp", mine), "output", "out")
-    found, placed = pieces(b.build(), {"const.mine": part}, {"const.whole": WHOLE}, TP, rank)
+    found, placed = pieces(b.build(), {"const.mine": part}, {"const.whole": WHOLE}, mesh, rank)
     return ops(found), placed
 
 
@@ -42,4 +45,25 @@ def test_the_chunk_of_another_rank_is_no_chunk_of_this_one() -> None:
 
 
 def test_one_chunk_is_placed() -> None:
-    assert taken(WHOLE[8:], 1) == (["exp"], {"const.whole": "S(0)@tp"})
+    assert taken(WHOLE[8:], 1) == (["exp"], {"const.whole": ("S(0)@tp",)})
+
+
+@pytest.mark.parametrize("ranks", [(0, 1, 2, 3), (0, 1), (0, 3)])
+def test_ranks_lay_a_table_out_in_one_way(ranks: tuple[int, ...]) -> None:
+    """One on the diagonal of a mesh has the chunk of either dim."""
+    mesh = Mesh.of(dp=2, tp=2)
+    placed = {rank: taken(WHOLE[8 * (rank % 2) :][:8], rank, mesh)[1] for rank in ranks}
+    assert placed[0] == {"const.whole": ("S(0)@dp", "S(0)@tp")}
+    if ranks == (0, 3):
+        with pytest.raises(RankError):
+            common(mesh, [*placed.values()])
+        return
+    assert common(mesh, [*placed.values()]) == {"const.whole": "S(0)@tp"}
+
+
+def test_ranks_that_differ_lay_no_table_out() -> None:
+    mesh = Mesh.of(dp=2, tp=2)
+    with pytest.raises(RankError):
+        common(mesh, [{"a": ("S(0)@tp",)}, {"a": ("S(0)@dp",)}])
+    with pytest.raises(RankError):
+        common(mesh, [{"a": ("S(0)@tp",)}, {}])

@@ -2,7 +2,7 @@
 entry."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shardproof.synthesis.frontends.torch.ranks.join import RankError
 from shardproof.verifier.kernel.program.builder import Builder
 from shardproof.verifier.kernel.program.program import Program
 from shardproof.verifier.kernel.program.types import Mesh
@@ -79,6 +80,22 @@ def pieces(
     found = found.renamed(names)
     inputs = tuple(replace(i, path=names.get(i.path, i.path)) for i in found.inputs)
     return replace(found, inputs=inputs), placed
+
+
+def common(mesh: Mesh, held: Sequence[Mapping[str, Sequence[str]]]) -> dict[str, str]:
+    """How each table is laid out: as all ranks have it. A rank may have the chunk of several mesh
+    dims, so where some ranks were not read no two may be left.
+
+    Raises:
+        RankError: there is no such placement.
+    """
+    found: dict[str, str] = {}
+    for name in dict.fromkeys(name for tables in held for name in tables):
+        same = [p for p in held[0].get(name, ()) if all(p in t.get(name, ()) for t in held)]
+        if not same or (len(same) > 1 and len(held) < len(mesh.coords())):
+            raise RankError(f"ranks do not lay the table {name} out in one way")
+        found[name] = same[0]
+    return found
 
 
 def _strided(
