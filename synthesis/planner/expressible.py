@@ -18,7 +18,15 @@ from shardproof.synthesis.planner.roles import Module, heads
 from shardproof.synthesis.planner.shared import Shared, ends
 from shardproof.verifier.kernel.ops import lookup
 from shardproof.verifier.kernel.program.program import Node, Program
-from shardproof.verifier.ops.classes import ALONG, PRODUCTS, REARRANGING, SCATTERS, VIEWS
+from shardproof.verifier.ops.classes import (
+    ALONG,
+    PIECES,
+    PRODUCTS,
+    REARRANGING,
+    REDUCING,
+    SCATTERS,
+    VIEWS,
+)
 
 
 class Obstacle(NamedTuple):
@@ -358,7 +366,8 @@ def unexpressed(
         style = known.get(path)
         if style is None or path in norms or path in few or node is last:
             continue
-        if style == "experts" and path in inner and node.op in ("reduce_scatter", "all_to_all"):
+        pieces = _moves(node, tp) and node.op in PIECES and node.op in REDUCING
+        if pieces and style == "experts" and path in inner:
             return Obstacle(path, f"{path} gives whole activations  {node.source}")
         bare = style in ("replicate", "channels") or path in convs
         free = node.op == "shard_slice" and (

@@ -50,7 +50,8 @@ def _owned(program: Program, backward: int, lists: Sequence[str]) -> Program:
             taken.setdefault(value, []).append(node)
 
     def module_of(node: Node) -> str:
-        return owner.get(node.outputs[0], node.source.module)
+        found = owner.get(node.outputs[0])
+        return node.source.module if found is None else found
 
     for node in program.nodes:
         made = maker.get(node.inputs[0]) if node.op in MOVED else None
