@@ -20,7 +20,6 @@ from shardproof.synthesis.repair.in_source import (
     group_attributes,
     is_group,
     regions,
-    talks,
 )
 from shardproof.synthesis.repair.localize import RIGHT_WITH
 from shardproof.synthesis.repair.looked import Line, Looked, followed
@@ -404,6 +403,12 @@ def inside(looked: Looked) -> Iterator[Fault]:
         for node in ast.walk(made):
             if isinstance(node, ast.FunctionDef) and node.name == method:
                 yield looked.fault(f"{name}.{method}", other, node.body[0])
+
+
+def talks(names: frozenset[str]) -> bool:
+    """Whether names of calls are of collectives."""
+    words = ("reduce", "gather", "scatter", "all_to_all", "send", "recv", "broadcast", "exchange")
+    return any(word in name for name in names for word in words)
 
 
 def methods(looked: Looked) -> Iterator[Fault]:

@@ -380,9 +380,3 @@ def _held(
         }
     mine = {n.attr for n in ast.walk(function) if isinstance(n, ast.Attribute)}
     return sorted(attributes & (here | attributes), key=lambda a: (a not in mine, a not in here, a))
-
-
-def talks(names: frozenset[str]) -> bool:
-    """Whether names of calls are of collectives."""
-    words = ("reduce", "gather", "scatter", "all_to_all", "send", "recv", "broadcast", "exchange")
-    return any(word in name for name in names for word in words)

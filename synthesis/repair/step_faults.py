@@ -8,6 +8,7 @@ from fractions import Fraction
 import torch
 
 from shardproof.synthesis.frontends.torch.ranks.pairing import STATE
+from shardproof.synthesis.repair.culprits import talks
 from shardproof.synthesis.repair.fault import Fault
 from shardproof.synthesis.repair.in_source import (
     Function,
@@ -16,7 +17,6 @@ from shardproof.synthesis.repair.in_source import (
     base_name,
     call_name,
     regions,
-    talks,
 )
 from shardproof.synthesis.repair.localize import RIGHT_WITH
 from shardproof.synthesis.repair.looked import Line, Looked, Reached, followed, reached
