@@ -18,7 +18,7 @@ from shardproof.synthesis.frontends.torch.ranks import in_time
 from shardproof.synthesis.frontends.torch.ranks.bounds import outside
 from shardproof.synthesis.frontends.torch.ranks.micro_batches import in_one_body
 from shardproof.synthesis.frontends.torch.ranks.pairing import GRAD_OF_INPUT, STATE
-from shardproof.synthesis.frontends.torch.ranks.result import RanksCaptured
+from shardproof.synthesis.frontends.torch.ranks.result import RanksCaptured, Side
 from shardproof.synthesis.frontends.torch.ranks.together import in_one_shape, ordinary, together
 from shardproof.synthesis.frontends.torch.ranks.unequal_parts import at_once
 from shardproof.synthesis.frontends.torch.ranks.whole_batch import whole_batch
@@ -175,7 +175,7 @@ def _of_rows(
         InputError, CaptureError: layouts that are not clear or do not fit; values that only ranks
             have.
     """
-    one, left = _compared(captured.one.program, compared)
+    one, left = _compared(captured.one, compared)
     captured = replace(captured, one=replace(captured.one, program=one))
     tables = same_tables(captured)
     if captured.complete:
@@ -203,15 +203,15 @@ def _of_rows(
     program = _same_outputs(captured, program)
     over = losses.averaged(captured, program, stated, tables)
     if over:
-        program = losses.mean_loss(program, over, losses.losses(one))
+        program = losses.mean_loss(program, over, losses.losses(captured.one, one))
     outside, laid = losses.outside(captured, program, stated, tables, compared.loss)
     if outside:
         program = losses.mean_outside(program, laid, outside)
     found = _decided(captured, one, replace(read, program=program), stated, tables, strays, tell)
     if over:
-        mean = f"its mean over {' and '.join(over)}"
+        mean, named = f"its mean over {' and '.join(over)}", losses.losses(captured.one, one)
         said = [
-            replace(p, how=mean) if p.kind == "output" and p.name in losses.losses(one) else p
+            replace(p, how=mean) if p.kind == "output" and p.name in named else p
             for p in found.placed
         ]
         found = replace(found, placed=tuple(said))
@@ -369,13 +369,14 @@ def _sourced(program: Program, texts: Path) -> Program:
     return replace(program, nodes=nodes)
 
 
-def _compared(one: Program, compared: Compared) -> tuple[Program, tuple[str, ...]]:
+def _compared(side: Side, compared: Compared) -> tuple[Program, tuple[str, ...]]:
     """The model with the outputs that are compared, and what is not in words. Of a model that
     returns its loss, the inputs are data: of their gradients, those that are asked for.
 
     Raises:
         InputError: a name of no output, of no input with a gradient.
     """
+    one = side.program
     named = [o.path for o in one.outputs if o.role != "grad"]
     inputs = [
         o.path.removeprefix(GRAD_OF_INPUT)
@@ -393,7 +394,7 @@ def _compared(one: Program, compared: Compared) -> tuple[Program, tuple[str, ...
                     where=f"{option} {name}",
                     expected=f"one of {', '.join(known)}" if known else "none: it has none",
                 )
-    data = inputs if losses.losses(one) else []
+    data = inputs if losses.losses(side, one) else []
     out = {GRAD_OF_INPUT + n for n in data if n not in compared.grads}
     kept = tuple(
         o for o in one.outputs if o.path not in (out if o.role == "grad" else compared.skipped)

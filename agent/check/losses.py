@@ -10,7 +10,7 @@ from shardproof.agent.check.contract import Placed, Statements, agree
 from shardproof.agent.run.errors import InputError
 from shardproof.synthesis.frontends.torch.logged_loss import logged_losses
 from shardproof.synthesis.frontends.torch.ranks.pairing import GRAD_OF_INPUT, STATE
-from shardproof.synthesis.frontends.torch.ranks.result import RanksCaptured
+from shardproof.synthesis.frontends.torch.ranks.result import RanksCaptured, Told
 from shardproof.verifier.kernel.inline import inline
 from shardproof.verifier.kernel.program.program import Node, Output, Program
 from shardproof.verifier.kernel.program.types import Attr
@@ -24,7 +24,7 @@ OUTSIDE = (
 )
 
 
-def losses(one: Program) -> Set[str]:
+def losses(side: Told, one: Program) -> Set[str]:
     """The loss; of a model that is run without gradients, the scalar called so, or the only one; of
     a step what it returns of it."""
     found = {o.path for o in one.outputs if o.role == "loss"}
@@ -33,7 +33,7 @@ def losses(one: Program) -> Set[str]:
     types = ((o.path, one.types[o.value]) for o in one.outputs)
     scalars = {path for path, t in types if t.shape == () and t.is_float}
     if any(o.path.startswith(STATE) for o in one.outputs):
-        return logged_losses([path for path in scalars if not path.startswith(STATE)])
+        return logged_losses([p for p in scalars if not p.startswith(STATE)], side.losses)
     return {"loss"} & scalars or (scalars if len(scalars) == 1 else set())
 
 
@@ -42,7 +42,7 @@ def averaged(
 ) -> tuple[str, ...]:
     """The mesh dims that inputs are split over, where the model returns a loss of no stated layout
     that a rank is not seen to return as it is."""
-    named = losses(captured.one.program)
+    named = losses(captured.one, captured.one.program)
     if not named or any(line.fits(name) for line in stated.outputs for name in named):
         return ()
     question, placed = _question(captured, many, stated, tables)

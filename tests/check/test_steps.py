@@ -168,6 +168,32 @@ def test_a_loss_without_a_gradient_is_the_mean_of_those_of_ranks(made: Make, fac
     assert isinstance(found, Counterexample if factor else Proof), found
 
 
+@pytest.mark.parametrize(
+    ("second", "right"), [("again", True), ("again * 2", False), ("grown", False)]
+)
+def test_losses_of_a_step_are_what_it_runs_backwards_from(
+    made: Make, second: str, right: bool
+) -> None:
+    step = made("sgd_sharded", "sgd", "plain_step", "dp=2", ROWS)
+    two = """
+
+def plain_step(model, optimizer, x, y):
+    first = F.mse_loss(model(x), y)
+    first.backward()
+    again = F.l1_loss(model(x), y)
+    again.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    grown = again.detach() ** 2
+    return first.detach(), SECOND.detach()
+"""
+    for name, text in (("one.py", "again"), ("ranks.py", f"({second})")):
+        file = step.folder / name
+        file.write_text(file.read_text() + two.replace("SECOND", text))
+    found = step.check().verdict
+    assert isinstance(found, Proof if right else Counterexample), found
+
+
 def _command(folder: Path) -> subprocess.CompletedProcess[str]:
     words = ["ranks.py:sharded", "--against", "one.py:adamw", "--step", "train_step"]
     words += ["--mesh", "dp=2", "--input", "x=f32[8,8]", "--input", "y=f32[8,8]"]

@@ -49,7 +49,7 @@ from arguments import (
     takes_any,
 )
 from logged_loss import logged_losses
-from results import named_outputs, returned_names
+from results import named_outputs, returned_losses, returned_names
 from several_models import first_of, together
 from stages import SCHEDULE, Stages
 from torch import nn
@@ -465,7 +465,8 @@ class Process:
         result = function(own, *self.held, **nested(function, named))
         outputs, loss = named_outputs(result, returned_names(function))
         scalars = [n for n, t in outputs if t.ndim == 0 and t.is_floating_point()]
-        self.told(outputs, {loss} if loss else logged_losses(scalars))
+        run = returned_losses(function)
+        self.told(outputs, {loss} if loss else logged_losses(scalars, run))
         found: dict[str, Any] = {group: {} for group in GROUPS} | {"plain": False, "changed": []}
         found["outputs"] = {number: value.detach() for number, (_, value) in enumerate(outputs)}
         found["updates"] = {n: full(p) - held[n] for n, p in model.named_parameters()}

@@ -81,3 +81,27 @@ def returned_names(forward: Any) -> tuple[str, ...]:
         return ()
     names = found.pop()
     return names if all(names) and len(set(names)) == len(names) else ()
+
+
+def returned_losses(step: Any) -> tuple[str, ...]:
+    """The names of what a step returns of variables from which it runs a backward, as
+    `flatten_result` has them."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(step)))
+    except (OSError, TypeError, SyntaxError):
+        return ()
+    run = [n for n in ast.walk(tree) if isinstance(n, ast.Call)]
+    run = [n for n in run if getattr(n.func, "attr", "") == "backward"]
+    inner = [part for n in run for part in ast.walk(n)]
+    started = {n.id for n in inner if isinstance(n, ast.Name)}
+    names, found = returned_names(step), set[str]()
+    for node in ast.walk(tree):
+        value = node.value if isinstance(node, ast.Return) else None
+        items = value.elts if isinstance(value, ast.Tuple) else [value]
+        for i, item in enumerate(items):
+            while isinstance(item, (ast.Call, ast.Attribute)):
+                item = item.func if isinstance(item, ast.Call) else item.value
+            if isinstance(item, ast.Name) and item.id in started:
+                label = names[i] if names else "output"
+                found.add(f"{label}.{i}" if len(items) > 1 and not names else label)
+    return tuple(sorted(found))

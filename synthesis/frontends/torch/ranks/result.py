@@ -90,6 +90,8 @@ class Told:
     rates: Mapping[str, tuple[float, float]]
     """Numbers of optimizers, such as `fc.weight lr`: before any step, and before the one that is
     traced."""
+    losses: tuple[str, ...]
+    """What a step returns of values from which it runs a backward."""
     depth: Depth | None
     """The layers that were traced, where they are not all."""
     lists: tuple[str, ...]

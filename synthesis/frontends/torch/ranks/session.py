@@ -124,6 +124,7 @@ from shardproof.synthesis.frontends.torch.request import (
     Progress,
     ignored_in,
 )
+from shardproof.synthesis.frontends.torch.results import returned_losses
 from shardproof.synthesis.frontends.torch.rolling.depth import Depth
 from shardproof.synthesis.frontends.torch.roots import without_roots
 from shardproof.synthesis.frontends.torch.session import block_lists
@@ -882,6 +883,7 @@ def _lowered(
         ties=canonical if one is None else {},
         filled={n: as_numbers(buffers[n]) for n in sorted(lowered.filled)},
         rates=step.rates if step is not None else {},
+        losses=returned_losses(step.function) if step is not None else (),
         every=(*dict(model.named_buffers()), *(step.state() if step is not None else ())),
         depth=side.depth,
         lists=tuple(block_lists(model)),
