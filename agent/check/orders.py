@@ -111,7 +111,7 @@ def _with_tables(rank: Rank, consts: Tables, number: int) -> Rank:
         rank,
         program=program,
         compared=compared,
-        tables={**rank.tables, **placed},
+        tables={**rank.tables, **{name: first for name, (first, *_) in placed.items()}},
         consts={**rank.consts, **named},
     )
 

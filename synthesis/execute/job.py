@@ -40,8 +40,6 @@ class Job:
     dtype: str = "float64"
     patched_file: str = ""
     """Path of the file that holds `parallelize`, relative to the scratch folder."""
-    patched_new: bool = False
-    """Whether the patch makes that file: it builds the model itself."""
     patched_root: str = ""
     """The folder that the scratch folder stands in the place of; empty for a new file."""
     parallelize: str = "parallelize"
@@ -52,6 +50,8 @@ class Job:
     """`cpu` or `cuda`: what the reference and the ranks run on."""
     known_ops: str = ""
     """A folder where readings of the model leave what ops give."""
+    patched_new: bool = False
+    """Whether the patch makes the file of `parallelize`: that builds the model itself."""
 
 
 NOT_LINKED = (".git", "__pycache__")

@@ -133,11 +133,11 @@ def read_patch(
             plan,
             request.dtype,
             file,
-            patch.files[file][0] is None,
             str(root or ""),
             patch.function,
             train=facts.train,
             known_ops=str(known_ops or ""),
+            patched_new=patch.files[file][0] is None,
         )
         run_child("read", job, folder)
         problem = folder / "error.json"

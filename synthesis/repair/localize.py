@@ -112,10 +112,8 @@ def attribute(on: OnNumbers) -> Iterator[Fault]:
     if on.run is None:
         return
     rest = [n for n in leading_to(on.ends, on.problem.distributed.nodes) if n not in on.path]
-    rather = list[tuple[Node, Edit]]()
-    for nodes in (on.path,) if on.first is not None else (on.path, rest[::-1]):
-        among = [n for n in nodes if not _stated(n) and n.body is None]
-        rather = rather or _fixed_alone(on.problem, on.run, among[:MAX_TRIED])
+    among = [n for n in (*on.path, *reversed(rest)) if not _stated(n) and n.body is None]
+    rather = _fixed_alone(on.problem, on.run, among[:MAX_TRIED])
     if len(rather) == 1 and rather[0][0] is not on.old:
         ((node, edit),) = rather
         attrs = ", ".join(f"{k}={v}" for k, v in edit.attrs)
@@ -124,15 +122,10 @@ def attribute(on: OnNumbers) -> Iterator[Fault]:
 
 def stands(on: OnNumbers) -> Iterator[Fault]:
     """The op that was found, where the numbers agree that it may be to blame."""
-    if on.run is None or on.certain or on.first is None:
+    if on.run is None or on.certain or on.old in on.path or on.first is None:
         yield Fault(None, on.found.source, on.found.reason)
-        return
-    late = " must be " in on.found.reason and on.old is not on.first
-    if on.old in on.path and not late:
-        yield Fault(None, on.found.source, on.found.reason)
-    elif on.old is not None and not late:
-        cut = not on.broken or on.old.op in CUTS
-        arranged = _stated(on.old) or (cut and _arranges(on.old))
+    elif on.old is not None:
+        arranged = _stated(on.old) or (not on.broken and _arranges(on.old))
         if not arranged and on.lost.leads(on.old, on.first):
             yield Fault(None, on.found.source, on.found.reason)
 
@@ -330,13 +323,15 @@ class _Lost:
         return bool(np.all(near <= NEAR * np.maximum(np.abs(entries), 1e-3)))
 
     def _sums(self, value: str) -> Iterator[list[Array]]:
-        """The sums, and the means, of the pieces over the ranks along some mesh dims."""
+        """The sums of the pieces over the ranks along some mesh dims."""
         names = self.program.mesh.names
         for count in range(1, len(names) + 1):
             for along in combinations(names, count):
-                groups = process_groups(self.program.mesh, along)
-                every = ([r[value] for k in g if value in (r := self.ranks[k])] for g in groups)
-                shares = [held for held in every if held]
-                if any(not np.array_equal(h, held[0]) for held in shares for h in held):
-                    yield [np.sum(held, axis=0) for held in shares]
-                    yield [np.mean(held, axis=0) for held in shares]
+                sums, differ = list[Array](), False
+                for group in process_groups(self.program.mesh, along):
+                    held = [self.ranks[r][value] for r in group if value in self.ranks[r]]
+                    if held:
+                        sums.append(np.sum(held, axis=0))
+                        differ = differ or any(not np.array_equal(h, held[0]) for h in held)
+                if differ:
+                    yield sums
