@@ -360,7 +360,7 @@ def _strays(module: Module, problem: Problem, wrong: Collection[str]) -> list[No
     """Where numbers leave those of one device; in a step not what leads to right outputs."""
     many, found = problem.distributed, strays(problem)
     right = [o.value for o in many.outputs if wrong and output_key(o) not in wrong]
-    sound = {n.outputs for n in leading_to(right, many.nodes)} if module.step else set()
+    sound = {n.outputs for n in leading_to(right if module.step else (), many.nodes)}
     return [n for n in found if n.outputs not in sound]
 
 

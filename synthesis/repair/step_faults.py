@@ -5,8 +5,6 @@ from collections import Counter
 from collections.abc import Iterator
 from fractions import Fraction
 
-import torch
-
 from shardproof.synthesis.frontends.torch.ranks.pairing import STATE
 from shardproof.synthesis.repair.culprits import talks
 from shardproof.synthesis.repair.fault import Fault
@@ -319,8 +317,8 @@ def _chosen(looked: Looked, at: Line) -> Iterator[Fault]:
             if call_name(node) != function.name and not (hooks and function.name in _names(node)):
                 continue
             around = file.function(node)
-            ends = around is None or around.name in (looked.module.step, looked.module.target)
-            if ends or any(map(_chooses, ast.walk(around))):
+            ends = (looked.module.step, looked.module.target)
+            if around is None or around.name in ends or any(map(_chooses, ast.walk(around))):
                 yield looked.fault(PASSED, file, node)
             ahead.append(around)
 
@@ -367,13 +365,12 @@ def rated(looked: Looked) -> Iterator[Fault]:
         lines += (part for v in values if isinstance(v, ast.Name) for part in _named(looked, v))
         lines += ((file, value) for value in values)
         lines += (part for value in values for part in _named(looked, value))
-    makers = {n for room in (torch.optim, torch.optim.lr_scheduler) for n in vars(room)}
     theirs = {ast.unparse(n) for _, made in _of_model(looked).values() for n in ast.walk(made)}
     for file, _, node in every:
-        if call_name(node) in makers:
+        if _of_optim(file, node):
             lines += _named(looked, node)
             lines += [(file, node)] if ast.unparse(node) not in theirs else []
-    making = [made for _, made, n in every if call_name(n) in makers]
+    making = [made for file, made, n in every if _of_optim(file, n)]
     inside = {made.name for made in making if isinstance(made, Function)}
     if not all(rate.later for rate in looked.rates):
         lines += groups + [(file, n) for file, _, n in every if call_name(n) in inside]
@@ -384,6 +381,16 @@ def rated(looked: Looked) -> Iterator[Fault]:
     for file, node in lines:
         if not looked.of_model(file, getattr(node, "lineno", 0)):
             yield looked.fault("the optimizer has other numbers for some parameters", file, node)
+
+
+def _of_optim(file: SourceFile, node: ast.AST) -> bool:
+    """Whether something makes an optimizer or a scheduler of PyTorch."""
+    if not isinstance(node, ast.Call):
+        return False
+    word = ast.unparse(node.func)
+    taken = (n for n in ast.walk(file.tree) if isinstance(n, ast.ImportFrom))
+    rooms = [n.names for n in taken if (n.module or "").startswith("torch.optim")]
+    return "optim." in word or word in {a.asname or a.name for names in rooms for a in names}
 
 
 def _named(looked: Looked, node: ast.AST) -> list[tuple[SourceFile, ast.AST]]:
