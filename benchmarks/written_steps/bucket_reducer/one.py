@@ -17,9 +17,7 @@ class Regressor(nn.Module):
 
 def build():
     net = Regressor()
-    return net, torch.optim.SGD(
-        net.parameters(), lr=LR, momentum=0.9, nesterov=True, weight_decay=1e-2
-    )
+    return net, torch.optim.SGD(net.parameters(), lr=LR, momentum=0.9, nesterov=True, weight_decay=1e-2)
 
 
 def train_step(net, opt, x, y):

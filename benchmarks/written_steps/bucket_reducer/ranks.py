@@ -41,7 +41,7 @@ class Reducer:
     def unpack(self, flat, bucket):
         offset = 0
         for p in bucket:
-            p.grad.copy_(flat[offset : offset + p.numel()].view_as(p))
+            p.grad.copy_(flat[offset:offset + p.numel()].view_as(p))
             offset += p.numel()
 
     def reduce(self):

@@ -40,9 +40,7 @@ class Lm(nn.Module):
         self.emb = nn.Embedding(vocab, dim)
         self.attn_norm = nn.RMSNorm(dim, eps=1e-6)
         self.attn = Attention(dim, 2)
-        self.mlp = nn.Sequential(
-            nn.RMSNorm(dim, eps=1e-6), nn.Linear(dim, 2 * dim), nn.SiLU(), nn.Linear(2 * dim, dim)
-        )
+        self.mlp = nn.Sequential(nn.RMSNorm(dim, eps=1e-6), nn.Linear(dim, 2 * dim), nn.SiLU(), nn.Linear(2 * dim, dim))
         self.head = nn.Linear(dim, vocab)
 
     def forward(self, ids):

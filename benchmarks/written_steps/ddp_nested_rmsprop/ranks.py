@@ -24,9 +24,7 @@ def tag_loss(scores, tags):
 
 def build():
     tagger = DistributedDataParallel(Tagger())
-    return tagger, torch.optim.RMSprop(
-        tagger.parameters(), lr=0.01, alpha=0.9, eps=1e-3, momentum=0.5
-    )
+    return tagger, torch.optim.RMSprop(tagger.parameters(), lr=0.01, alpha=0.9, eps=1e-3, momentum=0.5)
 
 
 def train_step(tagger, rms, signal, tags):

@@ -20,7 +20,7 @@ def student():
 def distill(scores, teacher):
     log_p = F.log_softmax(scores / TEMPERATURE, dim=-1)
     q = F.softmax(teacher / TEMPERATURE, dim=-1)
-    return F.kl_div(log_p, q, reduction="batchmean") * TEMPERATURE**2
+    return F.kl_div(log_p, q, reduction="batchmean") * TEMPERATURE ** 2
 
 
 def exchange(model):

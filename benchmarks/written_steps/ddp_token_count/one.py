@@ -21,9 +21,7 @@ class Lm(nn.Module):
 
 
 def summed_nll(logits, labels):
-    return F.cross_entropy(
-        logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORE, reduction="sum"
-    )
+    return F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORE, reduction="sum")
 
 
 def build():

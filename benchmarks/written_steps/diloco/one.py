@@ -34,9 +34,7 @@ def inner_loop(net, x, y):
 
 def build():
     net = Net()
-    return net, torch.optim.SGD(
-        net.parameters(), lr=OUTER_LR, momentum=OUTER_MOMENTUM, nesterov=True
-    )
+    return net, torch.optim.SGD(net.parameters(), lr=OUTER_LR, momentum=OUTER_MOMENTUM, nesterov=True)
 
 
 def train_step(net, outer, x, y):

@@ -33,9 +33,7 @@ def inner_loop(net, x, y):
 
 def build():
     net = Net()
-    return net, torch.optim.SGD(
-        net.parameters(), lr=OUTER_LR, momentum=OUTER_MOMENTUM, nesterov=True
-    )
+    return net, torch.optim.SGD(net.parameters(), lr=OUTER_LR, momentum=OUTER_MOMENTUM, nesterov=True)
 
 
 @torch.no_grad()

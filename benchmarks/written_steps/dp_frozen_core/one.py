@@ -35,9 +35,7 @@ def build():
     net = Adapted()
     freeze(net.core)
     yes, no = decay_filter(net)
-    adam = torch.optim.Adam(
-        [{"params": yes, "weight_decay": 0.2}, {"params": no}], lr=0.01, eps=1e-2
-    )
+    adam = torch.optim.Adam([{"params": yes, "weight_decay": 0.2}, {"params": no}], lr=0.01, eps=1e-2)
     return net, adam
 
 

@@ -36,9 +36,4 @@ def train_step(net, doc, topic):
     hits = (scores.detach().argmax(dim=-1) == topic).sum().to(scores.dtype)
     sure = scores.detach().softmax(dim=-1).amax(dim=-1).sum()
     descend(net)
-    return {
-        "loss": loss.detach(),
-        "accuracy": hits / topic.numel(),
-        "confidence": sure / topic.numel(),
-        "grad_norm": norm,
-    }
+    return {"loss": loss.detach(), "accuracy": hits / topic.numel(), "confidence": sure / topic.numel(), "grad_norm": norm}

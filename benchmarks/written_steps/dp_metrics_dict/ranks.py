@@ -46,9 +46,4 @@ def train_step(net, doc, topic):
     counters = torch.stack([loss.detach(), hits, sure])
     dist.all_reduce(counters)
     descend(net)
-    return {
-        "loss": counters[0],
-        "accuracy": counters[1] / rows,
-        "confidence": counters[2] / rows,
-        "grad_norm": norm,
-    }
+    return {"loss": counters[0], "accuracy": counters[1] / rows, "confidence": counters[2] / rows, "grad_norm": norm}

@@ -26,9 +26,7 @@ def valid(y, length):
 
 def build():
     net = Recurrent()
-    return net, torch.optim.AdamW(
-        net.parameters(), lr=0.02, eps=1e-2, amsgrad=True, weight_decay=0.1
-    )
+    return net, torch.optim.AdamW(net.parameters(), lr=0.02, eps=1e-2, amsgrad=True, weight_decay=0.1)
 
 
 def train_step(net, adam, x, y, length):

@@ -20,10 +20,7 @@ class Net(nn.Module):
 
 def build():
     net = Net()
-    groups = [
-        {"params": [net.temp], "lr": 0.02},
-        {"params": [p for n, p in net.named_parameters() if n != "temp"]},
-    ]
+    groups = [{"params": [net.temp], "lr": 0.02}, {"params": [p for n, p in net.named_parameters() if n != "temp"]}]
     return net, torch.optim.SGD(groups, lr=0.2, momentum=0.9)
 
 

@@ -33,22 +33,14 @@ class Net(nn.Module):
     def forward(self, x):
         h = torch.tanh(self.inp(x))
         temp = self.temp.to_local(grad_placements=[Partial()])
-        a = (
-            F.silu(
-                F.linear(self.into_shards(h), self.up.weight.to_local(), self.up.bias.to_local())
-            )
-            * temp
-        )
+        a = F.silu(F.linear(self.into_shards(h), self.up.weight.to_local(), self.up.bias.to_local())) * temp
         part = F.linear(a, self.down.weight.to_local())
         return self.out(h + self.out_of_shards(part) + self.down.bias)
 
 
 def build(mesh):
     net = Net(mesh)
-    groups = [
-        {"params": [net.temp], "lr": 0.02},
-        {"params": [p for n, p in net.named_parameters() if n != "temp"]},
-    ]
+    groups = [{"params": [net.temp], "lr": 0.02}, {"params": [p for n, p in net.named_parameters() if n != "temp"]}]
     return net, torch.optim.SGD(groups, lr=0.2, momentum=0.9)
 
 

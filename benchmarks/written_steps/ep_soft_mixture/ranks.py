@@ -51,7 +51,7 @@ class SoftMixture(nn.Module):
         h = F.hardswish(self.stem(x))
         share = torch.softmax(h @ self.router, dim=1)
         mine, share = Fan.apply(self.group, h, share)
-        share = share[:, self.begin : self.begin + self.held]
+        share = share[:, self.begin:self.begin + self.held]
         mid = torch.tanh(torch.einsum("nd,edk->nek", mine, self.w1) + self.b1)
         mixed = torch.einsum("ne,nek,eko->no", share, mid, self.w2)
         return self.rest(h) + Pool.apply(self.group, mixed)

@@ -39,15 +39,15 @@ def make_average(net):
         at = 0
         for p in order:
             if p.grad is not None:
-                flat[at : at + p.numel()].add_(p.grad.flatten())
+                flat[at:at + p.numel()].add_(p.grad.flatten())
             at += p.numel()
         for start in range(0, total, CHUNK):
-            dist.all_reduce(flat[start : start + CHUNK])
+            dist.all_reduce(flat[start:start + CHUNK])
         flat.mul_(1.0 / dist.get_world_size())
         at = 0
         for p in order:
             if p.grad is not None:
-                p.grad = flat[at : at + p.numel()].reshape(p.shape).clone()
+                p.grad = flat[at:at + p.numel()].reshape(p.shape).clone()
             at += p.numel()
 
     return average

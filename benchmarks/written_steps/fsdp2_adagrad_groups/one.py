@@ -27,10 +27,7 @@ class Ranker(nn.Module):
 def two_groups(ranker):
     judge = list(ranker.judge.parameters())
     trunk = list(ranker.first.parameters()) + list(ranker.second.parameters())
-    return [
-        dict(params=trunk, lr=0.02, lr_decay=0.1),
-        dict(params=judge, lr=0.1, weight_decay=0.05),
-    ]
+    return [dict(params=trunk, lr=0.02, lr_decay=0.1), dict(params=judge, lr=0.1, weight_decay=0.05)]
 
 
 def make_adagrad(ranker):

@@ -27,9 +27,7 @@ class Uncertainty(nn.Module):
 def task_losses(kind_logits, box_pred, kind, box):
     positive = (kind > 0).to(box.dtype)
     count = positive.sum().clamp(min=1.0)
-    box_loss = (
-        F.smooth_l1_loss(box_pred, box, reduction="none").sum(dim=-1) * positive
-    ).sum() / count
+    box_loss = (F.smooth_l1_loss(box_pred, box, reduction="none").sum(dim=-1) * positive).sum() / count
     return torch.stack([F.cross_entropy(kind_logits, kind), box_loss])
 
 

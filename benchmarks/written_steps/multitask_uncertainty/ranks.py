@@ -35,9 +35,7 @@ def mean_positives(positive):
 def task_losses(kind_logits, box_pred, kind, box):
     positive = (kind > 0).to(box.dtype)
     count = mean_positives(positive)
-    box_loss = (
-        F.smooth_l1_loss(box_pred, box, reduction="none").sum(dim=-1) * positive
-    ).sum() / count
+    box_loss = (F.smooth_l1_loss(box_pred, box, reduction="none").sum(dim=-1) * positive).sum() / count
     return torch.stack([F.cross_entropy(kind_logits, kind), box_loss])
 
 

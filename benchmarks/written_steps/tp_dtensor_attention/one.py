@@ -20,7 +20,7 @@ class Mixer(nn.Module):
         q = self.ask(h).reshape(n, t, -1, HEAD_DIM)
         k = self.key(h).reshape(n, t, -1, HEAD_DIM)
         v = self.val(h).reshape(n, t, -1, HEAD_DIM)
-        weight = torch.einsum("nqhd,nkhd->nhqk", q, k) * HEAD_DIM**-0.5
+        weight = torch.einsum("nqhd,nkhd->nhqk", q, k) * HEAD_DIM ** -0.5
         mixed = torch.einsum("nhqk,nkhd->nqhd", weight.softmax(dim=-1), v)
         return self.back(mixed.reshape(n, t, -1))
 

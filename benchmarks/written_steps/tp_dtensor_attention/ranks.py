@@ -21,7 +21,7 @@ class Mixer(nn.Module):
         q = self.ask(h).reshape(n, t, -1, HEAD_DIM)
         k = self.key(h).reshape(n, t, -1, HEAD_DIM)
         v = self.val(h).reshape(n, t, -1, HEAD_DIM)
-        weight = torch.einsum("nqhd,nkhd->nhqk", q, k) * HEAD_DIM**-0.5
+        weight = torch.einsum("nqhd,nkhd->nhqk", q, k) * HEAD_DIM ** -0.5
         mixed = torch.einsum("nhqk,nkhd->nqhd", weight.softmax(dim=-1), v)
         return self.back(mixed.reshape(n, t, -1))
 
@@ -50,9 +50,7 @@ def build(mesh):
     plan = {name: ColwiseParallel() for name in column}
     plan["back"] = RowwiseParallel()
     parallelize_module(reader.mixer, mesh, plan)
-    return reader, torch.optim.SGD(
-        reader.parameters(), lr=0.3, momentum=0.7, nesterov=True, foreach=False
-    )
+    return reader, torch.optim.SGD(reader.parameters(), lr=0.3, momentum=0.7, nesterov=True, foreach=False)
 
 
 def train_step(reader, sgd, x, y):

@@ -4,16 +4,14 @@ import torch.nn.functional as F
 
 
 def build():
-    w = nn.ParameterDict(
-        {
-            "inp": nn.Parameter(torch.randn(8, 10) * 0.1),
-            "gate": nn.Parameter(torch.randn(10, 16) * 0.1),
-            "up": nn.Parameter(torch.randn(10, 16) * 0.1),
-            "up_bias": nn.Parameter(torch.zeros(16)),
-            "down": nn.Parameter(torch.randn(16, 10) * 0.1),
-            "out": nn.Parameter(torch.randn(10, 5) * 0.1),
-        }
-    )
+    w = nn.ParameterDict({
+        "inp": nn.Parameter(torch.randn(8, 10) * 0.1),
+        "gate": nn.Parameter(torch.randn(10, 16) * 0.1),
+        "up": nn.Parameter(torch.randn(10, 16) * 0.1),
+        "up_bias": nn.Parameter(torch.zeros(16)),
+        "down": nn.Parameter(torch.randn(16, 10) * 0.1),
+        "out": nn.Parameter(torch.randn(10, 5) * 0.1),
+    })
     return w, torch.optim.NAdam(w.parameters(), lr=0.02, eps=1e-2)
 
 

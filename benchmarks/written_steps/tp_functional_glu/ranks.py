@@ -23,16 +23,14 @@ def leave(part):
 
 def build(world_size):
     mine = 16 // world_size
-    w = nn.ParameterDict(
-        {
-            "inp": nn.Parameter(torch.randn(8, 10) * 0.1),
-            "gate": nn.Parameter(torch.randn(10, mine) * 0.1),
-            "up": nn.Parameter(torch.randn(10, mine) * 0.1),
-            "up_bias": nn.Parameter(torch.zeros(mine)),
-            "down": nn.Parameter(torch.randn(mine, 10) * 0.1),
-            "out": nn.Parameter(torch.randn(10, 5) * 0.1),
-        }
-    )
+    w = nn.ParameterDict({
+        "inp": nn.Parameter(torch.randn(8, 10) * 0.1),
+        "gate": nn.Parameter(torch.randn(10, mine) * 0.1),
+        "up": nn.Parameter(torch.randn(10, mine) * 0.1),
+        "up_bias": nn.Parameter(torch.zeros(mine)),
+        "down": nn.Parameter(torch.randn(mine, 10) * 0.1),
+        "out": nn.Parameter(torch.randn(10, 5) * 0.1),
+    })
     return w, torch.optim.NAdam(w.parameters(), lr=0.02, eps=1e-2)
 
 

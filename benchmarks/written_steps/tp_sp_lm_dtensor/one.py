@@ -14,9 +14,7 @@ class Attention(nn.Module):
 
     def forward(self, x):
         b, s, _ = x.shape
-        q, k, v = (
-            w(x).view(b, s, self.heads, -1).transpose(1, 2) for w in (self.wq, self.wk, self.wv)
-        )
+        q, k, v = (w(x).view(b, s, self.heads, -1).transpose(1, 2) for w in (self.wq, self.wk, self.wv))
         o = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         return self.wo(o.transpose(1, 2).reshape(b, s, -1))
 

@@ -3,13 +3,8 @@ import torch.nn as nn
 import torch.nn.functional as F
 import torch.distributed as dist
 from torch.distributed.tensor import Replicate, Shard
-from torch.distributed.tensor.parallel import (
-    ColwiseParallel,
-    PrepareModuleInput,
-    RowwiseParallel,
-    SequenceParallel,
-    parallelize_module,
-)
+from torch.distributed.tensor.parallel import (ColwiseParallel, PrepareModuleInput, RowwiseParallel,
+                                               SequenceParallel, parallelize_module)
 
 
 class Attention(nn.Module):
@@ -23,9 +18,7 @@ class Attention(nn.Module):
 
     def forward(self, x):
         b, s, _ = x.shape
-        q, k, v = (
-            w(x).view(b, s, self.heads, -1).transpose(1, 2) for w in (self.wq, self.wk, self.wv)
-        )
+        q, k, v = (w(x).view(b, s, self.heads, -1).transpose(1, 2) for w in (self.wq, self.wk, self.wv))
         o = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         return self.wo(o.transpose(1, 2).reshape(b, s, -1))
 
@@ -55,7 +48,7 @@ class Lm(nn.Module):
     def add_positions(self, h):
         n = h.shape[1]
         start = self.tp_rank * n
-        return h + self.pos[start : start + n]
+        return h + self.pos[start:start + n]
 
     def forward(self, ids):
         h = self.add_positions(self.tok(ids))

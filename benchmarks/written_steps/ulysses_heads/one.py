@@ -15,9 +15,7 @@ class Attention(nn.Module):
 
     def forward(self, h):
         x = self.norm(h)
-        q, k, v = (
-            w(x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for w in (self.q, self.k, self.v)
-        )
+        q, k, v = (w(x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for w in (self.q, self.k, self.v))
         o = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         return h + self.o(o.transpose(1, 2).flatten(2))
 

@@ -35,9 +35,7 @@ class Attention(nn.Module):
 
     def forward(self, h):
         x = self.norm(h)
-        q, k, v = (
-            w(x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for w in (self.q, self.k, self.v)
-        )
+        q, k, v = (w(x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for w in (self.q, self.k, self.v))
         q, k, v = (SeqAllToAll.apply(t, 1, 2, self.group) for t in (q, k, v))
         o = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         o = SeqAllToAll.apply(o, 2, 1, self.group)

@@ -33,7 +33,7 @@ class ShardedAdamW:
         return F.pad(flat, (0, self.chunk * self.world - self.numel))
 
     def own(self, flat):
-        return flat[self.rank * self.chunk : (self.rank + 1) * self.chunk]
+        return flat[self.rank * self.chunk:(self.rank + 1) * self.chunk]
 
     def reduce_gradients(self):
         flat = self.flatten([p.grad for p in self.params])
@@ -52,7 +52,7 @@ class ShardedAdamW:
         dist.all_gather_into_tensor(full, shard)
         offset = 0
         for p in self.params:
-            p.copy_(full[offset : offset + p.numel()].view_as(p))
+            p.copy_(full[offset:offset + p.numel()].view_as(p))
             offset += p.numel()
 
     @torch.no_grad()
@@ -64,8 +64,8 @@ class ShardedAdamW:
         weight = weight * (1 - self.lr * self.decay)
         self.m.lerp_(grad, 1 - b1)
         self.v.mul_(b2).addcmul_(grad, grad, value=1 - b2)
-        m_hat = self.m / (1 - b1**self.t)
-        v_hat = self.v / (1 - b2**self.t)
+        m_hat = self.m / (1 - b1 ** self.t)
+        v_hat = self.v / (1 - b2 ** self.t)
         self.scatter_back(weight - self.lr * m_hat / (v_hat.sqrt() + self.eps))
 
     def zero_grad(self):
@@ -75,9 +75,7 @@ class ShardedAdamW:
 
 def build():
     net = Net()
-    opt = ShardedAdamW(
-        net.parameters(), lr=1e-2, betas=(0.9, 0.99), eps=1e-8, weight_decay=0.1, max_norm=1.0
-    )
+    opt = ShardedAdamW(net.parameters(), lr=1e-2, betas=(0.9, 0.99), eps=1e-8, weight_decay=0.1, max_norm=1.0)
     return net, opt
 
 

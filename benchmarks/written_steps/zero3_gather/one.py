@@ -24,11 +24,7 @@ def set_lr(opt, state):
 
 def build():
     net = Net()
-    return (
-        net,
-        torch.optim.SGD(net.parameters(), lr=LR, momentum=0.9, weight_decay=0.02),
-        {"step": 0},
-    )
+    return net, torch.optim.SGD(net.parameters(), lr=LR, momentum=0.9, weight_decay=0.02), {"step": 0}
 
 
 def train_step(net, opt, state, x, y):

@@ -25,7 +25,7 @@ class ShardedLinear(nn.Module):
     def __init__(self, fan_in, fan_out):
         super().__init__()
         rows = fan_out // dist.get_world_size()
-        self.weight = nn.Parameter(torch.randn(rows, fan_in) / fan_in**0.5)
+        self.weight = nn.Parameter(torch.randn(rows, fan_in) / fan_in ** 0.5)
         self.bias = nn.Parameter(torch.zeros(rows))
 
     def forward(self, x):
@@ -76,11 +76,7 @@ def set_lr(opt, state):
 
 def build():
     net = Net()
-    return (
-        net,
-        torch.optim.SGD(net.parameters(), lr=LR, momentum=0.9, weight_decay=0.02),
-        {"step": 0},
-    )
+    return net, torch.optim.SGD(net.parameters(), lr=LR, momentum=0.9, weight_decay=0.02), {"step": 0}
 
 
 def train_step(net, opt, state, x, y):

@@ -31,8 +31,6 @@ from shardproof.verifier.terms import Ref, Term, Terms
 
 HEAVY = 100
 """Terms that take more factors than this to write down stand for themselves in others."""
-WEIGHTY = 5_000
-"""The same of terms for which more factors than this are written to order what they sum."""
 MAX_TABLE = 1_000_000
 """Factors that are written for all terms of a table, before further ones are left as they are."""
 MAX_ASKED = 10_000
@@ -209,10 +207,10 @@ class Opened:
 
     def read(self, id: int) -> Read | None:
         """What the term comes to; None if that is too much to write."""
-        write, before = self.sums.writer, self.sums.writer.left
+        write = self.sums.writer
         try:
             dims, poly = self.whole(id)
-            heavy = size(poly) > HEAVY or before - write.left > WEIGHTY
+            heavy = size(poly) > HEAVY
             names, poly = self._unsplit(tuple(v for dim in dims for v in dim), poly)
             poly = self.sums.collected((c, self.sums.settled(m)) for c, m in poly)
             if not poly:
