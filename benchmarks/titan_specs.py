@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Sequence
 from math import prod
 from pathlib import Path
+from typing import Any
 
 FILES = Path(__file__).with_name("published")
 ROWS = Path(__file__).with_name("results") / "titan_specs.jsonl"
@@ -100,10 +101,10 @@ def _called(mesh: str) -> str:
     return mesh.replace("dp_replicate", "rep").replace("dp_shard", "dp")
 
 
-def page(rows: Sequence[dict[str, object]]) -> str:
+def page(rows: Sequence[dict[str, Any]]) -> str:
     lines = list(HEAD)
     for r in rows:
-        many = [f"{loss:.6f}" for loss in r.get("losses", [])]  # type: ignore[union-attr]
+        many = [f"{loss:.6f}" for loss in r.get("losses", [])]
         apart = f"{r['apart']:.1e}" if "apart" in r else ""
         cells = [r["model"], r["mesh"], r["written"], " ".join(many), apart, r.get("step", "")]
         lines.append(f"| {' | '.join(map(str, cells))} |")
