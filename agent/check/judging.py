@@ -91,8 +91,41 @@ def check_modes(
     return tuple(out)
 
 
+STATES = (
+    "the step of the ranks keeps {mine}, which is taken for {theirs} of the model's step, and is "
+    "not proved so; if it is another number, say which: --param {mine}=NAME"
+)
+UNPAIRED = (
+    "the step of the ranks keeps {mine}, the model's keeps {theirs}: nothing says how one is made "
+    "of the other; keep the same under the same names, or say --param {mine}=NAME"
+)
+
+
 def check(
     captured: RanksCaptured, stated: Statements, tell: Tell, compared: Compared = ALL
+) -> Checked:
+    """What `_of_states` finds. Where states were paired by kind alone, or not at all, what follows
+    from the pairs is no refutation: ranks may keep other numbers, and step alike.
+
+    Raises:
+        InputError, CaptureError: as `_of_states`.
+    """
+    found = _of_states(captured, stated, tell, compared)
+    if not isinstance(found.verdict, Counterexample):
+        return found
+    for rank in captured.ranks:
+        for mine, theirs in rank.paired_by_kind.items():
+            reason = STATES.format(mine=mine, theirs=theirs)
+            return replace(found, verdict=Unknown(reason))
+        if rank.unpaired is not None:
+            mine, theirs = rank.unpaired
+            reason = UNPAIRED.format(mine=mine, theirs=theirs)
+            return replace(found, verdict=Unknown(reason))
+    return found
+
+
+def _of_states(
+    captured: RanksCaptured, stated: Statements, tell: Tell, compared: Compared
 ) -> Checked:
     """What `_checked` finds. Where a rank uses what may not be there, only a refutation stands.
 

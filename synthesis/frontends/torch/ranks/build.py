@@ -10,7 +10,7 @@ import os
 import sys
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,7 @@ from shardproof.synthesis.frontends.torch.ranks import averaging
 from shardproof.synthesis.frontends.torch.ranks.arguments import MissingError, arguments
 from shardproof.synthesis.frontends.torch.ranks.collectives import tensors
 from shardproof.synthesis.frontends.torch.ranks.groups import noted
+from shardproof.synthesis.frontends.torch.ranks.known import Known
 from shardproof.synthesis.frontends.torch.ranks.pipelines import SCHEDULE, Pipeline, note_schedules
 from shardproof.synthesis.frontends.torch.ranks.places import Places
 from shardproof.synthesis.frontends.torch.ranks.placing import cut_when_asked, placed_by_torch
@@ -215,11 +216,13 @@ def build(
         mode = fake_mode()
 
         more: tuple[Any, ...] = ()
+        known = Known()
 
         def make() -> Any:
             nonlocal more
             given = None if whole is None else whole()
-            made = factory(**(kwargs if whole is None else {**kwargs, "model": given}))
+            with known if step else nullcontext():
+                made = factory(**(kwargs if whole is None else {**kwargs, "model": given}))
             made = given if made is None else made
             if step and isinstance(made, tuple):
                 made, *others = made
@@ -248,7 +251,7 @@ def build(
     model = in_mode(_in_float32(model), False)
     if step:
         _refuse_one_memory(model, registered, path.name)
-    training = step_of(module, step, (model, *more), path.name) if step else None
+    training = step_of(module, step, (model, *more), path.name, known) if step else None
     found = Target(
         type(model) if training is None else training.cls,
         lambda: model,

@@ -24,6 +24,11 @@ _UNSAID |= {"new_empty_strided", "empty_permuted"}
 """Ops whose results hold what nobody said, or lie elsewhere."""
 
 
+_OF_SHAPES = frozenset({"zeros_like", "ones_like", "full_like"})
+_OF_SHAPES |= {"new_zeros", "new_ones", "new_full"}
+"""Ops whose results do not depend on what the tensors hold that they are given."""
+
+
 class Known(TorchDispatchMode):
     """Computes with values, beside what it watches, where these are known."""
 
@@ -54,7 +59,8 @@ class Known(TorchDispatchMode):
             and torch.Tag.nondeterministic_seeded not in func.tags
             and all(t.numel() <= MOST and t.device.type == "cpu" for t in (*given, *outs))
         )
-        if not followed or any(self.value(t) is None for t in given):
+        unread = func.namespace == "aten" and func._opname in _OF_SHAPES
+        if not followed or (not unread and any(self.value(t) is None for t in given)):
             for t in written_by(func, args, kwargs):
                 self._forget(t)
             return made
@@ -65,7 +71,10 @@ class Known(TorchDispatchMode):
         return made
 
     def _real(self, value: Any) -> Any:
-        return self.value(value) if isinstance(value, torch.Tensor) else value
+        if not isinstance(value, torch.Tensor):
+            return value
+        known = self.value(value)
+        return torch.empty(value.shape, dtype=value.dtype) if known is None else known
 
     def _forget(self, written: torch.Tensor) -> None:
         value = self.value(written)

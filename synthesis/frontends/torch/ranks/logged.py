@@ -37,6 +37,7 @@ from shardproof.synthesis.frontends.torch.ranks.counts import (
     is_one_of,
 )
 from shardproof.synthesis.frontends.torch.ranks.predicated import Body, asked
+from shardproof.synthesis.frontends.torch.ranks.spans import storage
 
 UNREAD = (
     "Numbers that a step reads from tensors to log them are not compared, and their text and "
@@ -228,6 +229,8 @@ class Logging(TorchFunctionMode):
             return self.number(args[0])
         if func is torch.Tensor.__bool__:
             return self._bool(args[0])
+        if func is torch.Tensor.__deepcopy__ and not isinstance(args[0], DTensor):
+            return _copied(*args)
         name = getattr(func, "__name__", "").strip("_")
         kwargs = kwargs or {}
         writes = in_place(func) or kwargs.get("out") is not None
@@ -315,3 +318,20 @@ class Logging(TorchFunctionMode):
     def told(self) -> list[str]:
         """What is taken for granted, in sentences."""
         return [granted.format(places=", ".join(at)) for granted, at in self.places.items()]
+
+
+def _copied(value: torch.Tensor, memo: dict[Any, Any]) -> torch.Tensor:
+    """What `copy.deepcopy` gives: PyTorch copies memory, which a traced tensor has none of.
+
+    Raises:
+        CaptureError: something else that is copied with it shares its memory.
+    """
+    if not value.is_leaf:
+        raise RuntimeError("a tensor that is computed, and is not detached, cannot be deep-copied")
+    place = "memory", storage(value)._cdata
+    if id(value) not in memo and place in memo:
+        raise CaptureError("a deep copy of tensors that share memory is not covered")
+    memo[place] = None
+    if id(value) not in memo:
+        memo[id(value)] = value.detach().clone().requires_grad_(value.requires_grad)
+    return memo[id(value)]

@@ -88,8 +88,10 @@ class Told:
     every: tuple[str, ...]
     """All buffers, with tensors that a call writes into and that are plain attributes."""
     rates: Mapping[str, tuple[float, float]]
-    """Numbers of optimizers, such as `fc.weight lr`: before any step, and before the one that is
-    traced."""
+    """Numbers with which optimizers are called, such as `fc.weight lr`: in the first step, and in
+    the one that is traced."""
+    begins: Mapping[str, float | None]
+    """Of what a step finds kept before any other, the number that all entries are, where one is."""
     losses: tuple[str, ...]
     """What a step returns of values from which it runs a backward."""
     depth: Depth | None
@@ -142,6 +144,11 @@ class Rank(Side):
 
     renamed: Mapping[str, str]
     """Its parameters that the model calls differently."""
+    paired_by_kind: Mapping[str, str]
+    """State that is paired with what the model's step keeps by its kind and parameter, not by its
+    name."""
+    unpaired: tuple[str, str] | None
+    """State that no name or kind pairs, and such state of the model's step, if there is both."""
     compared: ProgramData
     """The program in the form in which ranks are compared: `joined_form`."""
     renamed_arguments: Mapping[str, str]

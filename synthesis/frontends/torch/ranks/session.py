@@ -81,6 +81,7 @@ from shardproof.synthesis.frontends.torch.ranks.lowering import joined_form, low
 from shardproof.synthesis.frontends.torch.ranks.meanings import Meaning
 from shardproof.synthesis.frontends.torch.ranks.pads import as_pads
 from shardproof.synthesis.frontends.torch.ranks.pairing import (
+    LISTED,
     before_names,
     pair_draws,
     pair_kept,
@@ -100,6 +101,7 @@ from shardproof.synthesis.frontends.torch.ranks.request import (
     RanksRequest,
 )
 from shardproof.synthesis.frontends.torch.ranks.result import Doubt, Draw, Loaded, Rank, Side, Told
+from shardproof.synthesis.frontends.torch.ranks.same_states import pair_families
 from shardproof.synthesis.frontends.torch.ranks.sharded import precisions
 from shardproof.synthesis.frontends.torch.ranks.stated import filled_buffers, layout_for, ordered
 from shardproof.synthesis.frontends.torch.ranks.states import (
@@ -110,7 +112,7 @@ from shardproof.synthesis.frontends.torch.ranks.states import (
     refuse_shared,
     zeroed,
 )
-from shardproof.synthesis.frontends.torch.ranks.steps import together_names
+from shardproof.synthesis.frontends.torch.ranks.steps import Step, together_names
 from shardproof.synthesis.frontends.torch.ranks.tables import pieces
 from shardproof.synthesis.frontends.torch.ranks.tracing import (
     Order,
@@ -139,6 +141,7 @@ from shardproof.verifier.kernel.program.types import NO_MESH, Mesh, TensorType
 AT_ONCE = 2
 """Ranks that are traced side by side."""
 ONE = "one"
+BEGINS = "Before any step, what ranks keep is the piece of what the model's step keeps: {names}."
 SHORT = "short"
 """Is there where few layers are traced."""
 TRACED = "traced.json"
@@ -591,6 +594,7 @@ def _rank(
     states = states - changed.keys()
     kept = changed | pair_kept(sorted(states), list(one.states), names, wrapped, at)
     doubted: Doubt | None = None
+    guessed, more, lacking = dict[str, str](), list[str](), list[str]()
     if built.step is not None:
         owners = built.step.gradients(own, renamed)
         states = states - zeroed(followed.traced, states - kept.keys() & owners.keys())
@@ -598,7 +602,14 @@ def _rank(
             followed.traced, {n: owners[n] for n in states - kept.keys() if n in owners}
         )
         states = states.difference(left)
+        spare = states - kept.keys() - owners.keys()
+        more = [n for n, t in mine_too.items() if n in spare and t.ndim]
+        lacking = [n for n, t in one.states.items() if n not in kept.values() and t.shape]
+        lacking = [n for n in lacking if n not in owners]
+        guessed = pair_families(more, lacking, renamed)
+        kept |= guessed
         begins = _begins_otherwise(one.rates, built.step.rates)
+        begins = begins or _held_otherwise(one.begins, built.step, kept)
         doubted = Doubt(asdict(_uncleared(left[0])), ("", 0, "")) if left else begins
     also = pair_kept(sorted(states - kept.keys()), list(one.every), names, wrapped, at)
     for name in sorted(also.values()):
@@ -652,6 +663,8 @@ def _rank(
         averaged=averaging.mesh_dims(model, rank, mesh),
         asked="" if asking is None else asking.line,
         renamed={k: v for k, v in renamed.items() if k != v},
+        paired_by_kind=guessed,
+        unpaired=(more[0], lacking[0]) if more and lacking and not guessed else None,
         renamed_arguments={k: v for k, v in arguments.items() if k != v},
     )
 
@@ -673,6 +686,26 @@ def _begins_otherwise(one: Rates, ranks: Rates) -> Doubt | None:
             text = f"the first step has {name} = {mine:g}, that of the model {first:g}"
             said = CaptureError(f"{text}; later steps have the same", hint="begin with the same")
             return Doubt(asdict(said), ("", 0, ""))
+    return None
+
+
+def _held_otherwise(
+    one: Mapping[str, float | None], step: Step, kept: Mapping[str, str]
+) -> Doubt | None:
+    """What there is to say of state that begins with another number than the model's."""
+    unknown: list[str] = []
+    for name, theirs in kept.items():
+        if name not in step.begins or theirs not in one:
+            continue
+        mine, wanted = step.begins[name], one[theirs]
+        if mine is None or wanted is None:
+            unknown.append(name)
+        elif mine != wanted:
+            said = f"before any step {name} is {mine:g}, {theirs} of the model {wanted:g}"
+            return Doubt(asdict(CaptureError(said, hint="begin with the same")), ("", 0, ""))
+    if unknown:
+        more = f" and {len(unknown) - LISTED} more" if len(unknown) > LISTED else ""
+        step.notes[BEGINS.format(names=", ".join(unknown[:LISTED]) + more)] = None
     return None
 
 
@@ -883,6 +916,7 @@ def _lowered(
         ties=canonical if one is None else {},
         filled={n: as_numbers(buffers[n]) for n in sorted(lowered.filled)},
         rates=step.rates if step is not None else {},
+        begins=step.begins if step is not None else {},
         losses=returned_losses(step.function) if step is not None else (),
         every=(*dict(model.named_buffers()), *(step.state() if step is not None else ())),
         depth=side.depth,

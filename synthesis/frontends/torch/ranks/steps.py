@@ -9,7 +9,7 @@ gradients that nobody cleared, and tensors of whatever else TARGET returns.
 
 import inspect
 import re
-from collections import deque
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,13 +20,15 @@ from torch._subclasses.fake_tensor import is_fake, unset_fake_temporarily
 from torch.amp.grad_scaler import GradScaler
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils._python_dispatch import _disable_current_modes
 
 from shardproof.synthesis.frontends.torch.errors import CaptureError
 from shardproof.synthesis.frontends.torch.materialize import to_fake
 from shardproof.synthesis.frontends.torch.ranks.dtensors import local
 from shardproof.synthesis.frontends.torch.ranks.known import Known
-from shardproof.synthesis.frontends.torch.ranks.logged import Logged, Logging
+from shardproof.synthesis.frontends.torch.ranks.logged import Logging
+from shardproof.synthesis.frontends.torch.ranks.reached import attributes, named, reached
 from shardproof.synthesis.frontends.torch.ranks.several_models import Together, first_of
 from shardproof.synthesis.frontends.torch.ranks.spans import storage
 from shardproof.synthesis.frontends.torch.ranks.stages import Stages
@@ -93,17 +95,38 @@ class Step:
     fixed: dict[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor])
     """The values of what the traced step reads and leaves as it is."""
 
+    first: dict[str, float] = field(default_factory=dict[str, float])
+    """Numbers of optimizers, by parameter, with which the first step calls them."""
     rates: dict[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
-    """Numbers of optimizers, by parameter: before any step, and before the one that is traced."""
+    """These, and those of the step that is traced."""
+    begins: dict[str, float | None] = field(default_factory=dict[str, float | None])
+    """Of what was kept before any step, the number that all entries are, where one is known."""
     rooms: dict[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor])
     """Memory that something else keeps and the step writes into, as rows of numbers."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        with Logging() as logging:
-            model, *others = self.held
-            given = model.schedule if isinstance(model, Stages) else model
-            given = first_of(given)
-            result = self.function(given, *others, *args, **kwargs)
+        used, calls = dict[str, float](), Counter[int]()
+
+        def note(optimizer: Optimizer, *_: Any) -> None:
+            calls[id(optimizer)] += 1
+            used.update(self._numbers(optimizer, calls[id(optimizer)]))
+
+        if not self.begun:
+            self.begins = {n: self._fill(t) for n, t in self.state().items()}
+        hook = register_optimizer_step_pre_hook(note)
+        try:
+            with Logging() as logging:
+                model, *others = self.held
+                given = model.schedule if isinstance(model, Stages) else model
+                given = first_of(given)
+                result = self.function(given, *others, *args, **kwargs)
+        finally:
+            hook.remove()
+        if not self.begun:
+            self.first = used
+        elif not self.rates:
+            both = self.first.keys() & used.keys()
+            self.rates = {n: (self.first[n], used[n]) for n in used if n in both}
         self.notes |= dict.fromkeys(logging.told())
         return result
 
@@ -136,8 +159,6 @@ class Step:
                         hint="make the optimizer of the model that TARGET returns, after it is "
                         "sharded",
                     )
-        if not self.begun:
-            self.rates = {name: (number, number) for name, number in self._rates()}
 
     def exchange(self, pairs: Iterable[tuple[Any, Any]]) -> None:
         """Optimizers get what stands for a parameter now, and step in the form that is not fused;
@@ -171,11 +192,11 @@ class Step:
         rooms = {storage(row)._cdata for row in self.rooms.values()}
         for p in model.parameters():
             if p.grad is not None and storage(local(p.grad))._cdata not in rooms:
-                out[f"{self.names[id(p)]}{GRADIENT}"] = p.grad
+                out[f"{self._name(p)}{GRADIENT}"] = p.grad
         for _, optimizer in self._optimizers():
             for p, kept in optimizer.state.items():
                 tensors = {k: t for k, t in kept.items() if isinstance(t, torch.Tensor)}
-                out |= {f"{self.names[id(p)]}.{k}": t for k, t in tensors.items()}
+                out |= {f"{self._name(p)}.{k}": t for k, t in tensors.items()}
         held = dict[str, torch.Tensor]()
         for name, part in self._parts():
             if isinstance(part, nn.Module):
@@ -189,6 +210,24 @@ class Step:
             held = {n: t for n, t in held.items() if n in self.carried}
         self.plain = held
         return out | held | self.rooms
+
+    def _fill(self, t: torch.Tensor) -> float | None:
+        value = self.known.value(local(t))
+        with _disable_current_modes():
+            alike = (
+                value is not None and value.numel() and bool((value == value.flatten()[0]).all())
+            )
+            return float(value.flatten()[0]) if alike and value is not None else None
+
+    def _name(self, parameter: Any) -> str:
+        """Raises CaptureError for one that a step makes."""
+        if id(parameter) not in self.names:
+            raise CaptureError(
+                f"a step makes a parameter of shape {tuple(parameter.shape)}, with a gradient or "
+                "state of its own",
+                hint="let steps write into the parameters that TARGET returns: copy_, or .data",
+            )
+        return self.names[id(parameter)]
 
     def fix(self, traced: Traced) -> None:
         """Take tensors that no step changes, and that no checkpoint has, for what they hold.
@@ -273,8 +312,6 @@ class Step:
         self.before = {name: local(t) for name, t in self.state().items()}
         if self.begun and self.carried is None:
             self.carried = frozenset(self.before)
-            first = self.rates
-            self.rates = {n: (first[n][0], now) for n, now in self._rates() if n in first}
         return dict(self.before)
 
     def counters(self) -> dict[str, torch.Tensor]:
@@ -297,27 +334,30 @@ class Step:
                 yield name, value
 
     def _parts(self) -> Iterator[tuple[str, Any]]:
-        """The tensors, optimizers, scalers and modules that the step takes beside the model, or
-        that what it takes holds; each with where."""
+        """The tensors, optimizers, scalers and modules that the step takes beside the model, that
+        the model has as plain attributes, or that functions call by name; each with where."""
         names = list(inspect.signature(self.function).parameters)
         seen = {id(part) for part in self.held[0].modules()}
-        for name, other in zip(names[1:], self.held[1:], strict=False):
-            for where, part in _reached(other, name, seen):
+        given = dict(zip(names[1:], self.held[1:], strict=False))
+        around = attributes(self.held[0]) | named(self.function) | given
+        for name, other in around.items():
+            for where, part in reached(other, name, seen):
                 if not isinstance(part, nn.Module) or not self._wraps(part):
                     yield where, part
 
-    def _rates(self) -> Iterator[tuple[str, float]]:
-        for _, optimizer in self._optimizers():
-            for group in optimizer.param_groups:
-                for key, value in group.items():
-                    numbers = value if isinstance(value, (tuple, list)) else [value]
-                    for i, number in enumerate(numbers):
-                        if type(number) in (int, float):
-                            kind = f"{key}[{i}]" if len(numbers) > 1 else key
-                            yield from (
-                                (f"{self.names[id(p)]} {kind}", float(number))
-                                for p in group["params"]
-                            )
+    def _numbers(self, optimizer: Optimizer, call: int) -> Iterator[tuple[str, float]]:
+        """The numbers of an optimizer, by parameter, as a call of it in a step finds them."""
+        often = f", call {call}" if call > 1 else ""
+        for group in optimizer.param_groups:
+            for key, value in group.items():
+                numbers = value if isinstance(value, (tuple, list)) else [value]
+                for i, number in enumerate(numbers):
+                    if type(number) in (int, float):
+                        kind = f"{key}[{i}]" if len(numbers) > 1 else key
+                        mine = (p for p in group["params"] if id(p) in self.names)
+                        yield from (
+                            (f"{self.names[id(p)]}{often} {kind}", float(number)) for p in mine
+                        )
 
     def _wraps(self, module: nn.Module) -> bool:
         """Whether a module is one around modules of the model, with no tensors of its own."""
@@ -356,39 +396,6 @@ def _erase_after(starts: set[fx.Node], graph: fx.Graph) -> None:
             graph.erase_node(node)
 
 
-def _reached(value: Any, name: str, seen: set[int]) -> Iterator[tuple[str, Any]]:
-    """An object, and what it holds in its attributes, lists and dicts, each with where."""
-    if isinstance(value, torch.Tensor):
-        yield name, value
-    elif id(value) not in seen and type(value) is not Logged and not isinstance(value, type):
-        seen.add(id(value))
-        if isinstance(value, (Optimizer, GradScaler, nn.Module)):
-            yield name, value
-        for where, inner in _inside(value, name).items():
-            yield from _reached(inner, f"{name}{where}", seen)
-
-
-def _inside(value: Any, name: str) -> dict[str, Any]:
-    if isinstance(value, nn.Module):
-        of_torch = type(value).__module__.startswith("torch.")
-        own = {} if of_torch else {k: v for k, v in vars(value).items() if k[0] != "_"}
-        return {f".{k}": v for k, v in (own | value._modules).items()}
-    if isinstance(value, Mapping):
-        named = ((k, v) for k, v in value.items() if not isinstance(k, torch.Tensor))
-        return {f"[{key!r}]": v for key, v in named}
-    if isinstance(value, (list, tuple, deque)):
-        return {f"[{i}]": v for i, v in enumerate(value)}
-    if isinstance(value, Optimizer):
-        return {f".{k}": v for k, v in vars(value).items() if k not in _OF_EVERY_OPTIMIZER}
-    of_torch = "." in name and type(value).__module__.startswith("torch.")
-    if of_torch and not isinstance(value, GradScaler):
-        return {}
-    return {f".{k}": v for k, v in getattr(value, "__dict__", {}).items()}
-
-
-_OF_EVERY_OPTIMIZER = frozenset(vars(torch.optim.SGD([torch.zeros(0)])))
-
-
 def _finite_step(optimizer: Optimizer, state: Any, *args: Any, **kwargs: Any) -> Any:
     """What GradScaler does where it has found no gradient that is infinite."""
     return optimizer.step(*args, **kwargs)
@@ -417,8 +424,8 @@ def _keep_numbers(module: nn.Module) -> None:
                 part._buffers[name] = _known(buffer)
 
 
-def step_of(module: Any, name: str, held: tuple[Any, ...], file: str) -> Step:
-    """The step `name` of a file, on what TARGET returned.
+def step_of(module: Any, name: str, held: tuple[Any, ...], file: str, known: Known) -> Step:
+    """The step `name` of a file, on what TARGET returned, with what is `known` of its values.
 
     Raises:
         CaptureError: no such function, or one that cannot be called so.
@@ -438,4 +445,4 @@ def step_of(module: Any, name: str, held: tuple[Any, ...], file: str) -> Step:
             file=file,
             hint="let the step take each of them first, then the batch",
         )
-    return Step(function, held, notes=dict.fromkeys(getattr(module, TAKEN, ())))
+    return Step(function, held, notes=dict.fromkeys(getattr(module, TAKEN, ())), known=known)
