@@ -87,7 +87,8 @@ def written(name: str, case: dict, twin: int, folder: Path) -> tuple[str, int]:
 
 def truth(case: dict, folder: Path) -> str:
     """What a run on gloo says."""
-    stated = Statements((), read_lines(case["layouts"], "--input-layout"), ())
+    params = read_lines(case.get("params", []), "--layout")
+    stated = Statements(params, read_lines(case["layouts"], "--input-layout"), ())
     given = [InputSpec.parse(text) for text in case["inputs"]]
     keys = ("name", "shape", "dtype", "below", "ignored")
     mesh = read_mesh(case["mesh"])
@@ -124,6 +125,7 @@ def judged(name: str, case: dict, twin: int, known: str = "") -> Row:
                 case["mesh"],
                 inputs=case["inputs"],
                 input_layout=case["layouts"],
+                layout=case.get("params", []),
                 step="train_step",
                 run=False,
             )

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from shardproof.agent.run.errors import InputError
 from shardproof.synthesis.frontends.torch.ranks.pairing import GRAD_OF_INPUT, STATE
 from shardproof.synthesis.frontends.torch.ranks.result import Rank, RanksCaptured
+from shardproof.synthesis.frontends.torch.ranks.same_states import families
 from shardproof.synthesis.frontends.torch.ranks.stated import LayoutLine, layout_for
 from shardproof.verifier.kernel.contract import Contract, output_key
 from shardproof.verifier.kernel.layout import Layout
@@ -94,6 +95,9 @@ def agree(
     placed: list[Placed] = []
     held: dict[str, Where] = {}
     holders: dict[str, Where] = {}
+    states = [i.path for i in one.inputs if i.role == "param" and i.path not in captured.one.params]
+    kinds = families(states, {name: name for name in captured.one.params})
+    owners = {path: param for kind in kinds for param, path in kind.items()}
     for item in one.inputs:
         if item.role != "param":
             continue
@@ -107,7 +111,7 @@ def agree(
         where = _holders(captured, item.path, mesh)
         if where:
             held[item.name], holders[item.path] = where, where
-        owner = _parameter_of(item.path, placed, item.type.shape, local)
+        owner = _parameter_of(owners.get(item.path, ""), placed, item.type.shape, local)
         said = any(line.fits(item.path) for line in stated.params)
         if owner is not None and known is None and not said:
             placed.append(Placed(kind, item.path, owner.layout, f"as {owner.name}", where))
@@ -174,12 +178,11 @@ def agree(
 
 
 def _parameter_of(
-    path: str, placed: Sequence[Placed], shape: tuple[int, ...], local: tuple[int, ...]
+    name: str, placed: Sequence[Placed], shape: tuple[int, ...], local: tuple[int, ...]
 ) -> Placed | None:
-    """The parameter that `path` is the state of, as an optimizer keeps one: of the same extents."""
-    name, _, key = path.rpartition(".")
+    """The parameter of which something is the state, where it has the same extents."""
     owner = next((p for p in placed if p.name == name and p.kind == "parameter"), None)
-    if owner is None or not key:
+    if owner is None:
         return None
     same = owner.layout.global_shape == shape and owner.layout.local_shape == local
     return owner if same else None

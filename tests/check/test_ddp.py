@@ -207,6 +207,10 @@ def unused_on_one(mesh):
     return DDP(Unused())
 
 
+def unused_found_on_one(mesh):
+    return DDP(Unused(), find_unused_parameters=True)
+
+
 def own_buffer(mesh):
     model = Model()
     model.scale = torch.full((2,), 1.0 - dist.get_rank() / 2)
@@ -305,6 +309,12 @@ def test_wrong_on_gloo_and_not_proved(gloo: Mapping[str, bool], case: MakeCase, 
             made.check()
         return
     assert not gloo[name]
+    if name == "unused_found_on_one":
+        with pytest.raises(
+            CaptureError, match=r"unused is nothing on rank 0, and up\."
+        ):
+            made.check()
+        return
     if name in BY_BUCKETS:
         with pytest.raises(CaptureError, match=r"a communication hook (runs|asks)"):
             made.check()

@@ -413,7 +413,7 @@ def test_a_step_may_train_two_models(case: Callable[..., Any], name: str) -> Non
         found.refuted()
 
 
-TWO = """import torch
+TWO_RUN = """import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -456,7 +456,7 @@ def test_processes_of_a_run_hold_the_values_of_both_models(
 ) -> None:
     """Whatever weights their code draws."""
     file = tmp_path / "two_models_of_a_run.py"
-    file.write_text(TWO)
+    file.write_text(TWO_RUN)
     given = [
         w for n in "xy" for w in ("--input", f"{n}=f32[4,4]", "--input-layout", f"{n}=S(0)@dp")
     ]

@@ -24,6 +24,7 @@ import torch.distributed as dist
 from torch import nn
 from torch._subclasses import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
+from torch.distributed.tensor.placement_types import Placement
 
 from shardproof.synthesis.frontends.torch import compiled
 from shardproof.synthesis.frontends.torch.asked.classless import CLASSLESS
@@ -159,7 +160,8 @@ def _why_not(function: Any, name: str, module: str) -> str:
     owner = getattr(function, "__self__", None)
     if name in MEMORY and (isinstance(owner, _LYING) or _of_tensors(function)):
         return _LIKE_REAL_ONES
-    asks = _QUESTION.search(name) and not _OF_ANY_RUN.match(name)
+    plain = _OF_ANY_RUN.match(name) or isinstance(owner, Placement)
+    asks = _QUESTION.search(name) and not plain
     if asks and module.startswith(_TRACERS):
         return "it tells what runs the code, which a run does otherwise"
     return ""

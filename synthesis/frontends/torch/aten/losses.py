@@ -11,16 +11,16 @@ def _valid(e: Emit, labels: str, ignore: int) -> str:
     return e.add("ne", labels, e.full(ignore, (), e.type(labels).dtype))
 
 
-def _classes(e: Emit, labels: str, ignore: int) -> str:
-    """`labels`, those that are ignored as the first class, where an input is said to hold some."""
-    if e.beside(labels) != ignore:
+def _classes(e: Emit, labels: str, ignore: int, classes: int) -> str:
+    """`labels`, those that are ignored as the first class, where they may name none."""
+    if e.beside(labels) != ignore and ignore < classes:
         return labels
     return e.add("where", _valid(e, labels, ignore), labels, e.full(0, (), e.type(labels).dtype))
 
 
 def _masked(e: Emit, values: str, labels: str, classes: int, ignore: int) -> str:
-    """`values` with zeros at ignored labels. An index outside of the classes reads 0 anyway."""
-    if not 0 <= ignore < classes and e.beside(labels) != ignore:
+    """`values` with zeros at ignored labels. A negative index reads 0 anyway."""
+    if ignore < 0 and e.beside(labels) != ignore:
         return values
     return e.add("where", _valid(e, labels, ignore), values, e.full(0, (), e.type(values).dtype))
 
@@ -47,8 +47,9 @@ def _weighed(e: Emit, lines: str, labels: str, weight: str | None, ignore: int) 
 
 
 def _weights(e: Emit, labels: str, weight: str, ignore: int) -> str:
-    taken = e.add("take", weight, _classes(e, labels, ignore), dim=0)
-    return _masked(e, taken, labels, e.shape(weight)[0], ignore)
+    (classes,) = e.shape(weight)
+    taken = e.add("take", weight, _classes(e, labels, ignore, classes), dim=0)
+    return _masked(e, taken, labels, classes, ignore)
 
 
 @aten("nll_loss_forward.default")
@@ -60,7 +61,7 @@ def nll_loss_forward(
     if len(e.shape(x)) != 2:
         raise NotImplementedError("nll_loss without a batch dim")
     n, classes = e.shape(x)
-    index = e.reshape(_classes(e, labels, ignore), (n, 1))
+    index = e.reshape(_classes(e, labels, ignore, classes), (n, 1))
     picked = e.add("take_along", x, index, dim=1)
     picked = _masked(e, e.reshape(picked, (n,)), labels, classes, ignore)
     picked = _weighed(e, picked, labels, weight, ignore)
@@ -91,7 +92,7 @@ def nll_loss_backward(
     g = e.add("neg", g)
     lines = g if e.shape(g) == (n,) else e.expand(e.reshape(g, (1,)), (n,))
     lines = _masked(e, _weighed(e, lines, labels, weight, ignore), labels, classes, ignore)
-    index = e.reshape(_classes(e, labels, ignore), (n, 1))
+    index = e.reshape(_classes(e, labels, ignore, classes), (n, 1))
     return e.add("put_along", e.reshape(lines, (n, 1)), index, dim=1, size=classes)
 
 

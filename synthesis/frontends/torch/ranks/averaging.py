@@ -30,7 +30,7 @@ from shardproof.synthesis.frontends.torch.errors import CaptureError
 from shardproof.synthesis.frontends.torch.ranks import sharded
 from shardproof.synthesis.frontends.torch.ranks.collectives import backward_nodes
 from shardproof.synthesis.frontends.torch.ranks.groups import dims_of
-from shardproof.synthesis.frontends.torch.ranks.result import BUFFERS, Event
+from shardproof.synthesis.frontends.torch.ranks.result import BUFFERS, USED, Event
 from shardproof.synthesis.frontends.torch.ranks.spans import same_storage, storage
 from shardproof.verifier.kernel.program.types import Mesh
 
@@ -71,7 +71,10 @@ class Reducer:
         names: Mapping[int, str],
         *more: Any,
     ) -> None:
-        self.group, self.find_unused, self.names = group, find_unused, names
+        self.parameters, self.group = parameters, group
+        self.find_unused, self.names = find_unused, names
+        self.spare = set[int]()
+        """Those that a forward does not use, by number, where it is looked for them."""
         self.expected = False
         self.ready: dict[int, nn.Parameter] = {}
         self.hooks: list[Any] = []
@@ -90,7 +93,7 @@ class Reducer:
         self._finished()
         self.expected, self.ready = True, {}
         if self.find_unused:
-            self._all_used(outputs)
+            self._leave_unused(outputs)
 
     def _rebuild_buckets(self) -> bool:
         self._finished()
@@ -99,14 +102,14 @@ class Reducer:
     def _accumulated(self, index: int, p: nn.Parameter) -> None:
         if not self.expected:
             return
-        if index in self.ready:
+        if index in self.ready or index in self.spare:
             raise CaptureError(
                 f"DistributedDataParallel: {self._named(index)} gets its gradient twice in one "
                 "backward, which PyTorch's reducer raises at",
                 hint="use the wrapped module once in each forward",
             )
         self.ready[index] = p
-        if len(self.ready) == len(self.hooks):
+        if len(self.ready) + len(self.spare) == len(self.hooks):
             self.expected = False
             for number in sorted(self.ready):
                 self._averaged(self.ready[number])
@@ -136,7 +139,8 @@ class Reducer:
         """Raises CaptureError where a backward gave some parameters no gradient: PyTorch averages
         none of them then, and raises at the next forward."""
         if self.ready:
-            lost = [self._named(n) for n in range(len(self.hooks)) if n not in self.ready]
+            waited = set(range(len(self.hooks))) - self.spare
+            lost = [self._named(n) for n in sorted(waited - self.ready.keys())]
             raise CaptureError(
                 f"DistributedDataParallel: the backward gives {lost[0]} no gradient, so that the "
                 "reducer waits for it and averages none",
@@ -144,15 +148,16 @@ class Reducer:
                 "the module is wrapped",
             )
 
-    def _all_used(self, outputs: list[torch.Tensor]) -> None:
+    def _leave_unused(self, outputs: list[torch.Tensor]) -> None:
+        """Gradients of parameters that no rank uses stay as they are. Which these are is to be
+        alike: one that another rank uses is averaged with zeros."""
         reached = {id(p) for p in _leaves(outputs)}
-        if len(reached) < len(self.hooks):
-            raise CaptureError(
-                "DistributedDataParallel with find_unused_parameters, and "
-                f"{len(self.hooks) - len(reached)} of {len(self.hooks)} parameters are not used: "
-                "which of them are averaged hangs on what other ranks use",
-                hint="freeze parameters that are not used before the module is wrapped",
-            )
+        self.spare = {n for n, p in enumerate(self.parameters) if id(p) not in reached}
+        ranks = tuple(dist.get_process_group_ranks(self.group))
+        said = ", ".join(map(self._named, sorted(self.spare)))
+        event = Event("alike", ranks, USED, 0, "", 0, "", self.group.group_name, said)
+        for seen in _watching():
+            seen.events.append(event)
 
     def _ignored(self, *args: Any) -> None:
         pass
@@ -270,14 +275,20 @@ def _same_states(
 def _same_buffers(ddp: Any, buffers: Sequence[torch.Tensor], size: int, rank: int = 0) -> None:
     """Stands for the broadcast before a forward: buffers are alike when it is called, which
     `meets` holds them to, and here, that forward has not changed them since."""
-    for mode in _get_current_dispatch_mode_stack():
-        for changed in getattr(getattr(mode, "seen", None), "written", ()):
+    for seen in _watching():
+        for changed in seen.written:
             if any(same_storage(changed, storage(b)) for b in buffers):
                 raise CaptureError(
                     "forward changes a buffer of a DistributedDataParallel before this one "
                     "broadcasts that of its first rank",
                     hint="give it forward_sync_buffers=False, or call it once",
                 )
+
+
+def _watching() -> Iterator[Any]:
+    """What watches the rank that is traced just now has seen."""
+    found = (getattr(mode, "seen", None) for mode in _get_current_dispatch_mode_stack())
+    return (seen for seen in found if seen is not None)
 
 
 def meets(model: nn.Module, buffers: Mapping[str, torch.Tensor], file: str) -> list[Event]:

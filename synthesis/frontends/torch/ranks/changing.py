@@ -84,6 +84,13 @@ def _all_reduce(c: Call) -> Done:
     return [x], [], c.given["tensors"]
 
 
+def _all_reduce_coalesced(c: Call) -> Done:
+    tensors = c.given["tensors"]
+    for x in tensors:
+        c.write(x, c.run("all_reduce", x, c.reduce), "all_reduce")
+    return list(tensors), [], None
+
+
 def _broadcast(c: Call) -> Done:
     x, root = c.one("tensors"), c.given["root_rank"]
     c.watch.rooted(c.group.group_name)
@@ -217,6 +224,7 @@ CHANGING: dict[str, Callable[[Call], Done]] = {
     "recv_": _recv,
     "barrier": _barrier,
     "allreduce_": _all_reduce,
+    "allreduce_coalesced_": _all_reduce_coalesced,
     "broadcast_": _broadcast,
     "scatter_": _scatter,
     "_allgather_base_": _gather_base,

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from shardproof.synthesis.frontends.torch.errors import CaptureError
-from shardproof.synthesis.frontends.torch.ranks.result import BUFFERS, Event
+from shardproof.synthesis.frontends.torch.ranks.result import BUFFERS, USED, Event
 
 Ranks = Sequence[Sequence[Event]]
 """The events of each rank, in order."""
@@ -94,6 +94,12 @@ def _unlike(one: tuple[int, Event], other: tuple[int, Event]) -> CaptureError:
         hint = "keep a rank's own tensor as no buffer"
         if event.what.startswith(BUFFERS):
             hint += ", or give DistributedDataParallel broadcast_buffers=False"
+    if event.what == USED:
+        message = (
+            f"{event.what} is {before.alike or 'nothing'} on rank {first}, and "
+            f"{event.alike or 'nothing'} on rank {second}: a gradient is averaged where any uses it"
+        )
+        hint = "use the same parameters on every rank"
     return CaptureError(message, file=event.file, line=event.line, text=event.text, hint=hint)
 
 

@@ -22,6 +22,7 @@ from shardproof.verifier.kernel.program.types import TensorType
 
 NEW_GROUP = "new_group"
 BUFFERS = "the buffer"
+USED = "what a forward of DistributedDataParallel leaves unused"
 
 
 @dataclass(frozen=True)
