@@ -112,6 +112,7 @@ DECLARED = _declared(
     ("messages", "Messages in flight at one time do not hold each other up, as within one batch.", "Unbatched sends may wait for each other."),
     ("containers", "Each call is given dicts, lists and objects of its own: {names}.", "What a call leaves in one is not compared."),
     ("integers", "Integers of {name} are from 0 to {last}.", "An index out of range is not covered."),
+    ("begins", "Before any step, what ranks keep is the piece of what the model's step keeps: {names}.", "State that begins with other values is not seen."),
     ("not-below-0", "Integer inputs that are used as an index are not below 0.", "A negative index counts from the end."),
     ("softplus", "softplus is log(1 + exp(x)) also above its threshold of {threshold}.", "PyTorch gives x there, within rounding."),
     ("renamed", "Parameters of the parallel module: {pairs}.", "Say it with --param where it is wrong."),
