@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ from shardproof.verifier.verdict import Counterexample, Proof
 from tests.laws.samples import layouts
 
 SHAPE = (6, 12)
+OUTER = (1, 2, 3, 4, 6)
 MESHES = [Mesh.of(a=2), Mesh.of(a=2, b=3)]
 
 
@@ -49,7 +51,8 @@ def readings(mesh: Mesh) -> list[tuple[Terms, Fact, Fact]]:
         terms = Terms()
         fact = Fact(terms.var("x", SHAPE), layout)
         for name in mesh.names:
-            made = [home(terms, 0, fact, name, d) for d in range(len(SHAPE))]
+            places = product(range(len(SHAPE)), OUTER)
+            made = [home(terms, 0, fact, name, d, n) for d, n in places]
             made.append(addends(terms, 0, fact, name))
             out += [(terms, fact, f) for f in made if f is not None]
     return out
@@ -82,6 +85,12 @@ def test_checker_shows_readings_again_and_no_others(mesh: Mesh) -> None:
         row = Row(None, None, made.layout, (0,), made.rule, ())
         claim = Claim(given.ref, given.layout)
         assert part(row, [claim], "v", alike, False, terms, mesh) == made.ref
+        kind, _, place = made.rule.rpartition(":")
+        for elsewhere in ("0", "5", "7", "-1", "") if ":home:" in kind else ():
+            there = replace(row, rule=f"{kind}:{elsewhere}")
+            if place != elsewhere:
+                with pytest.raises(NotShownError):
+                    part(there, [claim], "v", alike, False, terms, mesh)
         for other in layouts(made.layout.global_shape, mesh, partial=True):
             if other != made.layout:
                 with pytest.raises(NotShownError):
@@ -146,7 +155,33 @@ ONE_GROUP = """program many mesh(ep=4)
   return %p "r"
 """
 BY_GROUP = "input s ep=S(0)\ninput x ep=S(0)\noutput r ep=S(1)"
+SCORES = """program one
+  input %q: f32[2, 2, 64, 32]
+  input %k: f32[2, 2, 64, 32]
+  %a = reshape %q {shape=[4, 64, 32]}
+  %b = reshape %k {shape=[4, 64, 32]}
+  %t = permute %b {dims=[0, 2, 1]}
+  %s = bmm %a, %t
+  %o = reshape %s {shape=[2, 2, 64, 64]}
+  return %o
+"""
+ONE_HEAD = """program many mesh(tp=2)
+  input %q: f32[2, 1, 64, 32]
+  input %k: f32[2, 1, 64, 32]
+  %a = reshape %q {shape=[2, 64, 32]}
+  %p = permute %k {dims=[0, 3, 1, 2]}
+  %t = reshape %p {shape=[2, 32, 64]}
+  %s = bmm %a, %t
+  %r = reshape %s {shape=[2, 64, 1, 64]}
+  %o = permute %r {dims=[0, 2, 1, 3]}
+  return %o
+"""
+BY_HEAD = "input q tp=S(1)\ninput k tp=S(1)\noutput o tp=S(1)"
+ONE_SAMPLE = ONE_HEAD.replace("%k: f32[2, 1, 64, 32]", "%k: f32[1, 2, 64, 32]").replace(
+    "%k {dims=[0, 3, 1, 2]}", "%k {dims=[1, 3, 0, 2]}"
+)
 PROVED = {
+    "one head on each rank": (SCORES, ONE_HEAD, BY_HEAD),
     "a group of tokens on each rank": (SEATS, ONE_GROUP, BY_GROUP),
     "rows of ranks": (ROWS, ROWS_MANY.replace("HOW", "avg"), "input g dp=S(0)"),
     "heads for sequence": (
@@ -156,6 +191,20 @@ PROVED = {
     ),
 }
 REFUTED = {
+    "keys of one sample": (SCORES, ONE_SAMPLE, BY_HEAD.replace("k tp=S(1)", "k tp=S(0)")),
+    "keys of the other head": (
+        SCORES,
+        ONE_HEAD.replace(
+            "  %p = permute %k",
+            "  %n = ring_shift %k {mesh_dim=tp, shift=1}\n  %p = permute %n",
+        ),
+        BY_HEAD,
+    ),
+    "tokens and features mixed": (
+        SCORES,
+        ONE_HEAD.replace("{dims=[0, 3, 1, 2]}", "{dims=[0, 1, 2, 3]}"),
+        BY_HEAD,
+    ),
     "groups as sums": (
         SEATS,
         ONE_GROUP.replace("return %p", "%q = all_reduce %p {mesh_dim=ep}\n  return %q"),

@@ -8,7 +8,7 @@ from typing import Any
 from shardproof.verifier.analysis.replication import alike, positive
 from shardproof.verifier.checker.claims import Claim, Row, need
 from shardproof.verifier.kernel.contract import Contract
-from shardproof.verifier.kernel.layout import Atom, Dim, Layout, bound, normal
+from shardproof.verifier.kernel.layout import Atom, Dim, Layout, bound, cut_behind, normal
 from shardproof.verifier.kernel.program.program import Program
 from shardproof.verifier.kernel.program.types import Mesh
 from shardproof.verifier.kernel.rank_sets import Regions
@@ -45,15 +45,15 @@ def part(
 ) -> Ref:
     """The term of a claim that rests on one other claim about the same value."""
     _, kind, *rest = row.rule.split(":")
-    need(len(parts) == 1 and len(rest) == 1 + (kind in ("home", "spread")), f"rule {row.rule}")
+    more = {"home": 2, "spread": 1}.get(kind, 0)
+    need(len(parts) == 1 and len(rest) == 1 + more, f"rule {row.rule}")
+    need(all(n.isdecimal() for n in rest[1:]), f"rule {row.rule}")
     (given,), name = parts, rest[0]
     need(name in mesh and mesh[name] > 1, f"no mesh dim {name}")
     if kind == "home":
-        need(rest[1].isdecimal(), f"rule {row.rule}")
-        return _home(row, given, name, int(rest[1]), terms)
+        return _home(row, given, name, int(rest[1]), int(rest[2]), terms)
     need(name not in dict(given.where), "it is about some ranks only")
     if kind == "spread":
-        need(rest[1].isdecimal(), f"rule {row.rule}")
         return _spread(row, given, name, int(rest[1]), mesh, terms)
     if kind == "digits":
         return _digits(row, given, name, terms)
@@ -115,20 +115,27 @@ def _digit(given: Claim, name: str, terms: Terms) -> tuple[int, Dim, Ref]:
     return dim, (*atoms[:at], *atoms[at + 1 :]), terms.reshape(given.ref, apart)
 
 
-def _home(row: Row, given: Claim, name: str, to: int, terms: Terms) -> Ref:
-    """A digit that says the rank has no room in a piece: it may stand before any other dim."""
+def _home(row: Row, given: Claim, name: str, to: int, outer: int, terms: Terms) -> Ref:
+    """A digit that says the rank has no room in a piece: it may stand in any dim, before, behind
+    and between the atoms there."""
     need(row.where == given.where, "it is about other ranks")
     need(to < len(given.layout.dims), "no such dim")
     dim, left, apart = _digit(given, name, terms)
     size = terms.shape(apart)[dim + 1]
-    moved = given.layout.with_dim(dim, left)
-    moved = moved.with_dim(to, (Atom(size, name), *moved.dims[to]))
+    rest = given.layout.with_dim(dim, left)
+    cut = cut_behind(rest.dims[to], outer) if outer > 0 else None
+    need(cut is not None, "no such place in the dim")
+    before, behind = cut or ((), ())
+    moved = rest.with_dim(to, (*before, Atom(size, name), *behind))
     need(row.layout == moved, "laid out otherwise")
-    rank = len(terms.shape(apart))
-    rest = [d for d in range(rank) if d != dim + 1]
-    front = rest.index(to if to <= dim else to + 2)
-    turned = terms.permute(apart, (*rest[:front], dim + 1, *rest[front:]))
-    return terms.reshape(turned, row.layout.global_shape)
+    old = math.prod(terms.shape(apart)[: dim + 1])
+    new = math.prod(rest.global_shape[:to]) * outer
+    first, last = min(old, new), max(old, new)
+    need(last % first == 0, "the places do not divide")
+    count = math.prod(rest.global_shape)
+    between = (size, last // first) if old <= new else (last // first, size)
+    wide = terms.reshape(given.ref, (first, *between, count // last))
+    return terms.reshape(terms.permute(wide, (0, 2, 1, 3)), row.layout.global_shape)
 
 
 def _digits(row: Row, given: Claim, name: str, terms: Terms) -> Ref:

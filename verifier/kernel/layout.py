@@ -54,6 +54,24 @@ def local_extent(dim: Dim) -> int:
     return math.prod(a.size for a in dim if a.mesh_dim is None)
 
 
+def cut_behind(dim: Dim, outer: int) -> tuple[Dim, Dim] | None:
+    """The atoms of a dim whose extents multiply to `outer`, and those behind them. A free atom may
+    be cut in two; None where there is no such place."""
+    before, rest = list[Atom](), list(dim)
+    while outer > 1:
+        if not rest:
+            return None
+        atom = rest.pop(0)
+        if outer % atom.size:
+            if atom.mesh_dim is not None or atom.size % outer:
+                return None
+            rest.insert(0, Atom(atom.size // outer))
+            atom = Atom(outer)
+        before.append(atom)
+        outer //= atom.size
+    return tuple(before), tuple(rest)
+
+
 def bound(dim: Dim) -> tuple[str, ...]:
     """The mesh dims that split this dim, most significant first."""
     return tuple(a.mesh_dim for a in dim if a.mesh_dim is not None)

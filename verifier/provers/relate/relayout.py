@@ -9,7 +9,14 @@ import math
 from collections.abc import Container, Iterator, Sequence
 
 from shardproof.verifier.kernel.contract import Contract, output_key
-from shardproof.verifier.kernel.layout import Atom, Layout, bound, normal
+from shardproof.verifier.kernel.layout import (
+    Atom,
+    Layout,
+    bound,
+    cut_behind,
+    global_extent,
+    normal,
+)
 from shardproof.verifier.kernel.ops import lookup
 from shardproof.verifier.kernel.program.program import Node, Program
 from shardproof.verifier.kernel.program.types import Mesh, mesh_dims
@@ -38,23 +45,31 @@ def opened(terms: Terms, ref: Ref, layout: Layout, dim: int, at: int) -> Ref:
     return terms.reshape(ref, (*shape[:dim], sizes[0], atoms[at].size, sizes[1], *shape[dim + 1 :]))
 
 
-def home(terms: Terms, index: int, fact: Fact, name: str, dim: int) -> Fact | None:
-    """The fact with the digit of `name` as the outermost one of another dim."""
+def home(terms: Terms, index: int, fact: Fact, name: str, dim: int, outer: int = 1) -> Fact | None:
+    """The fact with the digit of `name` in another place: in a dim, behind what makes up `outer`
+    of its extent."""
     place = digit(fact.layout, name)
-    if place is None or place == (dim, 0):
+    if place is None:
         return None
     source, at = place
-    wide = opened(terms, fact.ref, fact.layout, source, at)
-    order = [d for d in range(len(terms.shape(wide))) if d != source + 1]
-    before = dim if dim <= source else dim + 2
-    order.insert(order.index(before), source + 1)
     dims = list(fact.layout.dims)
-    atom = dims[source][at]
-    dims[source] = normal((*dims[source][:at], *dims[source][at + 1 :]))
-    dims[dim] = normal((atom, *dims[dim]))
+    atoms, count = dims[source], dims[source][at].size
+    dims[source] = normal((*atoms[:at], *atoms[at + 1 :]))
+    cut = cut_behind(dims[dim], outer)
+    old = math.prod(map(global_extent, (*dims[:source], atoms[:at])))
+    new = math.prod(map(global_extent, dims[:dim])) * outer
+    if cut is None or max(old, new) % min(old, new):
+        return None
+    dims[dim] = normal((*cut[0], atoms[at], *cut[1]))
     layout = Layout(tuple(dims), fact.layout.partial)
-    ref = terms.reshape(terms.permute(wide, tuple(order)), layout.global_shape)
-    return Fact(ref, layout, (index,), f"joined:home:{name}:{dim}", fact.where)
+    if layout == fact.layout:
+        return None
+    left = math.prod(layout.global_shape) // count
+    wide = (old, count, new // old, left // new)
+    wide = wide if old <= new else (new, old // new, count, left // old)
+    turned = terms.permute(terms.reshape(fact.ref, wide), (0, 2, 1, 3))
+    ref = terms.reshape(turned, layout.global_shape)
+    return Fact(ref, layout, (index,), f"joined:home:{name}:{dim}:{outer}", fact.where)
 
 
 def homes(terms: Terms, index: int, fact: Fact) -> Iterator[Fact]:
@@ -123,7 +138,8 @@ def reread(
     along = [attrs[k] for k in ("dim", "concat_dim") if isinstance(attrs.get(k), int)]
     out: list[list[Fact]] = []
     for i, facts in enumerate(operands):
-        others = {n for k, held in enumerate(operands) if k != i for f in held for n in _split(f)}
+        beside = [f.layout for k, held in enumerate(operands) if k != i for f in held]
+        others = {n for layout in beside for atoms in layout.dims for n in bound(atoms)}
         fresh: list[Fact | None] = []
         plain = [(k, f) for k, f in enumerate(facts) if not f.rule.startswith("joined:home")]
         for index, fact in plain[:MAX_READ]:
@@ -134,8 +150,8 @@ def reread(
                     if node.op in REDUCING and mesh[name] > 1:
                         fresh.append(addends(terms, index, fact, name))
                 elif name in others:
-                    dims = range(min(rank, MAX_DIMS))
-                    fresh += [home(terms, index, fact, name, d) for d in dims]
+                    dims, places = range(min(rank, MAX_DIMS)), sorted(_outer(beside, name) | {1})
+                    fresh += [home(terms, index, fact, name, d, n) for d in dims for n in places]
             for name in sorted(others - _split(fact)):
                 dims = range(min(rank, MAX_DIMS))
                 fresh += [spread(terms, index, fact, name, d, mesh[name]) for d in dims]
@@ -143,6 +159,12 @@ def reread(
         new = [f for f in fresh if f is not None and (f.ref, f.layout, f.where) not in seen]
         out.append(list(dict.fromkeys(new)))
     return out
+
+
+def _outer(layouts: Sequence[Layout], name: str) -> set[int]:
+    """What stands before the digit of a mesh dim in the dims that it splits."""
+    found = ((x, digit(x, name)) for x in layouts)
+    return {global_extent(x.dims[at[0]][: at[1]]) for x, at in found if at is not None}
 
 
 def _split(fact: Fact) -> set[str]:

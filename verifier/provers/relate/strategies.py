@@ -7,7 +7,7 @@ key of a value of the one-device program is that value (`verifier/provers/canoni
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import islice, product
@@ -346,10 +346,14 @@ class Wide:
         held = [f if folds or name in f.layout.sharded else None for f in facts]
         facts += split_facts(self.terms, value, held, *about, self.mesh, name, chosen)
 
-    def again(self, node: Node) -> bool:
-        """Tell pieces apart, coordinate by coordinate, and read operands as other pieces."""
+    def again(self, node: Node, step: Callable[[], list[Fact]]) -> list[Fact]:
+        """The facts with operands read as other pieces; where none is of a value of the one-device
+        program, with pieces told apart too, coordinate by coordinate."""
+        facts = recognised(self.sequential, step()) if self._reread(node) else []
+        if any(f.ref.id in self.sequential.known for f in facts):
+            return facts
         apart = lookup(node.op).kind != "collective" and self._pieces(node)
-        return self._reread(node) or apart
+        return step() if self._reread(node) or apart else facts
 
     def otherwise(self, node: Node, facts: list[Fact]) -> bool:
         """Read operands as other pieces where pieces are exchanged, or a split dim is summed over,

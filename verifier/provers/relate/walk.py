@@ -112,8 +112,8 @@ def relate(
         local = distributed.types[node.outputs[0]].shape
         if wide and not facts and node.op != "concat":
             facts = wide.cut(node, region, local)
-        if wide and not facts and lookup(node.op).kind != "movement" and wide.again(node):
-            facts = step(node)
+        if wide and not facts and lookup(node.op).kind != "movement":
+            facts = wide.again(node, lambda node=node: step(node))
         if wide and not facts:
             facts = wide.cut(node, region, local)
         if wide and facts and wide.otherwise(node, facts):
