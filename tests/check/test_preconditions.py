@@ -104,6 +104,18 @@ def _scatter(rank: int, out: Lay, given: Lay) -> bool:
     return torch.equal(x, _numbers(rank))
 
 
+def _reduce(rank: int, out: Lay, given: Lay) -> bool:
+    x = out(_numbers(rank))
+    dist.reduce(x, 0)
+    return rank != 0 or torch.equal(x, _numbers(0) + _numbers(1))
+
+
+def _gather(rank: int, out: Lay, given: Lay) -> bool:
+    outs = [out(torch.zeros(4, 4)) for _ in range(N)] if rank == 0 else None
+    dist.gather(given(_numbers(rank)), outs)
+    return all(torch.equal(o, _numbers(r)) for r, o in enumerate(outs or ()))
+
+
 def _to_all_single(rank: int, out: Lay, given: Lay) -> bool:
     x = out(torch.zeros(4, 4))
     dist.all_to_all_single(x, given(_numbers(rank)))
@@ -139,6 +151,8 @@ CALLS: dict[str, Callable[..., bool]] = {
     "reduce_scatter_": _reduce_scatter,
     "_reduce_scatter_base_": _scatter_tensor,
     "scatter_": _scatter,
+    "reduce_": _reduce,
+    "gather_": _gather,
     "alltoall_base_": _to_all_single,
     "alltoall_": _to_all,
     "send": _message,

@@ -9,9 +9,11 @@ one entry stands for all of them (stride 0), so that a tensor of any size may be
 
 import math
 import operator
+from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import fx
 from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
@@ -83,7 +85,7 @@ def _first_read(traced: Traced, places: Provenance) -> tuple[CaptureError, Sourc
             return masks[node]
         return pytree.tree_map_only(torch.Tensor, lambda v: _all(False, v), node.meta.get("val"))
 
-    used = needed(traced)
+    used = needed(traced, _reads)
     for node in traced.graph.nodes:
         name = getattr(node.target, "_opname", "")
         if node not in used:
@@ -91,8 +93,8 @@ def _first_read(traced: Traced, places: Provenance) -> tuple[CaptureError, Sourc
         if name in EMPTY:
             masks[node] = _all(True, node.meta["val"])
             continue
-        unwritten = [n for n in node.all_input_nodes if n in masks]
-        if not unwritten or name in _SHAPES:
+        unwritten = [n for n in _reads(node) if n in masks]
+        if not unwritten:
             continue
         if node.op == "output" or not (name in _MOVES or node.target is operator.getitem):
             said = refused(
@@ -122,15 +124,32 @@ def _first_read(traced: Traced, places: Provenance) -> tuple[CaptureError, Sourc
     return None
 
 
-def needed(traced: Traced) -> set[fx.Node]:
+def needed(
+    traced: Traced, reads: Callable[[fx.Node], list[fx.Node]] = lambda n: n.all_input_nodes
+) -> set[fx.Node]:
     """All but ops of tensors that change nothing and whose results nobody needs: DTensor asks such
     for shapes, and the weights of a layer that is built in `forward` may be replaced. What a buffer
     holds in the end is an output that no node of the graph reads."""
     found = {node for _, _, node in traced.outputs}
     for node in reversed(traced.graph.nodes):
-        if not _pure(node) or not found.isdisjoint(node.users):
+        if not _pure(node):
             found.add(node)
+        if node in found:
+            found.update(reads(node))
     return found
+
+
+def _reads(node: fx.Node) -> list[fx.Node]:
+    """The operands of which an op looks at more than the shape. A broadcast sends what its root
+    has."""
+    name = getattr(node.target, "_opname", "")
+    if name == "copy":
+        return [n for n in node.args[1:2] if isinstance(n, fx.Node)]
+    if node.target is torch.ops._c10d_functional.broadcast.default:
+        _, root, group = node.args
+        if dist.distributed_c10d._resolve_process_group(group).rank() != root:
+            return []
+    return [] if name in _SHAPES else node.all_input_nodes
 
 
 _OF_TENSORS = ("aten", "prims")

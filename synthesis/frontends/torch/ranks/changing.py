@@ -16,8 +16,8 @@ from torch._subclasses import FakeTensor
 import shardproof.synthesis.frontends.torch.ranks.messages  # noqa: F401  (registers ops)
 
 COVERED = (
-    "covered are all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, scatter and "
-    "barrier, also into tensors and as functional collectives; send and recv with a peer"
+    "covered are all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, scatter, reduce, "
+    "gather and barrier, also into tensors and as functional collectives; send and recv with a peer"
 )
 
 
@@ -91,11 +91,32 @@ def _all_reduce_coalesced(c: Call) -> Done:
     return list(tensors), [], None
 
 
+def _reduce(c: Call) -> Done:
+    """An all_reduce, of which the root alone has the result: what others are left with is not
+    said, as memory that nothing was written to."""
+    x = c.one("tensors")
+    got = c.run("all_reduce", x, c.reduce)
+    if c.group.rank() != c.given["root_rank"]:
+        got = torch.empty_like(got)
+    c.write(x, got, "reduce")
+    return [x], [], None
+
+
 def _broadcast(c: Call) -> Done:
     x, root = c.one("tensors"), c.given["root_rank"]
     c.watch.rooted(c.group.group_name)
     c.write(x, c.run("broadcast", x, root), "broadcast")
     return [x], [], c.given["tensors"]
+
+
+def _gather(c: Call) -> Done:
+    """An all_gather, of which the root alone keeps the result."""
+    x = c.one("input_tensors")
+    gathered = c.run("all_gather_into_tensor", _row(x), c.size)
+    outs = c.one("output_tensors") if c.group.rank() == c.given["root_rank"] else []
+    for out, part in zip(outs, gathered.chunk(c.size), strict=False):
+        c.write(out, part, "gather")
+    return list(outs), [x], None
 
 
 def _gather_base(c: Call) -> Done:
@@ -227,6 +248,8 @@ CHANGING: dict[str, Callable[[Call], Done]] = {
     "allreduce_coalesced_": _all_reduce_coalesced,
     "broadcast_": _broadcast,
     "scatter_": _scatter,
+    "reduce_": _reduce,
+    "gather_": _gather,
     "_allgather_base_": _gather_base,
     "allgather_": _all_gather,
     "_reduce_scatter_base_": _scatter_base,

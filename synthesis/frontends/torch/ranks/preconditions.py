@@ -68,6 +68,8 @@ ROWS: dict[str, Row] = {
         gloo_out=Backend.WRONG,
         gloo_input=Backend.WRONG,
     ),
+    "reduce_": Row("reduce", "tensors", out=Memory.DENSE, gloo_out=Backend.WRONG),
+    "gather_": Row("gather", "output_tensors", "input_tensors", factor=lambda n: (n, 1)),
     "allgather_": Row(
         "all_gather",
         "output_tensors",
