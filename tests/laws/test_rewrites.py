@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from shardproof.synthesis.frontends.torch.masked_gather import read_windows
+from shardproof.synthesis.frontends.torch.ranks.gathered_sums import sums_of_gathers
 from shardproof.synthesis.frontends.torch.ranks.join import Coords, RankError, gathers_by_dim, join
 from shardproof.verifier.kernel.inline import inline
 from shardproof.verifier.kernel.program.builder import Builder
@@ -448,3 +449,66 @@ def test_cross_entropy_is_opened_up(seed: int, form: Form) -> None:
     ids = rng.integers(0, classes, n)
     ids[rng.integers(n)] = ignored
     same(before, after, {"x": rng.normal(size=(n, classes)), "labels": ids})
+
+
+def _summed_up(how: str) -> Callable[[Builder, str, int], str]:
+    def piece(b: Builder, whole: str, i: int) -> str:
+        return b.add("slice", whole, dim=0, start=2 * i, stop=2 * i + 2, step=1)
+
+    def build(b: Builder, x: str, rank: int) -> str:
+        whole = b.add("all_gather", x, mesh_dim="tp", dim=0)
+        if how == "stacked":
+            stack = b.add("reshape", whole, shape=(2, 2, 3))
+            return b.add("sum", stack, dims=(0,), keepdim=False)
+        if how == "stacked, all of it":
+            stack = b.add("reshape", whole, shape=(2, 6))
+            return b.add("sum", stack, dims=(0, 1), keepdim=True)
+        if how == "in other pieces":
+            stack = b.add("reshape", whole, shape=(4, 3))
+            return b.add("sum", stack, dims=(0,), keepdim=False)
+        if how == "of rows across ranks":
+            stack = b.add("reshape", whole, shape=(2, 2, 3))
+            return b.add("sum", stack, dims=(1,), keepdim=False)
+        first, second = (piece(b, whole, i) for i in (0, 1))
+        if how == "one by one":
+            first = b.add("mul_scalar", first, value=Fraction(1, 2))
+            second = b.add("mul_scalar", second, value=Fraction(1, 2))
+            own = b.add("add", b.add("exp", x), second)
+            return b.add("add", own, first)
+        if how == "with unlike factors":
+            return b.add("add", first, b.add("mul_scalar", second, value=Fraction(1, 2)))
+        if how == "one twice":
+            return b.add("add", first, first)
+        if how == "one twice, and the other":
+            return b.add("add", b.add("add", first, first), second)
+        if how == "of the chunk of each rank":
+            other = b.add("shard_slice", second, mesh_dim="tp", dim=0)
+            return b.add("add", b.add("shard_slice", first, mesh_dim="tp", dim=0), other)
+        shifted = b.add("slice", whole, dim=0, start=1, stop=3, step=1)
+        return b.add("add", first, shifted)
+
+    return build
+
+
+@pytest.mark.parametrize(
+    ("how", "reduced"),
+    {
+        "stacked": True,
+        "stacked, all of it": True,
+        "one by one": True,
+        "in other pieces": False,
+        "of rows across ranks": False,
+        "with unlike factors": False,
+        "one twice": False,
+        "one twice, and the other": False,
+        "of the chunk of each rank": False,
+        "of other rows": False,
+    }.items(),
+)
+def test_the_sum_over_what_is_gathered_is_an_all_reduce(how: str, reduced: bool) -> None:
+    pieces = [np.random.default_rng(r).normal(size=(2, 3)) for r in range(2)]
+    before = join(ranked(2, _summed_up(how), (2, 3)))
+    after = sums_of_gathers(before)
+    assert ("all_reduce" in {n.op for n in after.nodes}) == reduced
+    wanted = simulate(before, [{"x": p} for p in pieces])
+    expected(after, pieces, [np.asarray(v[before.outputs[0].value], float) for v in wanted])

@@ -14,6 +14,7 @@ from shardproof.synthesis.frontends.rank_programs.form import header
 from shardproof.synthesis.frontends.rank_programs.rings import with_rings
 from shardproof.synthesis.frontends.rank_programs.write import rank_text
 from shardproof.synthesis.frontends.torch.ranks.buckets import one_by_one
+from shardproof.synthesis.frontends.torch.ranks.gathered_sums import sums_of_gathers
 from shardproof.synthesis.frontends.torch.ranks.join import RankError, gathers_by_dim, join
 from shardproof.synthesis.frontends.torch.ranks.rooted import as_roots_do
 from shardproof.synthesis.frontends.torch.ranks.shared_parts import products_of_wholes
@@ -104,9 +105,9 @@ def _reshaped(program: Program, shapes: Mapping[int, tuple[int, ...]]) -> Progra
 
 def ordinary(program: Program) -> Program:
     """The program with collectives along the dims that they join, tensors of one bucket sent one
-    by one, and what ranks compute of parts that they share as parts of what they compute of
-    wholes."""
-    return products_of_wholes(gathers_by_dim(one_by_one(program)))
+    by one, sums of what is gathered as all_reduces, and what ranks compute of parts that they share
+    as parts of what they compute of wholes."""
+    return products_of_wholes(sums_of_gathers(gathers_by_dim(one_by_one(program))))
 
 
 def write_texts(programs: Sequence[Program], folder: Path) -> None:
