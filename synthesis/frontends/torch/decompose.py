@@ -52,7 +52,22 @@ def _lerp(start: Any, end: Any, weight: float) -> Any:
     return start + weight * (end - start)
 
 
+def _margins(
+    grad: Any, x: Any, target: Any, p: int, margin: float, weight: Any = None, reduction: int = 1
+) -> Any:
+    """The backward of multi_margin_loss: of what is above the margin, in each row."""
+    rows, target = torch.atleast_2d(x), torch.atleast_1d(target).unsqueeze(1)
+    apart = margin - rows.gather(1, target) + rows
+    others = torch.arange(rows.shape[1], device=x.device) != target
+    slope = torch.where((apart > 0) & others, 1.0 if p == 1 else 2 * apart, 0.0)
+    slope = slope if weight is None else slope * weight[target]
+    slope = torch.where(others, slope, -slope.sum(1, keepdim=True)) / rows.shape[1]
+    slope = slope / rows.shape[0] if reduction == 1 else slope
+    return (slope * (grad if reduction else torch.atleast_1d(grad).unsqueeze(1))).view_as(x)
+
+
 _WRITTEN = {
+    torch.ops.aten.multi_margin_loss_backward.default: _margins,
     torch.ops.aten.lerp.Scalar: _lerp,
     torch.ops.aten._amp_foreach_non_finite_check_and_unscale_.default: _unscale,
     torch.ops.aten._amp_update_scale_.default: _grow,
