@@ -463,3 +463,83 @@ def test_processes_of_a_run_hold_the_values_of_both_models(
     words = (f"{file}:ranks", "--against", f"{file}:build", "--step", "train_step")
     done = command("check", *words, "--mesh", "dp=2", "--run", *given)
     assert done.out.splitlines()[-1] == "proved", done.out + done.err
+
+
+SHAPED = """import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+
+
+class Decayed:
+    def __init__(self, model):
+        rates = [torch.full_like(p, 0.1 if p.ndim > 1 else 0.0) for p in model.parameters()]
+        self.rates = [torch.cat([r, 2 * r])[: len(r)] for r in rates]
+        self.own = list(model.parameters())
+
+    @torch.no_grad()
+    def step(self):
+        for p, rate in zip(self.own, self.rates):
+            dist.is_initialized() and dist.all_reduce(p.grad, op=dist.ReduceOp.AVG)
+            p.sub_(0.1 * p.grad + rate * p)
+
+
+class Plain(Decayed):
+    @torch.no_grad()
+    def step(self):
+        for p in self.own:
+            p.sub_(0.1 * p.grad + (0.1 if p.ndim > 1 else 0.0) * p)
+
+
+def build(kind=Plain):
+    model = nn.Linear(4, 4)
+    return model, kind(model)
+
+
+def ranks():
+    return build(Decayed)
+
+
+def train_step(model, optimizer, x, y):
+    model.zero_grad()
+    F.mse_loss(model(x), y).backward()
+    optimizer.step()
+"""
+WRONG_TABLES = {
+    "another number": ("0.1 if p.ndim > 1 else 0.0) for", "0.2 if p.ndim > 1 else 0.0) for"),
+    "of biases too": ("p.ndim > 1 else 0.0) for", "p.ndim > 0 else 0.0) for"),
+    "other rows": ("[: len(r)]", "[len(r) :]"),
+    "written into later": ("2 * r])[: len(r)]", "2 * r])[: len(r)].fill_(0.3)"),
+    "of parameters": ("torch.full_like(p, 0.1 if", "0.1 * p.detach() + (0.1 if"),
+    "of what is drawn": ("torch.full_like(p, 0.1 if", "torch.rand_like(p) * (0.1 if"),
+    "changed by each step": ("+ rate * p)", "+ rate * p); rate.mul_(2)"),
+    "of a rank": (
+        "full_like(p, 0.1 if p.ndim > 1",
+        "full_like(p, 0.1 * (dist.is_initialized() and dist.get_rank()) if p.ndim > 1",
+    ),
+}
+
+
+@pytest.fixture
+def shaped(case: Callable[..., Any]) -> Any:
+    step = case(
+        mesh=Mesh.of(dp=2),
+        target="shaped.py:ranks",
+        against="shaped.py:build",
+        step="train_step",
+        inputs=["x=f32[8,4]", "y=f32[8,4]"],
+        input_layouts=["x=S(0)@dp", "y=S(0)@dp"],
+    )
+    (step.folder / "shaped.py").write_text(SHAPED)
+    return step
+
+
+def test_a_table_in_the_shape_of_a_parameter_holds_what_it_was_built_with(shaped: Any) -> None:
+    shaped.proved()
+
+
+@pytest.mark.parametrize("wrong", WRONG_TABLES.values(), ids=WRONG_TABLES)
+def test_another_table_in_the_shape_of_a_parameter_is_not_proved(
+    shaped: Any, wrong: tuple[str, str]
+) -> None:
+    not_proved(shaped.edit(*wrong, file="shaped.py"))

@@ -60,10 +60,11 @@ NAMED: dict[str, dict[str, str]] = {
             "add all_gather all_reduce cast reduce_scatter"
         ),
         "synthesis/frontends/torch/ranks/changing.py": (
-            "all_gather all_reduce all_to_all broadcast recv reduce_scatter scatter send"
+            "all_gather all_reduce all_to_all broadcast gather recv reduce_scatter scatter send"
         ),
         "synthesis/frontends/torch/ranks/collectives.py": "all_reduce broadcast recv send",
         "synthesis/frontends/torch/ranks/constant_ids.py": "gather ge gt le lt",
+        "synthesis/frontends/torch/ranks/gathered_sums.py": "add add_scalar all_gather",
         "synthesis/frontends/torch/ranks/in_time.py": "recv send",
         "synthesis/frontends/torch/ranks/join.py": (
             "add all_gather all_reduce all_to_all mul_scalar pad reduce_scatter"
@@ -77,7 +78,7 @@ NAMED: dict[str, dict[str, str]] = {
         ),
         "synthesis/frontends/torch/ranks/pads.py": "pad",
         "synthesis/frontends/torch/ranks/preconditions.py": (
-            "all_gather all_reduce all_to_all broadcast recv reduce_scatter scatter send"
+            "all_gather all_reduce all_to_all broadcast gather recv reduce_scatter scatter send"
         ),
         "synthesis/frontends/torch/ranks/rooted.py": "broadcast",
         "synthesis/frontends/torch/ranks/unequal_parts.py": (
@@ -145,6 +146,7 @@ LISTS: dict[str, int] = {
     "synthesis/frontends/torch/ranks/bounds.py": 1,
     "synthesis/frontends/torch/ranks/collectives.py": 2,
     "synthesis/frontends/torch/ranks/constant_ids.py": 1,
+    "synthesis/frontends/torch/ranks/gathered_sums.py": 1,
     "synthesis/frontends/torch/ranks/in_time.py": 1,
     "synthesis/frontends/torch/ranks/join.py": 4,
     "synthesis/frontends/torch/ranks/counts.py": 1,

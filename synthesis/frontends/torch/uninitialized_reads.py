@@ -27,9 +27,9 @@ EMPTY = {
     *("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"),
 }
 """Ops that give memory as it is."""
-_SHAPES = {"zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full", "draw"}
-_SHAPES |= {"message_received"}
+OF_A_SHAPE = {"zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full"}
 """Ops that look at the shape of their operand alone."""
+_SHAPES = OF_A_SHAPE | {"draw", "message_received"}
 _MOVES = {
     *("view", "_unsafe_view", "reshape", "permute", "t", "transpose", "expand", "unsqueeze"),
     *("squeeze", "slice", "select", "split", "split_with_sizes", "unbind", "cat", "stack"),
