@@ -47,7 +47,9 @@ def embedding(rank: int, rows: int = ROWS, first: int | None = None) -> Program:
     return b.build()
 
 
-def multiplied(rank: int, rows: int = ROWS, computed: bool = False) -> Program:
+def multiplied(
+    rank: int, rows: int = ROWS, computed: bool = False, logged: bool = False
+) -> Program:
     """A masked lookup times its mask, and what its backward adds up."""
     b = Builder("multiplied", TP)
     table = b.param("w", TensorType((ROWS, 2), "f32"))
@@ -59,7 +61,7 @@ def multiplied(rank: int, rows: int = ROWS, computed: bool = False) -> Program:
     found = b.add("take", b.add("log", table) if computed else table, local, dim=0)
     inside = b.add("logical_not", b.add("reshape", mask, shape=(2, 5, 1)))
     b.output(b.add("mul", found, inside), "output", "y")
-    kept = b.add("mul", inside, g)
+    kept = b.add("mul", inside, b.add("log", g) if logged else g)
     b.output(b.add("index_add", kept, local, size=ROWS), "grad", "w")
     return b.build()
 
@@ -171,6 +173,18 @@ def test_a_mask_of_another_window_stays_a_factor(rows: int) -> None:
 
 def test_what_may_have_no_value_keeps_its_factor() -> None:
     assert [n.op for n in read_windows(multiplied(1, computed=True)).nodes].count("mul") == 1
+
+
+def test_what_may_have_no_value_and_is_added_up_has_none_at_any_row() -> None:
+    program = replace(multiplied(1, logged=True), mesh=Mesh())
+    read = read_windows(program)
+    assert {n.op for n in read.nodes}.isdisjoint(("where", "mul"))
+    given = numbers(program, np.random.default_rng(0))
+    same(program, read, {**given, "g": np.abs(given["g"]) + 1})
+    given["ids"][0, 0], given["g"][0, 0] = 0, -1  # of another rank's rows
+    with np.errstate(invalid="ignore"):
+        rows = evaluate(read, given)[read.outputs[1].value]
+    assert np.isnan(np.asarray(rows, float)).all()
 
 
 def test_offsets_of_all_ranks_are_fitted() -> None:

@@ -12,7 +12,8 @@ offset <= ids < offset + size, and `size` the extent looked into:
     put_along(cast(inside), J, size)         = put_along(1, ids, size, offset), also of less these
     cast(J == iota(size)) * cast(inside)     = put_along(1, ids, size, offset)
     index_add(where(inside, g, 0), J, size)  = index_add(g, ids, size, offset)
-    index_add(inside * g, J, size)           = index_add(g, ids, size, offset), where g has values
+    index_add(inside * g, J, size)           = index_add(g, ids, size, offset), where g has values,
+                                               else + 0 times the sum of its rows
 
 Slices of masks and of indices are those of their operands. An index below 0 counts from the end,
 which inside of a window none does. A cross entropy of split rows takes from one entry of each row,
@@ -189,7 +190,15 @@ def _window(r: Rewriting, name: str, holds: bool = True) -> Window | None:
 
 
 def _kept(r: Rewriting, node: Node) -> tuple[str, Window, str] | None:
-    """`mask, window, value` of what is a value in the window and 0 elsewhere."""
+    """`mask, window, value` of what is a value in the window and 0 elsewhere, and has a value
+    there."""
+    found = _read(r, node)
+    # what has no value has none times 0 either
+    return None if found is None or (node.op == "mul" and not _total(r, found[2])) else found
+
+
+def _read(r: Rewriting, node: Node) -> tuple[str, Window, str] | None:
+    """The same, of what may have no value elsewhere where it is a product."""
     if node.op == "mul":
         return next(filter(None, (_factor(r, *pair) for pair in permutations(node.inputs))), None)
     if node.op == "cast":
@@ -212,8 +221,7 @@ def _kept(r: Rewriting, node: Node) -> tuple[str, Window, str] | None:
 def _factor(r: Rewriting, value: str, factor: str) -> tuple[str, Window, str] | None:
     mask = r.through(factor, "expand", "cast")
     window = _window(r, mask) if r.type(mask).dtype == "bool" else None
-    # what has no value has none times 0 either
-    return None if window is None or not _total(r, value) else (mask, window, value)
+    return None if window is None else (mask, window, value)
 
 
 def _total(r: Rewriting, name: str) -> bool:
@@ -376,7 +384,7 @@ def _masked_add(r: Rewriting, node: Node) -> str | None:
     source = r.made(g, "where", "mul")
     if source is None or node.attrs.get("offset", 0):
         return None
-    kept = _kept(r, source)
+    kept = _read(r, source)
     if kept is None:
         return None
     mask, window, value = kept
@@ -389,4 +397,8 @@ def _masked_add(r: Rewriting, node: Node) -> str | None:
     if r.type(value).shape != shape:
         value = r.add("expand", value, shape=shape)
     ids = r.reshape(place.ids, lines)
-    return r.add("index_add", value, ids, size=size, offset=place.offset)
+    added = r.add("index_add", value, ids, size=size, offset=place.offset)
+    if source.op != "mul" or _total(r, value):
+        return added
+    rows = r.add("sum", value, dims=tuple(range(len(lines))), keepdim=False)
+    return r.add("add", added, r.add("mul_scalar", rows, value=Fraction(0)))
