@@ -155,7 +155,30 @@ class Terms:
         if term.op == "reshape":
             inner = term.args[0]
             return self.reshape(Ref(ref.coef * inner.coef, inner.id), shape)
+        parts = self._parts_in(term, shape) if term.op == "lin" else None
+        if parts is not None:
+            return self.fit(self.combine([(ref.coef, part) for part in parts]), shape)
         return Ref(ref.coef, self.intern("reshape", [Ref(ONE, ref.id)], (), shape).id)
+
+    def _parts_in(self, term: Term, shape: Shape) -> list[Ref] | None:
+        """The parts of a sum in another shape; None where one is repeated along a dim that is
+        another one then."""
+        kept = 0
+        for old, new in zip(reversed(term.shape), reversed(shape), strict=False):
+            if old != new:
+                break
+            kept += 1
+        parts: list[Ref] = []
+        for part in term.args:
+            small = self.shape(part)
+            wide = next((len(small) - i for i, n in enumerate(small) if n != 1), 0)
+            if small == term.shape:
+                parts.append(self.reshape(part, shape))
+            elif wide <= kept:
+                parts.append(self.reshape(part, small[len(small) - wide :]))
+            else:
+                return None
+        return parts
 
     def permute(self, ref: Ref, dims: tuple[int, ...]) -> Ref:
         term = self.nodes[ref.id]
