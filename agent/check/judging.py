@@ -13,7 +13,7 @@ from shardproof.agent.check.parts import in_parts
 from shardproof.agent.repair.repairing import told
 from shardproof.agent.run.errors import InputError
 from shardproof.synthesis.frontends.rank_programs import Ingested, judged
-from shardproof.synthesis.frontends.torch.bias_normalize import leading_dims
+from shardproof.synthesis.frontends.torch.leading_dims import leading_dims
 from shardproof.synthesis.frontends.torch.ranks import in_time
 from shardproof.synthesis.frontends.torch.ranks.bounds import outside
 from shardproof.synthesis.frontends.torch.ranks.micro_batches import in_one_body
@@ -208,7 +208,9 @@ def _of_rows(
         InputError, CaptureError: layouts that are not clear or do not fit; values that only ranks
             have.
     """
-    one, left = _compared(captured.one, compared)
+    counts = _counts_apart(captured)
+    skipped = (*compared.skipped, *counts)
+    one, left = _compared(captured.one, replace(compared, skipped=skipped))
     captured = replace(captured, one=replace(captured.one, program=one))
     tables = same_tables(captured)
     if captured.complete:
@@ -436,6 +438,21 @@ def _compared(side: Side, compared: Compared) -> tuple[Program, tuple[str, ...]]
         raise InputError("no output is compared", where="--skip-output")
     left = [f"the gradient of {n}" for n in data if n not in compared.grads]
     return replace(one, outputs=kept), (*compared.skipped, *left)
+
+
+def _counts_apart(captured: RanksCaptured) -> tuple[str, ...]:
+    """Counts of calls that the model alone keeps, and reads for nothing but the next count."""
+    program, found = captured.one.program, list[str]()
+    kept = {n.rpartition(".")[2] for _, side in captured.numbered for n in side.buffers}
+    for out in program.outputs:
+        name = out.path.removeprefix(STATE)
+        reading = [n for n in program.nodes if not {name, out.value}.isdisjoint(n.inputs)]
+        counted = [n.op for n in reading] == ["add_scalar"] and reading[0].inputs == (name,)
+        if not counted or reading[0].outputs != (out.value,) or out.path == name:
+            continue
+        if program.types[name].kind == "integer" and name.rpartition(".")[2] not in kept:
+            found.append(out.path)
+    return tuple(found)
 
 
 def _same_outputs(captured: RanksCaptured, many: Program) -> Program:

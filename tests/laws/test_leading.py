@@ -8,21 +8,12 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from shardproof.synthesis.frontends.torch.bias_normalize import leading_dims
+from shardproof.synthesis.frontends.torch.leading_dims import leading_dims
 from shardproof.synthesis.frontends.torch.masked_gather import read_windows
 from shardproof.verifier.kernel.program.builder import Builder
 from shardproof.verifier.kernel.program.program import Program
-from shardproof.verifier.kernel.program.types import Mesh, TensorType
+from shardproof.verifier.kernel.program.types import TensorType
 from shardproof.verifier.refute.evaluate import evaluate
-
-
-def bias(old: tuple[int, ...], other: tuple[int, ...], new: tuple[int, ...], left: bool) -> Program:
-    b = Builder("bias")
-    x = b.input("x", TensorType(old, "f32"))
-    y = b.input("y", TensorType(other, "f32"))
-    total = b.add("add", x, y) if left else b.add("add", y, x)
-    b.output(b.add("reshape", total, shape=new), "output", "z")
-    return b.build()
 
 
 def summed(
@@ -51,44 +42,6 @@ def same(before: Program, after: Program, **fixed: np.ndarray) -> None:
         assert before.types[a.value] == after.types[b.value]
 
 
-@pytest.mark.parametrize("left", [True, False])
-@pytest.mark.parametrize("other", [(4,), (1, 4)])
-@pytest.mark.parametrize("new", [(2, 3, 4), (3, 2, 4), (1, 6, 4)])
-def test_a_bias_is_added_after_the_reshape(left, other, new):
-    program = bias((6, 4), other, new, left)
-    after = leading_dims(program)
-    assert ops(after)[-1] == "add"
-    same(program, after)
-
-
-@pytest.mark.parametrize(
-    ("old", "other", "new"),
-    [
-        ((6, 4), (6, 4), (2, 3, 4)),
-        ((6, 4), (6, 1), (2, 3, 4)),
-        ((6, 4), (4,), (4, 6)),
-        ((6, 4), (4,), (24,)),
-        ((6, 4), (1,), (2, 3, 4)),
-        ((6, 4), (4,), (6, 1, 4)),
-    ],
-)
-def test_another_operand_or_last_dim_or_one_head_is_left_alone(old, other, new):
-    program = bias(old, other, new, True)
-    after = leading_dims(program)
-    assert ops(after) == ops(program)
-    same(program, after)
-
-
-def test_a_whole_that_is_used_too_is_left_alone():
-    b = Builder("used")
-    total = b.add("add", b.input("x", TensorType((2, 3, 4), "f32")), b.input("y", BIAS))
-    b.output(b.add("reshape", total, shape=(6, 4)), "output", "z")
-    assert ops(leading_dims(b.build()))[-1] == "add"
-    b.output(total, "output", "total")
-    program = b.build()
-    assert ops(leading_dims(program)) == ops(program)
-
-
 def repeated(weight: tuple[int, ...], wide: tuple[int, ...]) -> Program:
     b = Builder("repeated")
     x = b.input("x", TensorType((2, 5, 3), "f32"))
@@ -111,7 +64,6 @@ def test_a_row_that_is_repeated_too_is_left_alone():
     assert ops(leading_dims(program)) == ops(program)
 
 
-BIAS = TensorType((4,), "f32")
 SHAPES = [(6, 4), (2, 3, 4), (3, 2, 4), (6, 1, 4), (1, 6, 4), (24,), (4, 6), (2, 12), (3, 2, 2, 2)]
 
 
@@ -198,31 +150,3 @@ def test_rows_added_through_a_window():
 def test_a_window_that_does_not_match_is_left_alone(wrong):
     after = read_windows(rows(*wrong))
     assert "where" in ops(after)
-
-
-@pytest.mark.parametrize("whole", [True, False])
-def test_a_bias_stays_before_a_gather_that_is_read_whole(whole: bool) -> None:
-    b = Builder("gathered", Mesh.of(tp=2))
-    x, y = b.input("x", TensorType((2, 3, 4), "f32")), b.input("y", TensorType((4,), "f32"))
-    gathered = b.add("all_gather", b.add("add", x, y), mesh_dim="tp", dim=2)
-    if whole:
-        b.output(gathered, "output", "logits")
-    b.output(b.add("reshape", gathered, shape=(6, 8)), "output", "z")
-    last = ops(leading_dims(b.build()))[-1]
-    assert last == ("reshape" if whole else "all_gather")
-
-
-@pytest.mark.parametrize("used", [False, True])
-def test_a_bias_is_added_after_a_cast_and_a_reshape(used):
-    b = Builder("bias")
-    total = b.add(
-        "add", b.input("x", TensorType((6, 4), "f32")), b.input("y", TensorType((4,), "f32"))
-    )
-    low = b.add("cast", total, dtype="bf16")
-    b.output(b.add("reshape", low, shape=(2, 3, 4)), "output", "z")
-    if used:
-        b.output(low, "output", "low")
-    program = b.build()
-    after = leading_dims(program)
-    assert (ops(after)[-2:] == ["add", "cast"]) != used
-    same(program, after)

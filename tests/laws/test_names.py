@@ -41,6 +41,7 @@ NAMED: dict[str, dict[str, str]] = {
     },
     "texts and calls of ranks: which message or collective a line is": {
         "agent/check/command.py": "send",
+        "agent/check/judging.py": "add_scalar",
         "agent/check/losses.py": "all_reduce mul_scalar",
         "synthesis/frontends/torch/rolling/owned.py": (
             "add all_gather all_reduce all_to_all cast mul_scalar pad reduce_scatter shard_slice"

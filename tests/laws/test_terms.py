@@ -57,7 +57,7 @@ def step(b: Builder, rng: np.random.Generator, floats: list[str]) -> str:
     if kind == 15:
         return b.add("flip", x, dim=dim)
     if kind == 16:
-        return b.add(("exp", "tanh", "neg", "reciprocal", "relu")[int(rng.integers(5))], x)
+        return b.add(("exp", "tanh", "neg", "reciprocal", "relu", "log")[int(rng.integers(6))], x)
     if kind == 17:
         return b.add(("maximum", "minimum")[int(rng.integers(2))], x, pick())
     if kind == 18:
@@ -140,3 +140,93 @@ def test_rounding_is_one_term_by_format() -> None:
     values = as_terms(b.build()).values
     assert values[plain] == values[straight]
     assert len({values[plain].id, values[other].id, values[doubled].id, values[x].id}) == 4
+
+
+def _rows(b: Builder, x: str, *shape: int) -> str:
+    return b.add("reshape", x, shape=shape)
+
+
+def test_what_is_computed_of_entries_is_one_term_in_any_shape() -> None:
+    b = Builder("shapes")
+    x, y = (b.input(n, TensorType((4, 3, 6), "f64")) for n in "xy")
+    row, column = b.input("row", TensorType((6,), "f64")), b.input("c", TensorType((4, 3, 1)))
+    same = [
+        (
+            b.add("add", _rows(b, x, 12, 6), row),
+            _rows(b, b.add("add", x, row), 12, 6),
+        ),
+        (
+            b.add("mul", b.add("exp", _rows(b, x, 12, 6)), _rows(b, column, 12, 1)),
+            _rows(b, b.add("mul", b.add("exp", x), column), 12, 6),
+        ),
+        (
+            b.add("sub", _rows(b, b.add("add", x, row), 12, 6), _rows(b, y, 12, 6)),
+            _rows(b, b.add("add", b.add("sub", x, y), row), 12, 6),
+        ),
+        (
+            b.add("reciprocal", _rows(b, b.add("mul", x, y), 72)),
+            _rows(b, b.add("reciprocal", b.add("mul", y, x)), 72),
+        ),
+    ]
+    pair = _rows(b, x, 4, 3, 2, 3)
+    others = [
+        (b.add("add", pair, b.input("r3", TensorType((3,)))), x),
+        (b.add("add", pair, b.input("r2", TensorType((2, 1)))), x),
+        (b.add("add", _rows(b, x, 3, 4, 6), _rows(b, column, 3, 4, 1)), b.add("add", x, column)),
+        (b.add("add", _rows(b, x, 6, 12), b.input("r", TensorType((12,)))), b.add("add", x, row)),
+    ]
+    one = as_terms(b.build())
+    assert all(one.values[a] == one.values[c] for a, c in same)
+    # columns of other leading dims are the same entries; the rest are other values
+    for at, (a, c) in enumerate(others):
+        first = one.terms.reshape(one.values[a], (72,))
+        second = one.terms.reshape(one.values[c], (72,))
+        assert (first == second) == (at == 2)
+
+
+def test_entries_looked_up_along_rows_are_one_term_in_any_shape() -> None:
+    b = Builder("lookups")
+    x, ids = b.input("x", TensorType((4, 3, 6), "f64")), b.input("i", TensorType((4, 3, 2), "i64"))
+    g = b.input("g", TensorType((4, 3, 2), "f64"))
+    flat = [_rows(b, v, 12, n) for v, n in ((x, 6), (g, 2), (ids, 2))]
+    taken = b.add("take_along", x, ids, dim=2)
+    put = b.add("put_along", g, ids, dim=2, size=6)
+    same = [
+        (_rows(b, taken, 12, 2), b.add("take_along", flat[0], flat[2], dim=1)),
+        (_rows(b, put, 12, 6), b.add("put_along", *flat[1:], dim=1, size=6)),
+    ]
+    wide = b.input("w", TensorType((4, 6, 2), "f64"))
+    middle = b.add("take_along", wide, ids, dim=1)
+    other = _rows(
+        b, b.add("take_along", _rows(b, wide, 4, 2, 6), _rows(b, ids, 4, 2, 3), dim=2), 4, 3, 2
+    )
+    values = as_terms(b.build()).values
+    assert all(values[a] == values[c] for a, c in same)
+    assert values[middle] != values[other]
+
+
+def test_an_exponential_less_the_logarithm_of_a_sum_of_them_is_a_quotient() -> None:
+    b = Builder("softmax")
+    x, y = (b.input(n, TensorType((4, 6), "f64")) for n in "xy")
+    e = b.add("exp", x)
+    total = b.add("sum", e, dims=(1,), keepdim=True)
+    log = b.add("log", total)
+    quotient = b.add("div", e, total)
+    same = [
+        b.add("exp", b.add("sub", x, log)),
+        b.add("mul", b.add("exp", b.add("neg", log)), e),
+        b.add("exp", b.add("sub", x, _rows(b, b.add("log", _rows(b, total, 4)), 4, 1))),
+    ]
+    plain = b.add("sum", x, dims=(1,), keepdim=True)
+    others = [
+        b.add("exp", b.add("sub", x, b.add("log", plain))),
+        b.add("exp", b.add("sub", x, b.add("mul_scalar", log, value=Fraction(2)))),
+        b.add("exp", b.add("add", x, log)),
+        b.add("exp", b.add("sub", y, log)),
+        b.add("exp", b.add("sub", x, b.add("log", b.add("sum", e, dims=(0,), keepdim=True)))),
+        b.add("exp", b.add("sub", x, b.add("log", b.add("neg", total)))),
+    ]
+    bare = [b.add("div", e, plain), b.add("div", e, b.add("neg", total))]
+    values = as_terms(b.build()).values
+    assert all(values[a] == values[quotient] for a in same)
+    assert all(values[a] not in (values[quotient], *(values[c] for c in bare)) for a in others)

@@ -268,8 +268,8 @@ ALLOWED: dict[str, str] = {
     "refute/scale_down/saturation.py": "all_reduce amax cast mul_scalar sub where",
     # normal forms of these very ops
     "terms/building.py": (
-        "add add_scalar bmm cast div dropout_mask ge gt index_add iota le lt mm mul "
-        "mul_scalar neg pad pow put_along reciprocal round_to sub where"
+        "add add_scalar bmm cast div dropout_mask exp ge gt index_add iota le log lt mm mul "
+        "mul_scalar neg pad pow put_along reciprocal round_to sub take_along where"
     ),
     "terms/defined.py": "eq le lt maximum ne pow reciprocal where",
     "terms/parts.py": "pad",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ from shardproof.verifier.kernel.ops.map import broadcast
 from shardproof.verifier.kernel.program.registry import ONE
 from shardproof.verifier.kernel.program.types import FLOATS
 from shardproof.verifier.terms import parts, rows
-from shardproof.verifier.terms.refs import Build, Ref
+from shardproof.verifier.terms.refs import Build, Ref, Shape
 
 if TYPE_CHECKING:
     from shardproof.verifier.terms.table import Terms
@@ -79,16 +80,62 @@ def cast(t: Terms, args: list[Ref], attrs: Mapping[str, Any], dtypes: Sequence[s
     return t.mapped("cast", args, ("bool" if to == "bool" else "int",))
 
 
+def exp(t: Terms, args: list[Ref], attrs: Mapping[str, Any], dtypes: Sequence[str]) -> Ref:
+    """`exp(a - log(s))` is `exp(a) / s` for a sum `s` of exponentials, which is above 0."""
+    (arg,) = args
+    shape, ref = t.shape(arg), t.strip(arg)
+    rest, factors = list[tuple[Fraction, Ref]](), list[Ref]()
+    for part in t.entries(ref, "lin") or (Ref(ONE, ref.id),):
+        coef, term = ref.coef * part.coef, t[part.id]
+        log = t[term.args[0].id] if term.op == "reshape" else term
+        if log.op == "log" and abs(coef) == 1 and _sums_exp(t, log.args[0]):
+            total = t.reshape(log.args[0], term.shape)
+            factors.append(total if coef == 1 else t.reciprocal(total))
+        else:
+            rest.append((ref.coef, part))
+    if not factors:
+        return t.mapped("exp", args, ())
+    factors += [exp(t, [t.combine(rest)], attrs, dtypes)] if rest else []
+    return t.fit(t.product(factors), shape)
+
+
+def _sums_exp(t: Terms, ref: Ref) -> bool:
+    total = t[ref.id]
+    total = t[total.args[0].id] if total.op == "reshape" else total
+    entries = t[total.args[0].id] if total.op == "sum" else total
+    entries = t[entries.args[0].id] if entries.op == "reshape" else entries
+    return (
+        total.op == "sum" and entries.op == "exp" and ref.coef > 0 and math.prod(entries.shape) > 0
+    )
+
+
 def index_add(t: Terms, args: list[Ref], attrs: Mapping[str, Any], dtypes: Sequence[str]) -> Ref:
     g, idx = args
     shape = (attrs["size"], *t.shape(g)[len(t.shape(idx)) :])
     return t.linear("index_add", args, (attrs["offset"],), shape)
 
 
+def take_along(t: Terms, args: list[Ref], attrs: Mapping[str, Any], dtypes: Sequence[str]) -> Ref:
+    (x, idx), dim = args, attrs["dim"]
+    first, row = _rows(t.shape(x), dim), _rows(t.shape(idx), dim)
+    at = dim if first == t.shape(x) else 1
+    given = [t.reshape(x, first), t.reshape(idx, row)]
+    return t.reshape(t.linear("take_along", given, (at, attrs["offset"]), row), t.shape(idx))
+
+
 def put_along(t: Terms, args: list[Ref], attrs: Mapping[str, Any], dtypes: Sequence[str]) -> Ref:
-    dim, shape = attrs["dim"], t.shape(args[0])
-    out = (*shape[:dim], attrs["size"], *shape[dim + 1 :])
-    return t.linear("put_along", args, (dim, attrs["offset"]), out)
+    (g, idx), dim = args, attrs["dim"]
+    shape, row = t.shape(g), _rows(t.shape(g), dim)
+    at = dim if row == shape else 1
+    given = [t.reshape(g, row), t.reshape(idx, row)]
+    made = (*row[:at], attrs["size"], *row[at + 1 :])
+    out = t.linear("put_along", given, (at, attrs["offset"]), made)
+    return t.reshape(out, (*shape[:dim], attrs["size"], *shape[dim + 1 :]))
+
+
+def _rows(shape: Shape, dim: int) -> Shape:
+    """A shape with the dims before one merged: along it, each line is looked up in alone."""
+    return (math.prod(shape[:dim]), *shape[dim:]) if dim > 1 else shape
 
 
 def iota(t: Terms, args: list[Ref], attrs: Mapping[str, Any], dtypes: Sequence[str]) -> Ref:
@@ -112,6 +159,7 @@ BUILD: dict[str, Build] = {
     "reciprocal": lambda t, a, k, d: t.reciprocal(a[0]),
     "pow": power,
     "cast": cast,
+    "exp": exp,
     "where": where,
     "gt": flipped("lt"),
     "ge": flipped("le"),
@@ -124,6 +172,7 @@ BUILD: dict[str, Build] = {
     "concat": parts.concat,
     "pad": parts.pad,
     "index_add": index_add,
+    "take_along": take_along,
     "put_along": put_along,
     "full": lambda t, a, k, d: t.full(tuple(k["shape"]), Fraction(k["value"])),
     "iota": iota,

@@ -129,7 +129,52 @@ class Terms:
         small = [self.strip(a) for a in args]
         small = sorted(small, key=lambda r: (r.id, r.coef)) if traits(op).symmetric else small
         inner = broadcast(*(self.shape(a) for a in small))
-        return self.fit(self.intern(op, small, attrs, inner), shape)
+        sources = self._sources(small, inner)
+        if sources is not None:
+            made = self.reshape(self.mapped(op, sources, attrs), inner)
+        else:
+            made = self.intern(op, small, attrs, inner)
+        return self.fit(made, shape)
+
+    def _sources(self, args: Sequence[Ref], shape: Shape) -> list[Ref] | None:
+        """What operands of an op on entries are reshapes of, where all are of one shape."""
+        whole = [t for t in (self.nodes[a.id] for a in args) if t.shape == shape]
+        if not whole or any(t.op != "reshape" for t in whole):
+            return None
+        source, *others = {self.shape(t.args[0]): None for t in whole}
+        if others:
+            (source, *others) = {tuple(n for n in s if n != 1): None for s in (source, *others)}
+            if others or source == tuple(n for n in shape if n != 1):
+                return None
+        return self._with_shape(args, shape, source)
+
+    def _with_shape(self, args: Sequence[Ref], old: Shape, new: Shape) -> list[Ref] | None:
+        """Operands of an op on entries for its result in another shape; None where one is repeated
+        along a dim that is another one then."""
+        tail = 0
+        while tail < min(len(old), len(new)) - 1 and old[-1 - tail] == new[-1 - tail]:
+            tail += 1
+        lead, out = len(old) - tail, list[Ref]()
+        for arg in args:
+            small = self.shape(arg)
+            wide = next((len(small) - i for i, n in enumerate(small) if n != 1), 0)
+            if len(small) == len(old) and small[:lead] == old[:lead]:
+                out.append(self.reshape(arg, (*new[: len(new) - tail], *small[lead:])))
+            elif wide <= tail:
+                out.append(self.reshape(arg, small[len(small) - wide :]))
+            else:
+                return None
+        return out
+
+    def entries(self, ref: Ref, op: str) -> Sequence[Ref]:
+        """The operands of a sum or product, also of one in another shape; none of another term."""
+        term = self.nodes[ref.id]
+        if term.op == op:
+            return term.args
+        inner = self.nodes[term.args[0].id] if term.op == "reshape" else term
+        if inner.op != op:
+            return ()
+        return self._with_shape(inner.args, inner.shape, term.shape) or ()
 
     def expand(self, ref: Ref, shape: Shape) -> Ref:
         term = self.nodes[ref.id]
@@ -155,30 +200,7 @@ class Terms:
         if term.op == "reshape":
             inner = term.args[0]
             return self.reshape(Ref(ref.coef * inner.coef, inner.id), shape)
-        parts = self._parts_in(term, shape) if term.op == "lin" else None
-        if parts is not None:
-            return self.fit(self.combine([(ref.coef, part) for part in parts]), shape)
         return Ref(ref.coef, self.intern("reshape", [Ref(ONE, ref.id)], (), shape).id)
-
-    def _parts_in(self, term: Term, shape: Shape) -> list[Ref] | None:
-        """The parts of a sum in another shape; None where one is repeated along a dim that is
-        another one then."""
-        kept = 0
-        for old, new in zip(reversed(term.shape), reversed(shape), strict=False):
-            if old != new:
-                break
-            kept += 1
-        parts: list[Ref] = []
-        for part in term.args:
-            small = self.shape(part)
-            wide = next((len(small) - i for i, n in enumerate(small) if n != 1), 0)
-            if small == term.shape:
-                parts.append(self.reshape(part, shape))
-            elif wide <= kept:
-                parts.append(self.reshape(part, small[len(small) - wide :]))
-            else:
-                return None
-        return parts
 
     def permute(self, ref: Ref, dims: tuple[int, ...]) -> Ref:
         term = self.nodes[ref.id]
@@ -207,9 +229,7 @@ class Terms:
         for weight, ref in parts:
             ref = self.strip(ref)
             coef = times(weight, ref.coef)
-            term = self.nodes[ref.id]
-            entries = term.args if term.op == "lin" else (Ref(ONE, ref.id),)
-            for entry in entries:
+            for entry in self.entries(ref, "lin") or (Ref(ONE, ref.id),):
                 part, before = times(coef, entry.coef), total.get(entry.id)
                 total[entry.id] = part if before is None else before + part
         for i in [i for i, c in total.items() if not c and self.loose(i)]:
@@ -224,6 +244,10 @@ class Terms:
             return self.fit(Ref(lead, items[0][0]), shape)
         args = [Ref(ONE if c == lead else c / lead, i) for i, c in items]
         inner = broadcast(*(self.shape(a) for a in args))
+        sources = self._sources(args, inner)
+        if sources is not None:
+            made = self.combine([(lead, part) for part in sources])
+            return self.fit(self.reshape(made, inner), shape)
         made = self.intern("lin", args, (), inner)
         return self.fit(Ref(lead, made.id), shape)
 
@@ -234,8 +258,10 @@ class Terms:
             ref = self.strip(ref)
             coef = times(coef, ref.coef)
             term = self.nodes[ref.id]
-            if term.op == "prod":
-                for entry, power in zip(term.args, term.attrs, strict=True):
+            found = self.entries(ref, "prod")
+            if found:
+                raised = term.attrs or self.nodes[term.args[0].id].attrs
+                for entry, power in zip(found, raised, strict=True):
                     powers[entry.id] = powers.get(entry.id, 0) + power
             elif term.op != "ones":
                 powers[ref.id] = powers.get(ref.id, 0) + 1
@@ -250,6 +276,12 @@ class Terms:
             return self.fit(Ref(coef, items[0][0]), shape)
         factors = [Ref(ONE, i) for i, _ in items]
         inner = broadcast(*(self.shape(a) for a in factors))
+        sources = self._sources(factors, inner)
+        if sources is not None:
+            flat = self.product(
+                [s for s, (_, p) in zip(sources, items, strict=True) for _ in range(p)]
+            )
+            return self.fit(self.reshape(Ref(coef * flat.coef, flat.id), inner), shape)
         made = self.intern("prod", factors, tuple(p for _, p in items), inner)
         return self.fit(Ref(coef, made.id), shape)
 
@@ -260,6 +292,9 @@ class Terms:
             return self.full(shape, 1 / ref.coef)
         if ref.coef == 0:
             return self.fit(self.intern("reciprocal", [ref], (), self.shape(ref)), shape)
+        sources = self._sources([ref], self.shape(ref))
+        if sources is not None:
+            return self.fit(self.reshape(self.reciprocal(sources[0]), self.shape(ref)), shape)
         made = self.intern("reciprocal", [Ref(ONE, ref.id)], (), self.shape(ref))
         return self.fit(Ref(1 / ref.coef, made.id), shape)
 

@@ -10,10 +10,10 @@ import torch
 from torch import fx
 
 from shardproof.synthesis.frontends.torch.aten.table import Emit
-from shardproof.synthesis.frontends.torch.bias_normalize import leading_dims
 from shardproof.synthesis.frontends.torch.cancelled import TALKING, without_cancelled
 from shardproof.synthesis.frontends.torch.constants import Constant, table
 from shardproof.synthesis.frontends.torch.fused import separate_products
+from shardproof.synthesis.frontends.torch.leading_dims import leading_dims
 from shardproof.synthesis.frontends.torch.lower import Lowered, Lowering, type_of
 from shardproof.synthesis.frontends.torch.masked_gather import read_windows
 from shardproof.synthesis.frontends.torch.provenance import Provenance
