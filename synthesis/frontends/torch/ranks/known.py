@@ -16,17 +16,13 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from shardproof.synthesis.frontends.torch.digest import written_by
 from shardproof.synthesis.frontends.torch.ranks.spans import same_storage, storage
+from shardproof.synthesis.frontends.torch.uninitialized_reads import OF_A_SHAPE
 
 MOST = 1 << 20
 """Elements of a tensor whose values are followed."""
 _UNSAID = frozenset({"set_", "resize_", "empty", "empty_strided", "empty_like", "new_empty"})
 _UNSAID |= {"new_empty_strided", "empty_permuted"}
 """Ops whose results hold what nobody said, or lie elsewhere."""
-
-
-_OF_SHAPES = frozenset({"zeros_like", "ones_like", "full_like"})
-_OF_SHAPES |= {"new_zeros", "new_ones", "new_full"}
-"""Ops whose results do not depend on what the tensors hold that they are given."""
 
 
 class Known(TorchDispatchMode):
@@ -59,7 +55,7 @@ class Known(TorchDispatchMode):
             and torch.Tag.nondeterministic_seeded not in func.tags
             and all(t.numel() <= MOST and t.device.type == "cpu" for t in (*given, *outs))
         )
-        unread = func.namespace == "aten" and func._opname in _OF_SHAPES
+        unread = func.namespace == "aten" and func._opname in OF_A_SHAPE
         if not followed or (not unread and any(self.value(t) is None for t in given)):
             for t in written_by(func, args, kwargs):
                 self._forget(t)
