@@ -443,7 +443,7 @@ def _compared(side: Side, compared: Compared) -> tuple[Program, tuple[str, ...]]
 def _counts_apart(captured: RanksCaptured) -> tuple[str, ...]:
     """Counts of calls that the model alone keeps, and reads for nothing but the next count."""
     program, found = captured.one.program, list[str]()
-    kept = {n.rpartition(".")[2] for _, side in captured.numbered for n in side.buffers}
+    kept = {n.rpartition(".")[2] for _, side in captured.numbered for n in side.every}
     for out in program.outputs:
         name = out.path.removeprefix(STATE)
         reading = [n for n in program.nodes if not {name, out.value}.isdisjoint(n.inputs)]

@@ -23,6 +23,7 @@ from shardproof.synthesis.frontends.torch.provenance import Provenance
 from shardproof.synthesis.frontends.torch.trace import Traced
 from shardproof.verifier.kernel.program.types import Source
 
+_c10d: Any = dist.distributed_c10d
 EMPTY = {
     *("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"),
 }
@@ -147,7 +148,8 @@ def _reads(node: fx.Node) -> list[fx.Node]:
         return [n for n in node.args[1:2] if isinstance(n, fx.Node)]
     if node.target is torch.ops._c10d_functional.broadcast.default:
         _, root, group = node.args
-        if dist.distributed_c10d._resolve_process_group(group).rank() != root:
+        resolved: Any = _c10d._resolve_process_group(group)
+        if resolved.rank() != root:
             return []
     return [] if name in _SHAPES else node.all_input_nodes
 

@@ -217,6 +217,7 @@ def build(
 
         more: tuple[Any, ...] = ()
         known = Known()
+        known.building = True
 
         def make() -> Any:
             nonlocal more
@@ -233,6 +234,7 @@ def build(
             return without_sparse(made)
 
         model, registered = _made(make, mode)
+        known.building = False
     if isinstance(model, SCHEDULE):
         model = Pipeline(model)
     if not isinstance(model, nn.Module):

@@ -32,6 +32,8 @@ class Known(TorchDispatchMode):
         super().__init__()
         self._held: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = {}
         """By the number of a tensor: the tensor, and what it holds."""
+        self.building = False
+        """Whether tensors that have numbers hold these, as before any step."""
 
     def value(self, t: torch.Tensor) -> torch.Tensor | None:
         """What a tensor holds; None where that is not known."""
@@ -39,7 +41,10 @@ class Known(TorchDispatchMode):
             if is_fake(t) or type(t) not in (torch.Tensor, torch.nn.Parameter):
                 return None
             with _disable_current_modes():
-                self._held[id(t)] = (t, t.detach().clone())
+                now = t.detach().clone()
+            if self.building:
+                return now
+            self._held[id(t)] = (t, now)
         return self._held[id(t)][1]
 
     def __torch_dispatch__(
@@ -49,6 +54,8 @@ class Known(TorchDispatchMode):
         made = func(*args, **kwargs)
         given = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
         outs = [t for t in tree_leaves(made) if isinstance(t, torch.Tensor)]
+        if self.building and not any(map(is_fake, (*given, *outs))):
+            return made
         followed = (
             func.namespace == "aten"
             and func._opname not in _UNSAID
