@@ -446,11 +446,12 @@ def read_masks(
     average_attn_weights=True,
     is_causal=False,
 ):
-    """What a call of nn.MultiheadAttention says: a mask [1, queries, keys] and one [batch, keys],
-    added to scores, whether the weights are wanted, and whether the first is the causal one."""
+    """What a call of nn.MultiheadAttention says: a mask [1 or batch times heads, queries, keys] and
+    one [batch, keys], added to scores, whether the weights are wanted, and whether the first is the
+    causal one."""
     given = attn_mask, key_padding_mask
-    if query.ndim < 3 or any(m is not None and m.ndim > 2 for m in given):
-        raise ValueError("heads are split for inputs with a batch, and masks of two dims")
+    if query.ndim < 3:
+        raise ValueError("heads are split for inputs with a batch")
     if need_weights and not average_attn_weights:
         raise ValueError("heads are split: the weights of each are not returned")
     if is_causal and key_padding_mask is None and not need_weights:
@@ -461,7 +462,8 @@ def read_masks(
         else m
         for m in given
     )
-    return None if mask is None else mask.unsqueeze(0), padding, need_weights, False
+    mask = mask.unsqueeze(0) if mask is not None and mask.ndim == 2 else mask
+    return mask, padding, need_weights, False
 
 
 def added_up(x, mesh):
@@ -519,7 +521,7 @@ class AttentionParallel(ParallelStyle):
             else:
                 q, k, v = (z.view(batch, heads, -1, width) for z in (q, k, v))
                 if mask is not None:
-                    mask = mask.unflatten(0, (1, 1) if padding is None else (batch, heads))
+                    mask = mask.unflatten(0, (1, 1) if len(mask) == 1 else (batch, heads))
                 y = F.scaled_dot_product_attention(q, k, v, mask, drop, causal).permute(2, 0, 1, 3)
             y = projected(y.reshape(steps * batch, -1)).view(steps, batch, -1)
             return y.transpose(0, 1) if module.batch_first else y, weights

@@ -6,7 +6,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from shardproof.synthesis.emit.axes import groups_of, made, over_dims
-from shardproof.synthesis.emit.extents import Site, differing, function_at, of_kind, site_of, sites
+from shardproof.synthesis.emit.extents import (
+    Site,
+    differing,
+    function_at,
+    of_kind,
+    site_of,
+    sites,
+    sites_of,
+)
 from shardproof.synthesis.emit.facts import ModelFacts, ModuleFact
 from shardproof.synthesis.emit.values import assigned, called, calls_with, fields, unpacked
 from shardproof.synthesis.planner.plan import CUT, LocalExtent, ModulePlan
@@ -157,7 +165,7 @@ def attribute_changes(
         if extent.op == CUT:
             out += _bounds(path, fact, tree, extent, tp)
             continue
-        for site in sites(tree, extent.line, len(extent.whole)):
+        for site in sites_of(tree, extent):
             function = function_at(tree, site.call.lineno)
             if function is None:
                 continue

@@ -97,6 +97,13 @@ def sites(tree: ast.AST, line: int, rank: int = 0) -> list[Site]:
     )
 
 
+def sites_of(tree: ast.AST, extent: LocalExtent) -> list[Site]:
+    """The calls that may write an extent. A reshape inside of an operation is none of an `expand`
+    that the line gives it."""
+    found = sites(tree, extent.line, len(extent.whole))
+    return [s for s in found if s.method != "expand" or extent.op != "reshape"]
+
+
 def _covering(tree: ast.AST, line: int) -> list[ast.Call]:
     return [n for n in of_kind(tree, ast.Call) if n.lineno <= line <= (n.end_lineno or line)]
 
@@ -273,7 +280,7 @@ def edit_extents(source: SourceText, extents: Iterable[LocalExtent]) -> list[Edi
             continue
         if not differing(extent) and extent.op not in SPLITS:
             continue
-        found = sites(source.tree, extent.line, len(extent.whole))
+        found = sites_of(source.tree, extent)
         if not found and differing(extent) == [len(extent.whole) - 1]:
             found, extent = _flattened(source.tree, extent)
         splits = [s for s in found if s.method == "split"]

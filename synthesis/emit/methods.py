@@ -13,7 +13,7 @@ from shardproof.synthesis.emit.extents import (
     function_at,
     of_kind,
     shape_edit,
-    sites,
+    sites_of,
 )
 from shardproof.synthesis.emit.facts import ModelFacts, ModuleFact
 from shardproof.synthesis.emit.patch import EmitError
@@ -59,7 +59,7 @@ def method_changes(
         if owner is None or owner[1].replaced or not differing(extent):
             continue
         path, fact = owner
-        written = [] if made_only else sites(source.tree, extent.line, len(extent.whole))
+        written = [] if made_only else sites_of(source.tree, extent)
         for site in written:
             function = _method_at(source.tree, site.call.lineno)
             if site.method == "split" or function is None:

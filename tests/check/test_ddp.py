@@ -310,9 +310,7 @@ def test_wrong_on_gloo_and_not_proved(gloo: Mapping[str, bool], case: MakeCase, 
         return
     assert not gloo[name]
     if name == "unused_found_on_one":
-        with pytest.raises(
-            CaptureError, match=r"unused is nothing on rank 0, and up\."
-        ):
+        with pytest.raises(CaptureError, match=r"unused is nothing on rank 0, and up\."):
             made.check()
         return
     if name in BY_BUCKETS:

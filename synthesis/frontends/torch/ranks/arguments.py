@@ -124,6 +124,9 @@ def _config_class(factory: Any, parameter: inspect.Parameter, fields: Mapping[st
         return kind if dataclasses.is_dataclass(kind) or called else None
     if kind is not None or not called or parameter.default is not parameter.empty:
         return None
+    declared = getattr(factory, "config_class", None)  # as classes of transformers have
+    if isinstance(declared, type):
+        return declared
     module = sys.modules.get(factory.__module__)
     known: dict[Any, int] = {}
     for found in vars(module).values():

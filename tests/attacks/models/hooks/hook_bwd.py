@@ -1,10 +1,10 @@
-"""Full backward hook on an Identity."""
+"""A backward hook that norms all of a gradient: what is in front of it may be split alone."""
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-TRUE = "wrong"
+TRUE = "right"
 
 
 class M(nn.Module):

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import nn
 from transformers import PretrainedConfig, PreTrainedModel
 
-TRUE = "wrong"
+TRUE = "right"
 OPTS = {"mesh": "tp=2"}
 
 
