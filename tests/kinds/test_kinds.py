@@ -35,6 +35,7 @@ PROVED = (
     ("indexed.py:Sparse", "tp=2"),
     ("own.py:Model", "tp=2"),
     ("own.py:PerHeads", "tp=2"),
+    ("pooled.py:Text", "tp=2"),
     ("products.py:Products", "tp=2"),
     ("recommender.py:DLRM", "dp=2"),
     ("language.py:Cells", "tp=2"),
