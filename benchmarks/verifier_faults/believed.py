@@ -612,8 +612,8 @@ fault(
 fault(
     "entries are put from row 0 on",
     MADE + "put_along",
-    '(dim, attrs["offset"])',
-    "(dim, 0)",
+    '(at, attrs["offset"])',
+    "(at, 0)",
     pair(
         lambda op, a, i: op("put_along", a, i, dim=0, size=4, offset=1),
         lambda op, a, i: op("put_along", a, i, dim=0, size=4),

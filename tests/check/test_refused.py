@@ -48,7 +48,6 @@ REFUSED = {
     ),
     "a message of anybody": ("dist.recv(y)  # here", "recv_any_source is not covered"),
     "a message to itself": ("dist.isend(y, dist.get_rank())  # here", "which is nowhere else"),
-    "a reduction to one rank": ("dist.reduce(y, 0)  # here", "reduce is not covered"),
     "dropout": (
         "y = F.dropout(y, 0.5, training=True)  # here",
         "the parallel module draws random numbers 1 times, the model 0 times",

@@ -115,7 +115,7 @@ def _inside(value: Any, name: str) -> dict[str, Any]:
         return {f"[{i}]": v for i, v in enumerate(value)}
     if isinstance(value, Optimizer):
         return {f".{k}": v for k, v in vars(value).items() if k not in _OF_EVERY_OPTIMIZER}
-    of_torch = "." in name and type(value).__module__.startswith("torch.")
+    of_torch = "." in name and type(value).__module__.startswith(("torch.", "shardproof."))
     if of_torch and not isinstance(value, GradScaler):
         return {}
     return {f".{k}": v for k, v in getattr(value, "__dict__", {}).items()}

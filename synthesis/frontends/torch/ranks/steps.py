@@ -190,7 +190,10 @@ class Step:
         out: dict[str, Any] = {}
         model = self.held[0]
         rooms = {storage(row)._cdata for row in self.rooms.values()}
+        inside = dict[int, int]()
         for p in model.parameters():
+            if p.grad is not None:
+                inside[storage(local(p.grad))._cdata] = p.numel()
             if p.grad is not None and storage(local(p.grad))._cdata not in rooms:
                 out[f"{self._name(p)}{GRADIENT}"] = p.grad
         for _, optimizer in self._optimizers():
@@ -203,7 +206,9 @@ class Step:
                 out |= {f"{name}.{n}": t for n, t in part.named_parameters()}
                 out |= {f"{name}.{n}": t for n, t in part.named_buffers()}
             elif isinstance(part, torch.Tensor) and id(part) not in self.names:
-                held[name] = part
+                parts = inside.get(storage(local(part))._cdata, part.numel())
+                if part.numel() <= parts:  # else a row of gradients, which `keep` knows
+                    held[name] = part
         if self.carried is not None:
             added = held.keys() - self.carried
             self.notes |= {ADDED.format(name=re.split(r"[.[]", n)[0]): None for n in sorted(added)}
