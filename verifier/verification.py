@@ -132,13 +132,16 @@ class Walk:
         return replace(self, equal=equal or {})
 
 
-def walk(problem: Problem, *, wide: bool = False, sharing: bool = True) -> Walk:
+def walk(
+    problem: Problem, *, wide: bool = False, sharing: bool = True, pieces: bool = True
+) -> Walk:
     """Relate a problem in primitive ops.
 
     With `sharing`, what all ranks hold may be read as shares of a sum; `wide` tries all further
-    ways.
+    ways, of which `pieces` tells pieces apart where other readings give something too.
     """
     rules = Rules(problem.distributed.mesh, wide, sharing)
+    rules.pieces = pieces
     one, related, peels = relate_peeled(
         problem.sequential, problem.distributed, problem.contract, rules
     )
@@ -357,9 +360,13 @@ def _further(wide: bool) -> Callable[[Examination], Verdict | None]:
         if not run.few or not (wide or run.shares is not None):
             return None
         with run.timed("widened_s"):
-            by = run.shares if run.shares is not None and not wide else walk(run.problem, wide=wide)
-            by = run.furthest = by.with_keys(run.problem.contract)
-        return run.proof(by) if by.holds else None
+            for pieces in (False, True) if wide else (False,):
+                known = None if wide else run.shares
+                by = known or walk(run.problem, wide=wide, pieces=pieces)
+                by = run.furthest = by.with_keys(run.problem.contract)
+                if by.holds:
+                    return run.proof(by)
+        return None
 
     return step
 

@@ -91,6 +91,8 @@ class Rules:
         """Whether what all ranks hold alike may be read as shares of a sum."""
         self.wide = wide
         """Whether the walk may use the ways of `verifier/provers/relate/strategies.py` too."""
+        self.pieces = True
+        """Whether these tell pieces apart beside other readings, or where there are none alone."""
         self._memo: dict[Any, list[Placed] | Refused] = {}
         self.inductions: dict[Hashable, Any] = {}
         """Repeated blocks that were related, by all that it depends on."""

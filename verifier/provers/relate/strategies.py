@@ -244,6 +244,7 @@ class Wide:
     out: Related
     program: Program
     step: Step
+    pieces: bool
 
     def __post_init__(self) -> None:
         self.terms = self.sequential.terms
@@ -347,13 +348,18 @@ class Wide:
         facts += split_facts(self.terms, value, held, *about, self.mesh, name, chosen)
 
     def again(self, node: Node, step: Callable[[], list[Fact]]) -> list[Fact]:
-        """The facts with operands read as other pieces; where none is of a value of the one-device
-        program, with pieces told apart too, coordinate by coordinate."""
-        facts = recognised(self.sequential, step()) if self._reread(node) else []
-        if any(f.ref.id in self.sequential.known for f in facts):
+        """The facts with pieces told apart, coordinate by coordinate, and operands read as other
+        ones. Unless `pieces`, they are told apart where no reading is a value of one device."""
+        apart = self.pieces and self._apart(node)
+        read = self._reread(node)
+        facts = recognised(self.sequential, step()) if read or apart else []
+        if self.pieces or any(f.ref.id in self.sequential.known for f in facts):
             return facts
-        apart = lookup(node.op).kind != "collective" and self._pieces(node)
+        apart = self._apart(node)
         return step() if self._reread(node) or apart else facts
+
+    def _apart(self, node: Node) -> bool:
+        return lookup(node.op).kind != "collective" and self._pieces(node)
 
     def otherwise(self, node: Node, facts: list[Fact]) -> bool:
         """Read operands as other pieces where pieces are exchanged, or a split dim is summed over,

@@ -80,7 +80,7 @@ def relate(
     wide = None
     if rules.wide and not path:
         same = alike(distributed, contract, places), positive(distributed)
-        wide = Wide(sequential, rules.mesh, *same, out, distributed, step)
+        wide = Wide(sequential, rules.mesh, *same, out, distributed, step, rules.pieces)
     for node in distributed.nodes:
         if out.wanted and rules.peeling and node.op not in ("scan", "slice"):
             continue
