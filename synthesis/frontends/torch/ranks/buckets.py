@@ -24,7 +24,7 @@ def one_by_one(program: Program) -> Program:
     """The program with every part of a bucket that is read sent on its own, as the tensor it is.
     What is gathered along another dim than the first is one op before its parts are looked at."""
     joined = rewrite(program, {"concat": gathered_along}, some_ranks=True)
-    bucket = _sent(joined) | _received(joined) | _written(joined)
+    bucket = _sent(joined) | _received(joined) | _written(joined) | _joined_again(joined)
 
     def narrowed(r: Rewriting, node: Node) -> str | None:
         return _narrowed(r, node) if node.outputs[0] in bucket else None
@@ -70,6 +70,20 @@ def _written(program: Program) -> set[str]:
     return found
 
 
+def _joined_again(program: Program) -> set[str]:
+    """What is cut from joins of pieces that were each added up over ranks."""
+    found, summed, joins = set[str](), set[str](), set[str]()
+    for node in program.nodes:
+        moved = lookup(node.op).kind == "view" and node.op != "slice"
+        if node.op == "all_reduce" or (moved and not summed.isdisjoint(node.inputs)):
+            summed.update(node.outputs)
+        if node.op == "concat" and not (summed | found).isdisjoint(node.inputs):
+            joins.update(node.outputs)
+        if node.op == "slice" and node.inputs[0] in joins:
+            found.update(node.outputs)
+    return found
+
+
 def _narrowed(r: Rewriting, node: Node) -> str | None:
     """A part of one operand of a join: what is written into a bucket piece by piece."""
     dim, start, stop = node.number("dim"), node.number("start"), node.number("stop")
@@ -85,7 +99,7 @@ def _narrowed(r: Rewriting, node: Node) -> str | None:
         else:
             found = _holding(r, made, dim, start, stop)
             if found is None:
-                return _several(r, made, start, stop) if len(r.type(value).shape) == 1 else None
+                return _several(r, made, start, stop)
             (value, at), through = found, True
         start, stop = start - at, stop - at
     if not through:
@@ -96,17 +110,17 @@ def _narrowed(r: Rewriting, node: Node) -> str | None:
 
 
 def _several(r: Rewriting, join: Node, start: int, stop: int) -> str:
-    """What is cut from several operands of a row."""
-    at, cuts = 0, list[str]()
+    """What is cut from several operands of a join."""
+    at, cuts, dim = 0, list[str](), join.number("dim")
     for value in join.inputs:
-        extent = r.type(value).size
+        extent = r.type(value).shape[dim]
         first, last = max(start - at, 0), min(stop - at, extent)
         if (first, last) == (0, extent):
             cuts.append(value)
         elif first < last:
-            cuts.append(r.add("slice", value, dim=0, start=first, stop=last, step=1))
+            cuts.append(r.add("slice", value, dim=dim, start=first, stop=last, step=1))
         at += extent
-    return r.add("concat", *cuts, dim=0)
+    return r.add("concat", *cuts, dim=dim)
 
 
 def _holding(r: Rewriting, join: Node, dim: int, start: int, stop: int) -> tuple[str, int] | None:
