@@ -113,14 +113,10 @@ def check(
     found = _of_states(captured, stated, tell, compared)
     if not isinstance(found.verdict, Counterexample):
         return found
-    for rank in captured.ranks:
-        for mine, theirs in rank.paired_by_kind.items():
-            reason = STATES.format(mine=mine, theirs=theirs)
-            return replace(found, verdict=Unknown(reason))
-        if rank.unpaired is not None:
-            mine, theirs = rank.unpaired
-            reason = UNPAIRED.format(mine=mine, theirs=theirs)
-            return replace(found, verdict=Unknown(reason))
+    pairs = [(STATES, pair) for r in captured.ranks for pair in r.paired_by_kind.items()]
+    pairs += [(UNPAIRED, r.unpaired) for r in captured.ranks if r.unpaired is not None]
+    for reason, (mine, theirs) in pairs[:1]:
+        return replace(found, verdict=Unknown(reason.format(mine=mine, theirs=theirs)))
     return found
 
 

@@ -186,6 +186,8 @@ def test_wrong_momenta_are_not_proved(made: Make, name: str) -> None:
 def test_what_a_step_keeps_begins_as_that_of_the_model(made: Make) -> None:
     with pytest.raises(CaptureError, match=r"before any step momenta\[0\] is 1, .* 0"):
         made(BY_HAND, BY_HAND, ("zeros_like", "ones_like")).check()
+    with pytest.raises(CaptureError, match=r"before any step momenta\[0\] is 1, .* 0"):
+        made(BY_TORCH, BY_HAND, ("zeros_like", "ones_like")).check()
     scaled = ("torch.zeros_like(p)", "0.5 * p.detach().clone()")
     found = made(BY_HAND.replace(*scaled), BY_HAND, scaled).proved()
     begins = BEGINS.format(names="momenta[0], momenta[1], momenta[2], momenta[3]")
@@ -242,6 +244,10 @@ def test_kinds_of_states_are_paired_by_parameter() -> None:
     assert pair_families(by_name, ["a.m", "b.m"], params) == {
         "M['module.a']": "a.m",
         "M['module.b']": "b.m",
+    }
+    assert pair_families(["data['a']", "data['b']"], ["a.m", "b.m"], {"a": "a", "b": "b"}) == {
+        "data['a']": "a.m",
+        "data['b']": "b.m",
     }
     assert not pair_families(["flat"], ["a.m", "b.m"], params)
     assert not pair_families(["m[0]"], ["a.m", "b.m"], params)

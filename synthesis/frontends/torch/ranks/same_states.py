@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 Family = dict[str, str]
 """Names of one kind of state, such as `bufs[*]`, by the parameter of the model's."""
+_NAMED = r"(?<![\w.]){}(?!\w)"
 
 
 def pair_families(
@@ -36,10 +37,11 @@ def families(names: Collection[str], params: Mapping[str, str]) -> list[Family]:
     numbered: dict[str, dict[int, str]] = {}
     longest = sorted(params, key=len, reverse=True)
     for name in names:
-        inside = (p for p in longest if re.search(rf"(?<![\w.]){re.escape(p)}(?!\w)", name))
+        inside = ((p, f) for p in longest if (f := re.search(_NAMED.format(re.escape(p)), name)))
         number = re.search(r"\[(\d+)\](?!.*\[\d+\])", name)
-        if (param := next(inside, None)) is not None:
-            kind = name.replace(param, "*", 1)
+        if (held := next(inside, None)) is not None:
+            param, at = held
+            kind = f"{name[: at.start()]}*{name[at.end() :]}"
             found.setdefault(kind, {})[params[param]] = name
         elif number is not None:
             kind = f"{name[: number.start()]}[*]{name[number.end() :]}"

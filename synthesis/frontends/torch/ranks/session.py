@@ -695,9 +695,10 @@ def _held_otherwise(
     """What there is to say of state that begins with another number than the model's."""
     unknown: list[str] = []
     for name, theirs in kept.items():
-        if name not in step.begins or theirs not in one:
+        if name not in step.begins and theirs not in one:
             continue
-        mine, wanted = step.begins[name], one[theirs]
+        # What an optimizer makes in its first step begins as nothing.
+        mine, wanted = step.begins.get(name, 0.0), one.get(theirs, 0.0)
         if mine is None or wanted is None:
             unknown.append(name)
         elif mine != wanted:
